@@ -12,7 +12,9 @@ import numpy as np
 from pcp import nn
 from pcp.errors import PCPError
 from pcp.ir.tree import flatten
-from pcp.ops.movement import slice_
+from pcp.nn.attention import merge, project
+from pcp.ops.indexing import dynamic_update_slice, take
+from pcp.ops.movement import iota, slice_
 from pcp.tensor import Tensor, TensorLike, as_tensor
 
 Parameters = dict[str, Any]
@@ -126,6 +128,39 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
         x = x + nn.attention(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads, causal=True)
         x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
     return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
+
+
+def empty_cache(config: GPT2Config, batch: int = 1) -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads)."""
+    shape = (batch, config.context, config.heads, config.width // config.heads)
+    return [{"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)} for _ in range(config.layers)]
+
+
+def decode(
+    parameters: Parameters, cache: list[dict[str, Tensor]], token: TensorLike, position: TensorLike, config: GPT2Config
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in one token of each sequence and score the next.
+
+    Arguments:
+        cache: keys and values of the tokens before, as of `empty_cache`.
+        token: integers of shape (batch,).
+        position: how many tokens came before, an integer scalar below the context.
+
+    Returns:
+        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
+    """
+    ids, place = as_tensor(token), as_tensor(position)
+    x = nn.embedding(ids[:, None], parameters["wte"]) + take(parameters["wpe"], place)
+    seen = iota((config.context,)) <= place
+    grown = []
+    for block, past in zip(parameters["blocks"], cache, strict=True):
+        q, k, v = project(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
+        key = dynamic_update_slice(past["key"], k, (0, place, 0, 0))
+        value = dynamic_update_slice(past["value"], v, (0, place, 0, 0))
+        grown.append({"key": key, "value": value})
+        x = x + merge(nn.scaled_dot_product_attention(q, key, value, mask=seen), block["attn"])
+        x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
+    return grown, (nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T)[:, 0]
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config) -> Tensor:

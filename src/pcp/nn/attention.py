@@ -11,7 +11,9 @@ from pcp.ops.normalizing import softmax
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
 
-def scaled_dot_product_attention(query: TensorLike, key: TensorLike, value: TensorLike, causal: bool = False) -> Tensor:
+def scaled_dot_product_attention(
+    query: TensorLike, key: TensorLike, value: TensorLike, causal: bool = False, mask: TensorLike | None = None
+) -> Tensor:
     """softmax(query key^T / sqrt(width)) value, for every head.
 
     Arguments:
@@ -19,6 +21,7 @@ def scaled_dot_product_attention(query: TensorLike, key: TensorLike, value: Tens
         key: shape (batch, keys, groups, width); `groups` divides `heads`, and each serves heads / groups of them.
         value: shape (batch, keys, groups, width).
         causal: query i sees the keys up to i + keys - queries only.
+        mask: booleans that broadcast to (batch, heads, queries, keys), true where a query sees a key; in addition to `causal`.
 
     Returns:
         Shape (batch, queries, heads, width).
@@ -45,6 +48,8 @@ def scaled_dot_product_attention(query: TensorLike, key: TensorLike, value: Tens
         shape = (queries, keys)
         visible = greater_equal(iota(shape, 0) + (keys - queries), iota(shape, 1))
         scores = where(visible, scores, -math.inf)
+    if mask is not None:
+        scores = where(mask, scores, -math.inf)
     mixed = dot_general(softmax(scores), v, ((3,), (1,)), ((0, 1), (0, 2)))
     return transpose(mixed, 0, 2, 1, 3)
 
@@ -64,14 +69,25 @@ def attention(x: TensorLike, parameters: dict[str, Any], heads: int, causal: boo
     Raises:
         ShapeMismatch: the heads do not divide the width.
     """
+    q, k, v = project(x, parameters, heads)
+    return merge(scaled_dot_product_attention(q, k, v, causal), parameters)
+
+
+def project(x: TensorLike, parameters: dict[str, Any], heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value of every head, each of shape (batch, length, heads, width / heads); arguments as of `attention`."""
     tensor = as_tensor(x)
     batch, length, width = tensor.shape
     if width % heads:
         raise ShapeMismatch(f"attention: a width of {width} cannot be shared by {heads} heads evenly")
     shape = (batch, length, heads, width // heads)
     q, k, v = (reshape(part, shape) for part in split(linear(tensor, **parameters["qkv"]), 3, axis=2))
-    mixed = scaled_dot_product_attention(q, k, v, causal)
-    return linear(reshape(mixed, (batch, length, width)), **parameters["out"])
+    return q, k, v
+
+
+def merge(mixed: Tensor, parameters: dict[str, Any]) -> Tensor:
+    """The heads (batch, length, heads, width / heads) joined and projected to (batch, length, width)."""
+    batch, length, heads, width = mixed.shape
+    return linear(reshape(mixed, (batch, length, heads * width)), **parameters["out"])
 
 
 def _repeated(tensor: Tensor, times: int) -> Tensor:
