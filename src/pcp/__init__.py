@@ -1,1 +1,1 @@
-"""PCP, the Planetary Compute Protocol: one StableHLO program, the fastest way to run it, one device or many."""
+"""PCP, the Planetary Compute Protocol: one StableHLO program, run the fastest way, on one device or many."""
