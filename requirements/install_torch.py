@@ -1,7 +1,7 @@
 """Install the PyTorch that the parity tests compare with, and refuse a build that needs CUDA.
 
 Run as `.venv/bin/python requirements/install_torch.py` (`make test-peers` does). pip is asked first what it
-would take: on Linux the ordinary package needs several gigabytes of CUDA libraries, and no test of PCP's does.
+would take: on Linux the ordinary package needs several gigabytes of CUDA libraries, and PCP's tests need none.
 """
 
 import json
@@ -21,7 +21,7 @@ and run `make test-peers` again."""
 
 
 def pip(*arguments: str) -> str:
-    """Run this interpreter's pip and return what it printed; if it fails, its message and status end the script."""
+    """Run this interpreter's pip and return what it printed; its failure ends the script with its status."""
     command = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:

@@ -14,11 +14,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
 # What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
 LAYERS = (
-    "errors", "ir", "tensor", "tracing", "ops", "autodiff", "rewrite", "memory", "kernels", "backends", "planning",
-    "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp", "dashboard", "cli",
+    "errors", "ir", "tensor", "tracing", "ops", "autodiff", "rewrite", "memory", "kernels", "backends",
+    "planning", "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp",
+    "dashboard", "cli",
 )  # fmt: skip
 
-# module prefix -> the files that may import it, which are the ones to change when jax does. First match decides.
+# module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.
 CONFINED = {
     "jaxlib": ("ir/bindings.py", "backends/xla.py"),
     "jax._src": ("ir/bindings.py", "backends/xla.py"),
