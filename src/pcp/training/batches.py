@@ -22,7 +22,7 @@ class InvalidBatches(PCPError):
     """Batches are asked for that cannot exist: no sequences, no positions, a negative index."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batches:
     """Random windows of a token vector.
 
@@ -32,7 +32,7 @@ class Batches:
 
     Arguments:
         tokens: the training part, a vector of integers; may be mapped from a file.
-        batch: sequences in a batch.
+        batch_size: sequences in a batch.
         context: positions in a sequence.
         seed: 0 <= seed < 2^64.
         vocabulary_size: where given, each batch is checked against it.
@@ -45,24 +45,24 @@ class Batches:
     """
 
     tokens: npt.NDArray[np.integer]
-    batch: int
+    batch_size: int
     context: int
     seed: int
     vocabulary_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(self.batch, self.context)
+        check_sizes(self.batch_size, self.context)
         if not 0 <= self.seed < 1 << 64:
             raise InvalidBatches(f"The seed of the data order is {self.seed}; expected 0 <= seed < 2^64.")
-        needed = self.batch * self.context + 1
+        needed = self.batch_size * self.context + 1
         if self.tokens.size < needed:
             raise TinyCorpus(
-                f"The training part has {self.tokens.size} tokens; batch {self.batch} x context "
-                f"{self.context} needs "
-                f"at least {needed}. Give a longer text, or make --batch or --context smaller."
+                f"The training part has {self.tokens.size} tokens; batch {self.batch_size} x context "
+                f"{self.context} needs at least {needed}. Give a longer text, or make --batch or --context "
+                "smaller."
             )
 
-    def batch_at(self, index: int) -> tuple[TokenArray, TokenArray]:
+    def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Make one batch.
 
         Arguments:
@@ -78,7 +78,7 @@ class Batches:
         if not 0 <= index < 1 << 64:
             raise InvalidBatches(f"Batch {index} was asked for; expected 0 <= index < 2^64.")
         generator = np.random.Philox(key=np.array([self.seed, index], np.uint64))
-        starts = generator.random_raw(self.batch) % np.uint64(self.tokens.size - self.context)
+        starts = generator.random_raw(self.batch_size) % np.uint64(self.tokens.size - self.context)
         windows = self.tokens[starts.astype(np.int64)[:, None] + np.arange(self.context + 1)]
         if self.vocabulary_size is not None:
             check_tokens(windows, self.vocabulary_size, f"batch {index}")

@@ -46,7 +46,7 @@ class TokenFileCorrupt(PCPError):
     """The header or the tokens are not what was written."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TokenFile:
     """An opened token file.
 

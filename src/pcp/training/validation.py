@@ -10,7 +10,7 @@ from pcp.training.batches import InvalidBatches, TinyCorpus, TokenArray, check_s
 from pcp.training.token_range import check_tokens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ValidationChunk:
     """Some consecutive windows.
 
