@@ -99,7 +99,9 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         with context():
             return stablehlo.serialize_portable_artifact(module, version, True)
     except (ir.MLIRError, ValueError) as error:
-        raise InvalidProgram(f"the program has no portable form at StableHLO version {version}: {error}") from None
+        raise InvalidProgram(
+            f"the program has no portable form at StableHLO version {version}: {error}"
+        ) from None
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:
@@ -124,7 +126,11 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions."""
-    functions = {op.attributes["sym_name"].value: op for op in module.body.operations if op.OPERATION_NAME == "func.func"}
+    functions = {
+        op.attributes["sym_name"].value: op
+        for op in module.body.operations
+        if op.OPERATION_NAME == "func.func"
+    }
     while calls := _calls_of(functions["main"].operation):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]

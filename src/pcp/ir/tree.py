@@ -141,7 +141,11 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
 
 def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
     """Where two structures first differ, and what stands there in each."""
-    same_shape = (expected.kind, expected.keys, len(expected.children)) == (given.kind, given.keys, len(given.children))
+    same_shape = (expected.kind, expected.keys, len(expected.children)) == (
+        given.kind,
+        given.keys,
+        len(given.children),
+    )
     if not same_shape:
         return place, _describe(expected), _describe(given)
     keys = expected.keys or range(len(expected.children))
