@@ -1,4 +1,4 @@
-"""PCP, the Planetary Compute Protocol: one StableHLO program, the fastest way to run it, one device or many."""
+"""PCP, the Planetary Compute Protocol: one StableHLO program, run the fastest way, on one device or many."""
 
 from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program

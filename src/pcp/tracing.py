@@ -66,10 +66,12 @@ def trace(function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | 
         roles: the role of each argument, in place of those of its leaves.
 
     Returns:
-        A Program with the same nesting of arguments and results.
+        A Program with the same nesting of arguments and results. If there are arguments that are `state` throughout, the
+        function must return their successors first, one for each, and the memory of the old becomes that of the new.
 
     Raises:
-        InvalidArgument: a leaf has no shape and element type, or a result is no Tensor, array or number.
+        InvalidArgument: a leaf has no shape and element type, a result is no Tensor, array or number, or a state has no
+            successor of its nesting, shapes and element types.
         TracingError: an operation inside refuses its operands; the message names the line.
     """
     if roles is not None:
@@ -89,7 +91,8 @@ def trace(function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | 
             results = [_returned(value) for value in returned]
             close_main(main, block, results)
             builder.close()
-        described = [Argument(n, e.spec, e.role) for n, e in zip(names, specs, strict=True)]
+        aliases = _aliases(specs, tree, [t.spec for t in results], result_tree)
+        described = [Argument(n, e.spec, e.role, a) for n, e, a in zip(names, specs, aliases, strict=True)]
         result_names = result_tree.names()
         described_results = [Result(n, t.spec) for n, t in zip(result_names, results, strict=True)]
         describe_signature(main, described, described_results, tree, result_tree)
@@ -144,6 +147,31 @@ def close_main(main: ir.Operation, block: ir.Block, results: Sequence[Tensor]) -
     inputs = [argument.type for argument in block.arguments]
     outputs = [t.value.type for t in results]
     main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
+
+
+def _aliases(
+    arguments: Sequence[ArgumentSpec], tree: Tree, results: Sequence[TensorSpec], result_tree: Tree
+) -> list[int | None]:
+    """For each argument, the index of the result that takes over its memory: the successor of a state."""
+    aliases: list[int | None] = [None] * len(arguments)
+    children = (result_tree,) if result_tree.kind != "tuple" else result_tree.children
+    start, place, successors = 0, 0, iter(children)
+    for number, child in enumerate(tree.children):
+        leaves = range(start, start + child.leaf_count)
+        start += child.leaf_count
+        if not leaves or any(arguments[i].role is not Role.state for i in leaves):
+            continue
+        if next(successors, None) != child:
+            raise InvalidArgument(
+                f"argument {number} is state, so the function must return its successor, nested like it, before other results; "
+                f"it returned {result_tree}"
+            )
+        for i in leaves:
+            if arguments[i].spec != results[place]:
+                raise InvalidArgument(f"a state of {arguments[i].spec} was returned as {results[place]}; its type must not change")
+            aliases[i] = place
+            place += 1
+    return aliases
 
 
 def _leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:

@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, DTypeLike, TensorSpec
+from pcp.ir.bindings import ir
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.ops.promotion import promoted
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
+
+STOP_GRADIENT = "pcp.stop_gradient"
+"""The attribute of an operation whose results differentiation treats as constants."""
 
 
 def checked_axis(name: str, axis: int, rank: int) -> int:
@@ -225,6 +229,16 @@ def _narrow(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
     low, high = [0] * tensor.ndim, list(tensor.shape)
     low[axis], high[axis] = start, stop
     return slice_(tensor, low, high)
+
+
+@operation
+def stop_gradient(x: TensorLike) -> Tensor:
+    """x, treated as a constant by differentiation.
+
+    The mark is an attribute on a reshape to the same shape, so it costs nothing and travels with the program.
+    """
+    tensor = as_tensor(x)
+    return emit("reshape", (tensor,), (tensor.spec,), {STOP_GRADIENT: ir.UnitAttr.get()})
 
 
 @operation
