@@ -6,7 +6,12 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 """
 
 import functools
+import io
+import os
 from collections.abc import Sequence
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
+# ruff: noqa: E402  (jaxlib reads the variable when it is imported)
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -68,8 +73,6 @@ def parse_module(source: str | bytes) -> ir.Module:
 
 def bytecode_of(module: ir.Module) -> bytes:
     """The module as MLIR bytecode, locations included."""
-    import io
-
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()

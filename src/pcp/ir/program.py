@@ -6,7 +6,6 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 
 import enum
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -275,7 +274,7 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return None
     try:
         return Tree.from_json(main.attributes[name].value)
-    except (json.JSONDecodeError, TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError, RecursionError):
         raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
 
 

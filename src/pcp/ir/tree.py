@@ -61,7 +61,11 @@ class Tree:
 
     @staticmethod
     def from_json(text: str) -> "Tree":
-        """The structure that `to_json` wrote."""
+        """The structure that `to_json` wrote.
+
+        Raises:
+            ValueError: it did not write this.
+        """
         return _decode(json.loads(text))
 
     def __str__(self) -> str:
@@ -175,4 +179,11 @@ def _decode(value: Any) -> Tree:
     if value == "*":
         return LEAF
     kind, keys, children = value
+    name = kind.removeprefix("namedtuple:")
+    known = kind in ("none", "dict", "list", "tuple") or (name != kind and all(map(str.isidentifier, (name, *keys))))
+    keyed = kind == "dict" or name != kind
+    if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
+        raise ValueError(f"{kind!r} with keys {keys} is no container")
+    if any(not isinstance(key, int | str) for key in keys) or len(set(keys)) != len(keys):
+        raise ValueError(f"the keys {keys} are no distinct integers and strings")
     return Tree(kind, tuple(keys), tuple(_decode(child) for child in children))

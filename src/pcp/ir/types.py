@@ -103,6 +103,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.c128: np.dtype(np.complex128),
 }
 _FROM_NUMPY = {value: key for key, value in _NUMPY.items()}
+_FROM_PYTHON = {bool: DType.bool, int: DType.i32, float: DType.f32, complex: DType.c64}
 _FROM_MLIR = {dtype.mlir: dtype for dtype in DType}
 
 DTypeLike = DType | str | np.dtype[Any] | type
@@ -118,8 +119,8 @@ def dtype_of(given: DTypeLike) -> DType:
         return given
     if isinstance(given, str) and given in DType.__members__:
         return DType(given)
-    if given in (bool, int, float, complex):
-        return {bool: DType.bool, int: DType.i32, float: DType.f32, complex: DType.c64}[given]  # type: ignore[index]
+    if isinstance(given, type) and given in _FROM_PYTHON:  # np.dtype("f8") == float, so equality alone is no test
+        return _FROM_PYTHON[given]
     try:
         return _FROM_NUMPY[np.dtype(given)]
     except (TypeError, KeyError):
