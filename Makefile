@@ -65,14 +65,15 @@ clean: ## Remove .venv and everything else that was made; your runs/ stay
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CREATED):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "PCP needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo not there)."; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "PCP needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not installed)."; \
 		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv) and name it: make install PYTHON=python3.12"; \
 		exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing."; \
 		echo "Install it (Debian, Ubuntu: apt install python3-venv; as root or with sudo) and run make again."; \
 		exit 1; }
+	@echo "Making .venv; with the packages to download it takes a minute or two."
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
 
