@@ -14,7 +14,7 @@ from typing import Any
 from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import convert
-from pcp.ops.movement import zeros
+from pcp.ops.movement import full
 from pcp.optimizers import SGD
 from pcp.tensor import Tensor
 from pcp.tracing import spec, specs_of, trace
@@ -43,10 +43,11 @@ def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
     """The programs of a Worker, from a training step and parameters (arrays, for their shapes)."""
     state = step.initial_state(parameters)
     params, inner = specs_of(parameters, Role.input), specs_of(state, Role.state)
-    count, state_shapes = spec((), "i32"), state["optimizer"]
+    count, beginning = spec((), "i32"), state["optimizer"]
 
     def start(params: Any, first_step: Tensor) -> Any:
-        moments = map_tree(lambda leaf: zeros(leaf.shape, leaf.dtype), state_shapes)
+        # A new optimizer's state is one repeated number for each array, so it need not travel.
+        moments = map_tree(lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning)
         return {"params": params, "optimizer": moments, "step": first_step}
 
     def adopt(state: Any, params: Any, first_step: Tensor) -> Any:
