@@ -13,9 +13,11 @@ def join(turn: Turn, event: MemberJoined) -> None:
     """Make a worker a member, or recognise a member whose connection was lost."""
     state, hello = turn.state, event.hello
     problem = _unacceptable(turn, event)
-    if problem or state.run.phase == Phase.FINISHED:
-        turn.effects.append(Send(event.connection, Goodbye(not problem, problem or "the run is complete")))
-        turn.effects.append(Close(event.connection, problem or "the run is complete"))
+    if problem or state.finished:
+        complete = state.run.phase == Phase.FINISHED
+        reason = problem or ("the run is complete" if complete else "the run has failed")
+        turn.effects.append(Send(event.connection, Goodbye(complete and not problem, reason)))
+        turn.effects.append(Close(event.connection, reason))
         return
     worker_id = _worker_id(turn, hello.worker)
     old = state.members.get(worker_id)
