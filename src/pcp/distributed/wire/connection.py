@@ -258,9 +258,9 @@ class ControlMachine:
         if problem:
             return self._violation(f"{type(message).__name__} is not acceptable: {problem}")
         if isinstance(message, Hello):
-            refusal = self._hello_problem(message)
-            if refusal is not None:
-                return self._refusal(*refusal)
+            mismatch = self._hello_problem(message)
+            if mismatch is not None:
+                return self._refusal(*mismatch)
         if isinstance(message, Goodbye) and self.side is Side.WORKER and self._phase is _Phase.WELCOME:
             self._phase = _Phase.CLOSED
             return ConnectionRefused(Refusal(RefusalCode.DECLINED, message.reason), by_peer=True)
