@@ -14,6 +14,8 @@ PEERS     := .venv/.peers
 # Isolated mode and no user site: only what the lock names is seen.
 PIP       := $(BIN)/python -I -m pip --disable-pip-version-check --no-input
 PYTEST    := $(BIN)/python -m pytest
+# Besides tests/peers: the files whose tests skip themselves where an optional package is absent, as in `make test`.
+PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -32,7 +34,7 @@ test: install ## Run the tests (no torch needed)
 	$(PYTEST) -n $(JOBS) -m "not long" --ignore=tests/peers $(TEST_FLAGS)
 
 test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
-	$(PYTEST) -n $(JOBS) -m "not long" tests/peers $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
 
 test-long: $(PEERS) ## Run the tests that take minutes each
 	$(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)
@@ -65,14 +67,15 @@ clean: ## Remove .venv and everything else that was made; your runs/ stay
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CREATED):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "PCP needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo not there)."; \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "PCP needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not installed)."; \
 		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv) and name it: make install PYTHON=python3.12"; \
 		exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing."; \
 		echo "Install it (Debian, Ubuntu: apt install python3-venv; as root or with sudo) and run make again."; \
 		exit 1; }
+	@echo "Making .venv; with the packages to download it takes a minute or two."
 	$(PYTHON) -m venv --clear .venv
 	@touch $@
 

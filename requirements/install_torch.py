@@ -1,11 +1,12 @@
 """Install the PyTorch that the parity tests compare with, and refuse a build that needs CUDA.
 
 Run as `.venv/bin/python requirements/install_torch.py` (`make test-peers` does). pip is asked first what it
-would take: on Linux the ordinary package needs several gigabytes of CUDA libraries, and PCP's tests need none.
+would take: on Linux the ordinary package needs gigabytes of CUDA libraries, and PCP's tests need none.
 """
 
 import json
 import platform
+import re
 import subprocess
 import sys
 from typing import Any
@@ -34,9 +35,7 @@ def cuda_requirements(package: dict[str, Any]) -> list[str]:
     if platform.system() != "Linux":
         return []
     requirements = package["metadata"].get("requires_dist", [])
-    names = [
-        requirement.split(";")[0].strip() for requirement in requirements if "extra ==" not in requirement
-    ]
+    names = [re.split(r"[^\w.-]", line)[0] for line in requirements if "extra ==" not in line]
     return [name for name in names if name.startswith(("nvidia-", "cuda-", "triton"))]
 
 
@@ -47,9 +46,8 @@ def main() -> None:
         if needs := cuda_requirements(package):
             file = package["download_info"]["url"].rsplit("/", 1)[-1]
             python = platform.python_version()
-            sys.exit(
-                REFUSAL.format(file=file, needs=", ".join(needs[:3]) + " ...", torch=TORCH, python=python)
-            )
+            needed = f"{needs[0]} and {len(needs) - 1} more packages of CUDA"
+            sys.exit(REFUSAL.format(file=file, needs=needed, torch=TORCH, python=python))
     pip("install", "--quiet", "--no-deps", TORCH)
 
 

@@ -48,9 +48,11 @@ def imported_modules(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tup
 
 def layer_of(parts: tuple[str, ...], source: Path) -> str:
     """Return the layer of a dotted name below `pcp`; one that is no file there belongs to the public face."""
-    if parts and ((source / parts[0]).is_dir() or (source / f"{parts[0]}.py").is_file()):
-        return parts[0]
-    return "pcp"
+    if not parts:
+        return "pcp"
+    top = parts[0]
+    is_part = top in LAYERS or (source / top).is_dir() or (source / f"{top}.py").is_file()
+    return top if is_part else "pcp"
 
 
 def complaint(file: str, layer: str, name: str, source: Path) -> str | None:

@@ -1,7 +1,10 @@
 """The lock files hold what pyproject.toml asks for, with hashes, from no named index, and without PyTorch."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,40 @@ def test_every_requirement_is_locked_at_a_version_it_admits(file: str, extra: st
         version = chosen.get(canonicalize_name(requirement.name))
         assert version is not None, f"{requirement.name} is not in requirements/{file}: run `make lock`"
         assert requirement.specifier.contains(version), f"{line}, but {version} is locked: run `make lock`"
+
+
+def imported_packages(folder: Path) -> set[str]:
+    """Return the packages, outside the standard library, that the Python files in `folder` import."""
+    found: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import():
+                    found |= {alias.name.split(".")[0] for alias in node.names}
+                case ast.ImportFrom(level=0, module=str(module)):
+                    found.add(module.split(".")[0])
+    return found - sys.stdlib_module_names
+
+
+def test_every_package_that_pcp_imports_is_declared() -> None:
+    extras = [
+        line for name, lines in PROJECT["optional-dependencies"].items() if name != "dev" for line in lines
+    ]
+    declared = {canonicalize_name(Requirement(line).name) for line in PROJECT["dependencies"] + extras} | {
+        "torch"
+    }
+    distributions = packages_distributions()
+    for package in imported_packages(ROOT / "src" / "pcp") - {"pcp"}:
+        names = {canonicalize_name(name) for name in distributions.get(package, [package])}
+        assert names & declared, (
+            f"src imports {package}: declare it in pyproject.toml, say why in dependencies.md"
+        )
+
+
+def test_every_core_dependency_is_explained() -> None:
+    explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]:
+        assert f"| {Requirement(line).name} |" in explained, f"docs/dependencies.md says nothing of {line}"
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])

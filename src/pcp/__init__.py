@@ -6,6 +6,8 @@ from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program
 from pcp.ops.elementwise import where as where
+from pcp.planning import Plan as Plan
+from pcp.planning import plan as plan
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

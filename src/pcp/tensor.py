@@ -31,7 +31,9 @@ class TracingError(PCPError):
 
     def __init__(self, message: str) -> None:
         where = user_frame()
-        place = f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
+        place = (
+            f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
+        )
         super().__init__(message + place)
 
 
@@ -120,12 +122,16 @@ class Tensor:
         )
 
     def _no_number(self) -> NoReturn:
-        raise TensorHasNoValue(f"{self!r} was used as a Python number, but it has no value while it is traced")
+        raise TensorHasNoValue(
+            f"{self!r} was used as a Python number, but it has no value while it is traced"
+        )
 
     __float__ = __int__ = __index__ = __complex__ = _no_number
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise TensorHasNoValue(f"{self!r} was given to NumPy, but it has no value while it is traced; use pcp's operations")
+        raise TensorHasNoValue(
+            f"{self!r} was given to NumPy, but it has no value while it is traced; use pcp's operations"
+        )
 
     def __iter__(self) -> Iterator["Tensor"]:
         return (self[i] for i in range(len(self)))
@@ -216,7 +222,9 @@ def current_builder() -> Builder:
     """
     builder = _CURRENT.get()
     if builder is None:
-        raise NoTrace("operations on Tensors only exist inside a traced function; wrap the computation: pcp.trace(f, ...)")
+        raise NoTrace(
+            "operations on Tensors only exist inside a traced function; wrap the computation: pcp.trace(f, ...)"
+        )
     builder.location = _location() if builder.pinned is None else builder.pinned
     return builder
 
@@ -245,14 +253,20 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         return checked(value)
     builder = current_builder()
     if isinstance(value, Scalar) or is_weak(value):
-        wanted = dtype_of(type(value) if isinstance(value, Scalar) else value.dtype) if dtype is None else dtype_of(dtype)
+        wanted = (
+            dtype_of(type(value) if isinstance(value, Scalar) else value.dtype)
+            if dtype is None
+            else dtype_of(dtype)
+        )
         array = np.asarray(value, wanted.numpy)
     elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.hasobject:
             raise DTypeMismatch(f"an array of {array.dtype} cannot become a tensor; give numbers")
     else:
-        raise DTypeMismatch(f"{type(value).__name__} cannot become a tensor; give a Tensor, an array or a number")
+        raise DTypeMismatch(
+            f"{type(value).__name__} cannot become a tensor; give a Tensor, an array or a number"
+        )
     return Tensor(builder.constant(array), builder)
 
 

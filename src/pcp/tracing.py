@@ -57,7 +57,9 @@ def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
     return map_tree(lambda leaf: ArgumentSpec(_leaf_spec(leaf).spec, Role(role)), tree)
 
 
-def trace(function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | str] | None = None) -> Program:
+def trace(
+    function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | str] | None = None
+) -> Program:
     """Call `function` once with Tensors and return the Program that it computes.
 
     Arguments:
@@ -85,7 +87,8 @@ def trace(function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | 
         builder = Builder(module, block)
         with building(builder):
             tensors = [
-                Tensor(value, builder, entry.spec) for value, entry in zip(block.arguments, specs, strict=True)
+                Tensor(value, builder, entry.spec)
+                for value, entry in zip(block.arguments, specs, strict=True)
             ]
             returned, result_tree = flatten(function(*tree.unflatten(tensors)))
             results = [_returned(value) for value in returned]
@@ -112,12 +115,18 @@ def call(program: Program, *arguments: Any) -> Any:
         DTypeMismatch: a leaf has another element type.
     """
     leaves = program.flatten_arguments(*arguments)
-    tensors = [as_tensor(leaf, entry.spec.dtype) for leaf, entry in zip(leaves, program.arguments, strict=True)]
+    tensors = [
+        as_tensor(leaf, entry.spec.dtype) for leaf, entry in zip(leaves, program.arguments, strict=True)
+    ]
     for tensor, entry in zip(tensors, program.arguments, strict=True):
         if tensor.shape != entry.spec.shape:
-            raise ShapeMismatch(f"call: argument {entry.name} has shape {tensor.shape}; the program expects {entry.spec}")
+            raise ShapeMismatch(
+                f"call: argument {entry.name} has shape {tensor.shape}; the program expects {entry.spec}"
+            )
         if tensor.dtype is not entry.spec.dtype:
-            raise DTypeMismatch(f"call: argument {entry.name} has element type {tensor.dtype}; the program expects {entry.spec}")
+            raise DTypeMismatch(
+                f"call: argument {entry.name} has element type {tensor.dtype}; the program expects {entry.spec}"
+            )
     builder = current_builder()
     module = program.module()
     inline_calls(module)
@@ -168,7 +177,9 @@ def _aliases(
             )
         for i in leaves:
             if arguments[i].spec != results[place]:
-                raise InvalidArgument(f"a state of {arguments[i].spec} was returned as {results[place]}; its type must not change")
+                raise InvalidArgument(
+                    f"a state of {arguments[i].spec} was returned as {results[place]}; its type must not change"
+                )
             aliases[i] = place
             place += 1
     return aliases
@@ -179,7 +190,10 @@ def _leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
     names = [str(i) for i in range(len(tree.children))]
     try:
         for i, parameter in enumerate(inspect.signature(function).parameters.values()):
-            if i < len(names) and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            if i < len(names) and parameter.kind in (
+                parameter.POSITIONAL_ONLY,
+                parameter.POSITIONAL_OR_KEYWORD,
+            ):
                 names[i] = parameter.name
     except (TypeError, ValueError):  # a callable without a signature: numbers do
         pass
@@ -195,11 +209,15 @@ def _leaf_spec(leaf: Any) -> ArgumentSpec:
         return ArgumentSpec(TensorSpec((), dtype_of(type(leaf))), Role.input)
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if shape is None or dtype is None:
-        raise InvalidArgument(f"{type(leaf).__name__} was given as an argument of trace; give an array or pcp.spec(shape, dtype)")
+        raise InvalidArgument(
+            f"{type(leaf).__name__} was given as an argument of trace; give an array or pcp.spec(shape, dtype)"
+        )
     return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role.weight)
 
 
 def _returned(value: TensorLike) -> Tensor:
     if isinstance(value, Tensor | bool | int | float | complex | np.generic | np.ndarray):
         return as_tensor(value)
-    raise InvalidArgument(f"the traced function returned {type(value).__name__}; return Tensors, arrays or numbers")
+    raise InvalidArgument(
+        f"the traced function returned {type(value).__name__}; return Tensors, arrays or numbers"
+    )

@@ -42,4 +42,6 @@ class Sampling:
             wide[wide < np.partition(wide, -self.top_k)[-self.top_k]] = -np.inf
         weights = np.exp(wide - wide.max())
         draw = np.random.Generator(np.random.Philox(key=(self.seed, position))).random()
-        return int(np.searchsorted(np.cumsum(weights) / weights.sum(), draw, side="right").clip(0, wide.size - 1))
+        return int(
+            np.searchsorted(np.cumsum(weights) / weights.sum(), draw, side="right").clip(0, wide.size - 1)
+        )

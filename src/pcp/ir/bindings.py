@@ -6,7 +6,12 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 """
 
 import functools
+import io
+import os
 from collections.abc import Sequence
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
+# ruff: noqa: E402  (jaxlib reads the variable when it is imported)
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -70,8 +75,6 @@ def parse_module(source: str | bytes) -> ir.Module:
 
 def bytecode_of(module: ir.Module) -> bytes:
     """The module as MLIR bytecode, locations included."""
-    import io
-
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
@@ -101,7 +104,9 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         with context():
             return stablehlo.serialize_portable_artifact(module, version, True)
     except (ir.MLIRError, ValueError) as error:
-        raise InvalidProgram(f"the program has no portable form at StableHLO version {version}: {error}") from None
+        raise InvalidProgram(
+            f"the program has no portable form at StableHLO version {version}: {error}"
+        ) from None
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:
@@ -142,7 +147,11 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions."""
-    functions = {op.attributes["sym_name"].value: op for op in module.body.operations if op.OPERATION_NAME == "func.func"}
+    functions = {
+        op.attributes["sym_name"].value: op
+        for op in module.body.operations
+        if op.OPERATION_NAME == "func.func"
+    }
     while calls := _named(functions["main"].operation, "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]

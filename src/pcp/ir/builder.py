@@ -77,10 +77,14 @@ class Builder:
                     name, types, operands, made, regions=regions, infer_type=types is None, ip=self._insertion
                 )
             except (ir.MLIRError, ValueError) as error:
-                raise InvalidProgram(f"{name} refuses its operands {[str(o.type) for o in operands]}: {error}") from None
+                raise InvalidProgram(
+                    f"{name} refuses its operands {[str(o.type) for o in operands]}: {error}"
+                ) from None
 
     @contextmanager
-    def region(self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]) -> Iterator[list[ir.Value]]:
+    def region(
+        self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]
+    ) -> Iterator[list[ir.Value]]:
         """Build inside a new block of region `index` of `op`; yields the block's arguments."""
         with self.location:
             block = op.regions[index].blocks.append(*[mlir_type(spec) for spec in arguments])
@@ -108,7 +112,9 @@ class Builder:
         spec = TensorSpec(array.shape, dtype_of(array.dtype))
         with self.location:
             value = dense(array, spec)
-            op = ir.Operation.create("stablehlo.constant", [mlir_type(spec)], [], {"value": value}, ip=self._insertion)
+            op = ir.Operation.create(
+                "stablehlo.constant", [mlir_type(spec)], [], {"value": value}, ip=self._insertion
+            )
         return op.results[0]
 
     def inline(self, function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
@@ -127,7 +133,9 @@ def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
     element = element_type(spec.dtype)
     flat = array.reshape(-1)
     if flat.size and spec.dtype.kind != "complex" and (flat.size == 1 or _all_equal(flat)):
-        scalar = _scalar_attribute(spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0]))
+        scalar = _scalar_attribute(
+            spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0])
+        )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
     contiguous = np.ascontiguousarray(array)
     if spec.dtype is DType.bool:

@@ -93,8 +93,10 @@ class _Merkle:
 def _has_effect(op: ir.Operation) -> bool:
     if op.name in _EFFECTS:
         return True
-    return op.name == "stablehlo.custom_call" and "has_side_effect" in op.attributes and bool(
-        ir.BoolAttr(op.attributes["has_side_effect"]).value
+    return (
+        op.name == "stablehlo.custom_call"
+        and "has_side_effect" in op.attributes
+        and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
     )
 
 

@@ -6,7 +6,6 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 
 import enum
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -176,7 +175,9 @@ def main_of(module: ir.Module) -> ir.Operation:
     candidates = named or public
     if len(candidates) != 1:
         names = ", ".join(op.attributes["sym_name"].value for op in public) or "none"
-        raise InvalidProgram(f"a program needs one public function, or one called main; this module has: {names}")
+        raise InvalidProgram(
+            f"a program needs one public function, or one called main; this module has: {names}"
+        )
     return candidates[0]
 
 
@@ -188,7 +189,9 @@ def spec_of(type_: ir.Type) -> TensorSpec:
         InvalidProgram: it is no tensor of static shape.
     """
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-        raise InvalidProgram(f"{type_} is no tensor of static shape; refine or export the program with static shapes")
+        raise InvalidProgram(
+            f"{type_} is no tensor of static shape; refine or export the program with static shapes"
+        )
     return TensorSpec(tuple(type_.shape), dtype_from_mlir(str(type_.element_type)))
 
 
@@ -235,7 +238,9 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(facts.get("pcp.name", str(i)), spec_of(t), Role(facts.get("pcp.role", "input")), _alias(facts))
+        Argument(
+            facts.get("pcp.name", str(i)), spec_of(t), Role(facts.get("pcp.role", "input")), _alias(facts)
+        )
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(
@@ -243,7 +248,9 @@ def _signature_of(main: ir.Operation) -> _Signature:
         for i, (t, facts) in enumerate(zip(type_.results, result_facts, strict=True))
     )
     argument_tree = _tree(main, "pcp.arguments") or Tree("tuple", (), (LEAF,) * len(arguments))
-    result_tree = _tree(main, "pcp.results") or (LEAF if len(results) == 1 else Tree("tuple", (), (LEAF,) * len(results)))
+    result_tree = _tree(main, "pcp.results") or (
+        LEAF if len(results) == 1 else Tree("tuple", (), (LEAF,) * len(results))
+    )
     if (argument_tree.leaf_count, result_tree.leaf_count) != (len(arguments), len(results)):
         raise InvalidProgram("the nesting written in the program does not fit its arguments and results")
     return _Signature(arguments, results, argument_tree, result_tree)
@@ -252,7 +259,10 @@ def _signature_of(main: ir.Operation) -> _Signature:
 def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
     if name not in main.attributes:
         return [{}] * count
-    return [{entry.name: getattr(entry.attr, "value", None) for entry in ir.DictAttr(d)} for d in main.attributes[name]]
+    return [
+        {entry.name: getattr(entry.attr, "value", None) for entry in ir.DictAttr(d)}
+        for d in main.attributes[name]
+    ]
 
 
 def _alias(facts: dict[str, Any]) -> int | None:
@@ -265,7 +275,7 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return None
     try:
         return Tree.from_json(main.attributes[name].value)
-    except (json.JSONDecodeError, TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError, RecursionError):
         raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
 
 

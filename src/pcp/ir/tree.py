@@ -61,7 +61,11 @@ class Tree:
 
     @staticmethod
     def from_json(text: str) -> "Tree":
-        """The structure that `to_json` wrote."""
+        """The structure that `to_json` wrote.
+
+        Raises:
+            ValueError: it did not write this.
+        """
         return _decode(json.loads(text))
 
     def __str__(self) -> str:
@@ -141,7 +145,11 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
 
 def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
     """Where two structures first differ, and what stands there in each."""
-    same_shape = (expected.kind, expected.keys, len(expected.children)) == (given.kind, given.keys, len(given.children))
+    same_shape = (expected.kind, expected.keys, len(expected.children)) == (
+        given.kind,
+        given.keys,
+        len(given.children),
+    )
     if not same_shape:
         return place, _describe(expected), _describe(given)
     keys = expected.keys or range(len(expected.children))
@@ -171,4 +179,11 @@ def _decode(value: Any) -> Tree:
     if value == "*":
         return LEAF
     kind, keys, children = value
+    name = kind.removeprefix("namedtuple:")
+    known = kind in ("none", "dict", "list", "tuple") or (name != kind and all(map(str.isidentifier, (name, *keys))))
+    keyed = kind == "dict" or name != kind
+    if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
+        raise ValueError(f"{kind!r} with keys {keys} is no container")
+    if any(not isinstance(key, int | str) for key in keys) or len(set(keys)) != len(keys):
+        raise ValueError(f"the keys {keys} are no distinct integers and strings")
     return Tree(kind, tuple(keys), tuple(_decode(child) for child in children))

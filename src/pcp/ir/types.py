@@ -103,6 +103,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.c128: np.dtype(np.complex128),
 }
 _FROM_NUMPY = {value: key for key, value in _NUMPY.items()}
+_FROM_PYTHON = {bool: DType.bool, int: DType.i32, float: DType.f32, complex: DType.c64}
 _FROM_MLIR = {dtype.mlir: dtype for dtype in DType}
 
 DTypeLike = DType | str | np.dtype[Any] | type
@@ -118,12 +119,14 @@ def dtype_of(given: DTypeLike) -> DType:
         return given
     if isinstance(given, str) and given in DType.__members__:
         return DType(given)
-    if given in (bool, int, float, complex):
-        return {bool: DType.bool, int: DType.i32, float: DType.f32, complex: DType.c64}[given]  # type: ignore[index]
+    if isinstance(given, type) and given in _FROM_PYTHON:  # np.dtype("f8") == float, so equality alone is no test
+        return _FROM_PYTHON[given]
     try:
         return _FROM_NUMPY[np.dtype(given)]
     except (TypeError, KeyError):
-        raise UnknownDType(f"{given!r} is no element type; one of {', '.join(DType)} or a NumPy type is") from None
+        raise UnknownDType(
+            f"{given!r} is no element type; one of {', '.join(DType)} or a NumPy type is"
+        ) from None
 
 
 def dtype_from_mlir(text: str) -> DType:
@@ -135,7 +138,9 @@ def dtype_from_mlir(text: str) -> DType:
     try:
         return _FROM_MLIR[text]
     except KeyError:
-        raise UnknownDType(f"element type {text} of MLIR has no counterpart here; {', '.join(DType)} have") from None
+        raise UnknownDType(
+            f"element type {text} of MLIR has no counterpart here; {', '.join(DType)} have"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,11 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     for size in sizes:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
-            raise InvalidShape(f"shape {sizes} has the size {size!r}; every size must be a non-negative integer")
+            raise InvalidShape(
+                f"shape {sizes} has the size {size!r}; every size must be a non-negative integer"
+            )
     if math.prod(sizes) >= 2**59:
-        raise InvalidShape(f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any address space holds")
+        raise InvalidShape(
+            f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any address space holds"
+        )
     return tuple(int(size) for size in sizes)

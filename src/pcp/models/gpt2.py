@@ -15,6 +15,7 @@ from pcp.ir.tree import flatten
 from pcp.nn.attention import merge, project
 from pcp.ops.indexing import dynamic_update_slice, take
 from pcp.ops.movement import iota, slice_
+from pcp.ops.reduction import mean
 from pcp.tensor import Tensor, TensorLike, as_tensor
 
 Parameters = dict[str, Any]
@@ -45,7 +46,10 @@ class GPT2Config:
     bias: bool = True
 
     def __post_init__(self) -> None:
-        if min(self.layers, self.heads, self.width, self.context, self.vocabulary) < 1 or self.width % self.heads:
+        if (
+            min(self.layers, self.heads, self.width, self.context, self.vocabulary) < 1
+            or self.width % self.heads
+        ):
             raise InvalidConfiguration(f"{self} is no GPT-2: sizes must be positive, and heads divide width")
 
 
@@ -67,7 +71,9 @@ def configuration(name: str) -> GPT2Config:
     try:
         return CONFIGURATIONS[name]
     except KeyError:
-        raise InvalidConfiguration(f"there is no model {name!r}; one of {', '.join(CONFIGURATIONS)} is") from None
+        raise InvalidConfiguration(
+            f"there is no model {name!r}; one of {', '.join(CONFIGURATIONS)} is"
+        ) from None
 
 
 def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
@@ -133,11 +139,18 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
 def empty_cache(config: GPT2Config, batch: int = 1) -> list[dict[str, Any]]:
     """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads)."""
     shape = (batch, config.context, config.heads, config.width // config.heads)
-    return [{"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)} for _ in range(config.layers)]
+    return [
+        {"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)}
+        for _ in range(config.layers)
+    ]
 
 
 def decode(
-    parameters: Parameters, cache: list[dict[str, Tensor]], token: TensorLike, position: TensorLike, config: GPT2Config
+    parameters: Parameters,
+    cache: list[dict[str, Tensor]],
+    token: TensorLike,
+    position: TensorLike,
+    config: GPT2Config,
 ) -> tuple[list[dict[str, Tensor]], Tensor]:
     """Take in one token of each sequence and score the next.
 
@@ -171,3 +184,10 @@ def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config
         targets: the token that follows each, of the same shape.
     """
     return nn.cross_entropy(logits(parameters, tokens, config), targets)
+
+
+def window_losses(
+    parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config
+) -> Tensor:
+    """The mean cross entropy of each sequence alone, of shape (batch,): what validation averages exactly."""
+    return mean(nn.negative_log_likelihood(logits(parameters, tokens, config), targets), axis=1)

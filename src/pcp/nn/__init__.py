@@ -10,6 +10,7 @@ from pcp.nn.layers import linear as linear
 from pcp.nn.layers import mlp as mlp
 from pcp.nn.losses import cross_entropy as cross_entropy
 from pcp.nn.losses import mse as mse
+from pcp.nn.losses import negative_log_likelihood as negative_log_likelihood
 from pcp.nn.normalization import layer_norm as layer_norm
 from pcp.nn.normalization import rms_norm as rms_norm
 from pcp.ops.normalizing import log_softmax as log_softmax

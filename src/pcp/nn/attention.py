@@ -12,7 +12,11 @@ from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
 
 def scaled_dot_product_attention(
-    query: TensorLike, key: TensorLike, value: TensorLike, causal: bool = False, mask: TensorLike | None = None
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    causal: bool = False,
+    mask: TensorLike | None = None,
 ) -> Tensor:
     """softmax(query key^T / sqrt(width)) value, for every head.
 
@@ -32,7 +36,13 @@ def scaled_dot_product_attention(
     Source: Vaswani et al., "Attention Is All You Need", 2017, equation 1; groups: Ainslie et al., 2023.
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
-    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+    if (
+        q.ndim != 4
+        or k.ndim != 4
+        or k.shape != v.shape
+        or q.shape[0] != k.shape[0]
+        or q.shape[3] != k.shape[3]
+    ):
         raise ShapeMismatch(
             f"attention: query {q.shape}, key {k.shape} and value {v.shape} were given; "
             "expected (batch, queries, heads, width) and twice (batch, keys, groups, width)"

@@ -5,7 +5,9 @@ from pcp.ops.reduction import mean
 from pcp.tensor import Tensor, TensorLike, as_tensor
 
 
-def layer_norm(x: TensorLike, scale: TensorLike, bias: TensorLike | None = None, epsilon: float = 1e-5) -> Tensor:
+def layer_norm(
+    x: TensorLike, scale: TensorLike, bias: TensorLike | None = None, epsilon: float = 1e-5
+) -> Tensor:
     """x shifted to mean 0 and scaled to variance 1 along the last axis, then times `scale` plus `bias`.
 
     Arguments:

@@ -3,4 +3,13 @@
 from pcp.ops import elementwise, indexing, linear_algebra, movement, normalizing, promotion, reduction
 from pcp.tensor import OPERATIONS
 
-__all__ = ["OPERATIONS", "elementwise", "indexing", "linear_algebra", "movement", "normalizing", "promotion", "reduction"]
+__all__ = [
+    "OPERATIONS",
+    "elementwise",
+    "indexing",
+    "linear_algebra",
+    "movement",
+    "normalizing",
+    "promotion",
+    "reduction",
+]

@@ -42,7 +42,12 @@ UNARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("is_finite", "is_finite", _REAL, "whether x is neither infinite nor NaN"),
     ("logical_not", "not", _BITS, "not x; all bits inverted for integers"),
     ("population_count", "popcnt", _INTEGERS, "number of bits set"),
-    ("count_leading_zeros", "count_leading_zeros", _INTEGERS, "number of zero bits above the highest one set"),
+    (
+        "count_leading_zeros",
+        "count_leading_zeros",
+        _INTEGERS,
+        "number of zero bits above the highest one set",
+    ),
 )
 
 BINARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
@@ -72,7 +77,9 @@ COMPARISONS: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 
 def _require(name: str, tensor: Tensor, kinds: tuple[str, ...]) -> None:
     if tensor.dtype.kind not in kinds:
-        raise DTypeMismatch(f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype")
+        raise DTypeMismatch(
+            f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype"
+        )
 
 
 def _unary(name: str, stablehlo: str, kinds: tuple[str, ...], meaning: str) -> Callable[[TensorLike], Tensor]:
@@ -86,7 +93,9 @@ def _unary(name: str, stablehlo: str, kinds: tuple[str, ...], meaning: str) -> C
     return _named(apply, name, f"{meaning}, elementwise.")
 
 
-def _binary(name: str, stablehlo: str, kinds: tuple[str, ...], meaning: str) -> Callable[[TensorLike, TensorLike], Tensor]:
+def _binary(
+    name: str, stablehlo: str, kinds: tuple[str, ...], meaning: str
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     def apply(x: TensorLike, y: TensorLike) -> Tensor:
         left, right = aligned(name, x, y)
         _require(name, left, kinds)
@@ -95,7 +104,9 @@ def _binary(name: str, stablehlo: str, kinds: tuple[str, ...], meaning: str) -> 
     return _named(apply, name, f"{meaning}, elementwise; shapes broadcast.")
 
 
-def _comparison(name: str, direction: str, kinds: tuple[str, ...], meaning: str) -> Callable[[TensorLike, TensorLike], Tensor]:
+def _comparison(
+    name: str, direction: str, kinds: tuple[str, ...], meaning: str
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     attributes = {"comparison_direction": f"#stablehlo<comparison_direction {direction}>"}
 
     def apply(x: TensorLike, y: TensorLike) -> Tensor:
@@ -115,7 +126,9 @@ def _named(function: Callable[..., Tensor], name: str, meaning: str) -> Callable
 negate, abs_, sign, exp, expm1, log, log1p, sqrt, rsqrt, cbrt, sin, cos, tan, tanh, sigmoid = (
     _unary(*row) for row in UNARY[:15]
 )
-floor, ceil, round_, is_finite, logical_not, population_count, count_leading_zeros = (_unary(*row) for row in UNARY[15:])
+floor, ceil, round_, is_finite, logical_not, population_count, count_leading_zeros = (
+    _unary(*row) for row in UNARY[15:]
+)
 add, subtract, multiply, power, maximum, minimum, remainder, arctan2 = (_binary(*row) for row in BINARY[:8])
 bitwise_and, bitwise_or, bitwise_xor, shift_left = (_binary(*row) for row in BINARY[8:])
 equal, not_equal, less, less_equal, greater, greater_equal = (_comparison(*row) for row in COMPARISONS)
@@ -151,7 +164,9 @@ def modulo(x: TensorLike, y: TensorLike) -> Tensor:
     rest = remainder(left, right)
     if left.dtype.kind == "unsigned":
         return rest
-    return where(bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0))), rest + right, rest)
+    return where(
+        bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0))), rest + right, rest
+    )
 
 
 @operation
@@ -174,7 +189,9 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
 
     chosen = as_tensor(condition)
     if chosen.dtype is not DType.bool:
-        raise DTypeMismatch(f"where: the condition has element type {chosen.dtype}; expected bool; compare it with something")
+        raise DTypeMismatch(
+            f"where: the condition has element type {chosen.dtype}; expected bool; compare it with something"
+        )
     left, right = promoted(x, y)
     shape = broadcast_shape("where", chosen.shape, left.shape, right.shape)
     operands = (broadcast_to(chosen, shape), broadcast_to(left, shape), broadcast_to(right, shape))
@@ -209,7 +226,9 @@ def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """
     tensor, wanted = as_tensor(x), dtype_of(dtype)
     if tensor.dtype.itemsize != wanted.itemsize:
-        raise DTypeMismatch(f"bitcast: {tensor.dtype} and {wanted} differ in width; expected a type of {tensor.dtype.itemsize} bytes")
+        raise DTypeMismatch(
+            f"bitcast: {tensor.dtype} and {wanted} differ in width; expected a type of {tensor.dtype.itemsize} bytes"
+        )
     return emit("bitcast_convert", (tensor,), (TensorSpec(tensor.shape, wanted),))
 
 
@@ -240,7 +259,9 @@ def _chlo(name: str, x: TensorLike) -> Tensor:
         tensor = convert(tensor, DType.f32)
     _require(name, tensor, _REAL)
     builder = current_builder()
-    return Tensor(builder.emit(f"chlo.{name}", [tensor.value], (tensor.spec,)).results[0], builder, tensor.spec)
+    return Tensor(
+        builder.emit(f"chlo.{name}", [tensor.value], (tensor.spec,)).results[0], builder, tensor.spec
+    )
 
 
 def operation_table() -> dict[str, Any]:

@@ -60,7 +60,9 @@ def gather(operand: Tensor, indices: Tensor, axes: WindowAxes, sizes: tuple[int,
     return emit("gather", (operand, indices), (TensorSpec(shape, operand.dtype),), attributes)
 
 
-def scatter(operand: Tensor, indices: Tensor, updates: Tensor, axes: WindowAxes, combine: str | None = "add") -> Tensor:
+def scatter(
+    operand: Tensor, indices: Tensor, updates: Tensor, axes: WindowAxes, combine: str | None = "add"
+) -> Tensor:
     """StableHLO's scatter: windows of `updates` combined into the operand; windows that do not fit are dropped.
 
     Arguments:
@@ -73,10 +75,14 @@ def scatter(operand: Tensor, indices: Tensor, updates: Tensor, axes: WindowAxes,
         f"scatter_dims_to_operand_dims = {list(axes.index_map)}, index_vector_dim = {axes.vector}>"
     )
     operands = [checked(t).value for t in (operand, indices, updates)]
-    op = builder.emit("stablehlo.scatter", operands, (operand.spec,), {"scatter_dimension_numbers": numbers}, regions=1)
+    op = builder.emit(
+        "stablehlo.scatter", operands, (operand.spec,), {"scatter_dimension_numbers": numbers}, regions=1
+    )
     scalar = TensorSpec((), operand.dtype)
     with builder.region(op, 0, (scalar, scalar)) as (old, new):
-        joined = new if combine is None else builder.emit(f"stablehlo.{combine}", [old, new], (scalar,)).results[0]
+        joined = (
+            new if combine is None else builder.emit(f"stablehlo.{combine}", [old, new], (scalar,)).results[0]
+        )
         builder.emit("stablehlo.return", [joined], ())
     return Tensor(op.results[0], builder, operand.spec)
 
@@ -125,7 +131,9 @@ def _expanded(key: tuple[Any, ...], tensor: Tensor) -> list[Any]:
     """The key with `...` written out, one entry for each axis and None for each new one."""
     used = sum(entry is not None and entry is not Ellipsis for entry in key)
     if used > tensor.ndim:
-        raise ShapeMismatch(f"index: {used} indices were given for shape {tensor.shape} of rank {tensor.ndim}")
+        raise ShapeMismatch(
+            f"index: {used} indices were given for shape {tensor.shape} of rank {tensor.ndim}"
+        )
     places = [i for i, entry in enumerate(key) if entry is Ellipsis]
     if len(places) > 1:
         raise ShapeMismatch("index: more than one ... was given; expected at most one")
@@ -137,7 +145,9 @@ def _bounds(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> tuple[i
     """Start, stop and step of the slice that an entry makes, and whether it runs backwards."""
     if _is_integer(entry):
         if not -size <= entry < size:
-            raise IndexOutOfBounds(f"index {entry} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}")
+            raise IndexOutOfBounds(
+                f"index {entry} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}"
+            )
         return int(entry) % size, int(entry) % size + 1, 1, False
     if isinstance(entry, slice):
         low, high, stride = entry.indices(size)
@@ -147,7 +157,9 @@ def _bounds(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> tuple[i
         last = low + (count - 1) * stride
         return (last, low + 1, -stride, True) if count else (0, 0, 1, False)
     if not _is_array(entry):
-        raise DTypeMismatch(f"index: {type(entry).__name__} was given; expected integers, slices, ..., None or integer arrays")
+        raise DTypeMismatch(
+            f"index: {type(entry).__name__} was given; expected integers, slices, ..., None or integer arrays"
+        )
     return 0, size, 1, False
 
 
@@ -169,15 +181,21 @@ def _take(tensor: Tensor, advanced: list[tuple[int, Any]]) -> Tensor:
 def _checked_indices(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> Tensor:
     if isinstance(entry, Tensor):
         if not entry.dtype.is_integer:
-            raise DTypeMismatch(f"index: a Tensor of {entry.dtype} was given as an index; expected integers (use pcp.where for masks)")
+            raise DTypeMismatch(
+                f"index: a Tensor of {entry.dtype} was given as an index; expected integers (use pcp.where for masks)"
+            )
         wide = convert(entry, DType.i32) if entry.dtype.itemsize < 4 else entry
         return wide if wide.dtype.kind == "unsigned" else where(less(wide, 0), wide + size, wide)
     array = np.asarray(entry)
     if array.dtype.kind not in "iu":
-        raise DTypeMismatch(f"index: an array of {array.dtype} was given as an index; expected integers (use pcp.where for masks)")
+        raise DTypeMismatch(
+            f"index: an array of {array.dtype} was given as an index; expected integers (use pcp.where for masks)"
+        )
     if array.size and (array.min() < -size or array.max() >= size):
         worst = array.max() if array.max() >= size else array.min()
-        raise IndexOutOfBounds(f"index {worst} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}")
+        raise IndexOutOfBounds(
+            f"index {worst} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}"
+        )
     return as_tensor(np.where(array < 0, array + size, array).astype(np.int32))
 
 
@@ -202,7 +220,9 @@ def dynamic_slice(x: TensorLike, start: Sequence[TensorLike], sizes: Sequence[in
     """The block of the given sizes that begins at `start` (scalars, clamped so that the block fits)."""
     tensor = as_tensor(x)
     places = _starts("dynamic_slice", tensor, start)
-    if len(sizes) != tensor.ndim or any(not 0 <= want <= have for want, have in zip(sizes, tensor.shape, strict=False)):
+    if len(sizes) != tensor.ndim or any(
+        not 0 <= want <= have for want, have in zip(sizes, tensor.shape, strict=False)
+    ):
         raise ShapeMismatch(f"dynamic_slice: sizes {tuple(sizes)} do not fit shape {tensor.shape}")
     spec = TensorSpec(tuple(sizes), tensor.dtype)
     return emit("dynamic_slice", (tensor, *places), (spec,), {"slice_sizes": tuple(sizes)})
@@ -214,17 +234,25 @@ def dynamic_update_slice(x: TensorLike, update: TensorLike, start: Sequence[Tens
     tensor = as_tensor(x)
     block = convert(update, tensor.dtype)
     places = _starts("dynamic_update_slice", tensor, start)
-    if block.ndim != tensor.ndim or any(part > whole for part, whole in zip(block.shape, tensor.shape, strict=True)):
-        raise ShapeMismatch(f"dynamic_update_slice: an update of shape {block.shape} does not fit shape {tensor.shape}")
+    if block.ndim != tensor.ndim or any(
+        part > whole for part, whole in zip(block.shape, tensor.shape, strict=True)
+    ):
+        raise ShapeMismatch(
+            f"dynamic_update_slice: an update of shape {block.shape} does not fit shape {tensor.shape}"
+        )
     return emit("dynamic_update_slice", (tensor, block, *places), (tensor.spec,))
 
 
 def _starts(name: str, tensor: Tensor, start: Sequence[TensorLike]) -> list[Tensor]:
     if len(start) != tensor.ndim:
-        raise ShapeMismatch(f"{name}: {len(start)} start indices were given for shape {tensor.shape}; expected one for each axis")
+        raise ShapeMismatch(
+            f"{name}: {len(start)} start indices were given for shape {tensor.shape}; expected one for each axis"
+        )
     places = [as_tensor(place, DType.i32) for place in start]
     if any(p.shape != () or not p.dtype.is_integer for p in places):
-        raise DTypeMismatch(f"{name}: start indices are {', '.join(str(p.spec) for p in places)}; expected integer scalars")
+        raise DTypeMismatch(
+            f"{name}: start indices are {', '.join(str(p.spec) for p in places)}; expected integer scalars"
+        )
     return [convert(p, DType.i32) for p in places]
 
 

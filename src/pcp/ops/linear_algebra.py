@@ -70,7 +70,9 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     """
     left, right = promoted(x, y)
     if not left.ndim or not right.ndim:
-        raise ShapeMismatch(f"matmul: shapes {left.shape} and {right.shape} were given; a scalar is no matrix, use *")
+        raise ShapeMismatch(
+            f"matmul: shapes {left.shape} and {right.shape} were given; a scalar is no matrix, use *"
+        )
     if left.shape[-1] != right.shape[max(right.ndim - 2, 0)]:
         raise ShapeMismatch(
             f"matmul: shapes {left.shape} and {right.shape} do not fit: the last axis of the first has size {left.shape[-1]}, "
@@ -111,15 +113,23 @@ def einsum(formula: str, *operands: TensorLike) -> Tensor:
         output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
     tensors = promoted(*operands)
     sizes: dict[str, int] = {}
-    if len(terms) != len(tensors) or any(len(t) != x.ndim or len(set(t)) != len(t) for t, x in zip(terms, tensors, strict=False)):
+    if len(terms) != len(tensors) or any(
+        len(t) != x.ndim or len(set(t)) != len(t) for t, x in zip(terms, tensors, strict=False)
+    ):
         shapes = ", ".join(str(t.shape) for t in tensors)
-        raise ShapeMismatch(f"einsum: {formula!r} does not fit operands of shapes {shapes}; give one distinct letter for each axis")
+        raise ShapeMismatch(
+            f"einsum: {formula!r} does not fit operands of shapes {shapes}; give one distinct letter for each axis"
+        )
     for term, tensor in zip(terms, tensors, strict=True):
         for letter, size in zip(term, tensor.shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise ShapeMismatch(f"einsum: {formula!r}: axis {letter} has size {sizes[letter]} and size {size}")
+                raise ShapeMismatch(
+                    f"einsum: {formula!r}: axis {letter} has size {sizes[letter]} and size {size}"
+                )
     if not set(output) <= set(sizes) or len(set(output)) != len(output):
-        raise ShapeMismatch(f"einsum: {formula!r}: the result names an axis twice, or one that no operand has")
+        raise ShapeMismatch(
+            f"einsum: {formula!r}: the result names an axis twice, or one that no operand has"
+        )
     term, tensor = terms[0], tensors[0]
     for index in range(1, len(terms)):
         later = set("".join(terms[index + 1 :])) | set(output)

@@ -22,7 +22,9 @@ def checked_axis(name: str, axis: int, rank: int) -> int:
         ShapeMismatch: there is no such axis.
     """
     if isinstance(axis, bool) or not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
-        raise ShapeMismatch(f"{name}: axis {axis!r} was given for a tensor of rank {rank}; expected {-rank} <= axis < {rank}")
+        raise ShapeMismatch(
+            f"{name}: axis {axis!r} was given for a tensor of rank {rank}; expected {-rank} <= axis < {rank}"
+        )
     return int(axis) % rank
 
 
@@ -54,7 +56,9 @@ def reshape(x: TensorLike, shape: Sequence[int] | int) -> Tensor:
         known = int(np.prod([size for size in sizes if size != -1], dtype=np.int64))
         sizes[sizes.index(-1)] = tensor.size // known if known else 0
     if any(size < 0 for size in sizes) or int(np.prod(sizes, dtype=np.int64)) != tensor.size:
-        raise ShapeMismatch(f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become {tuple(shape) if not isinstance(shape, int | np.integer) else shape}")
+        raise ShapeMismatch(
+            f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become {tuple(shape) if not isinstance(shape, int | np.integer) else shape}"
+        )
     wanted = checked_shape(sizes)
     if wanted == tensor.shape:
         return tensor
@@ -70,9 +74,13 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     """
     tensor = as_tensor(x)
     flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
-    order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat) or tuple(reversed(range(tensor.ndim)))  # type: ignore[arg-type,union-attr]
+    order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat) or tuple(
+        reversed(range(tensor.ndim))
+    )  # type: ignore[arg-type,union-attr]
     if sorted(order) != list(range(tensor.ndim)):
-        raise ShapeMismatch(f"transpose: axes {flat} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}")
+        raise ShapeMismatch(
+            f"transpose: axes {flat} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}"
+        )
     if order == tuple(range(tensor.ndim)):
         return tensor
     shape = tuple(tensor.shape[a] for a in order)
@@ -100,8 +108,12 @@ def broadcast_to(x: TensorLike, shape: Sequence[int] | int) -> Tensor:
     if tensor.shape == wanted:
         return tensor
     offset = len(wanted) - tensor.ndim
-    if offset < 0 or any(have not in (1, want) for have, want in zip(tensor.shape, wanted[offset:], strict=True)):
-        raise ShapeMismatch(f"broadcast_to: shape {tensor.shape} does not broadcast to {wanted}; sizes must be equal or 1")
+    if offset < 0 or any(
+        have not in (1, want) for have, want in zip(tensor.shape, wanted[offset:], strict=True)
+    ):
+        raise ShapeMismatch(
+            f"broadcast_to: shape {tensor.shape} does not broadcast to {wanted}; sizes must be equal or 1"
+        )
     return broadcast_in_dim(tensor, wanted, tuple(range(offset, len(wanted))))
 
 
@@ -135,7 +147,9 @@ def squeeze(x: TensorLike, axis: int | Sequence[int] | None = None) -> Tensor:
 
 
 @operation
-def slice_(x: TensorLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> Tensor:
+def slice_(
+    x: TensorLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
+) -> Tensor:
     """The block `start[i] <= place < stop[i]` of every axis i, each `step[i]`-th element.
 
     Raises:
@@ -144,8 +158,12 @@ def slice_(x: TensorLike, start: Sequence[int], stop: Sequence[int], step: Seque
     tensor = as_tensor(x)
     steps = tuple(step) if step is not None else (1,) * tensor.ndim
     bounds = list(zip(start, stop, steps, tensor.shape, strict=False))
-    if not len(start) == len(stop) == len(steps) == tensor.ndim or any(not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds):
-        raise ShapeMismatch(f"slice: start {tuple(start)}, stop {tuple(stop)}, step {steps} do not fit shape {tensor.shape}")
+    if not len(start) == len(stop) == len(steps) == tensor.ndim or any(
+        not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds
+    ):
+        raise ShapeMismatch(
+            f"slice: start {tuple(start)}, stop {tuple(stop)}, step {steps} do not fit shape {tensor.shape}"
+        )
     shape = tuple(-(-(b - a) // s) for a, b, s, _ in bounds)
     if shape == tensor.shape:
         return tensor
@@ -157,11 +175,15 @@ def slice_(x: TensorLike, start: Sequence[int], stop: Sequence[int], step: Seque
 def reverse(x: TensorLike, axis: int | Sequence[int] | None = None) -> Tensor:
     """x with the order of elements reversed along the given axes, or all."""
     tensor = as_tensor(x)
-    return emit("reverse", (tensor,), (tensor.spec,), {"dimensions": checked_axes("reverse", axis, tensor.ndim)})
+    return emit(
+        "reverse", (tensor,), (tensor.spec,), {"dimensions": checked_axes("reverse", axis, tensor.ndim)}
+    )
 
 
 @operation
-def pad(x: TensorLike, widths: Sequence[tuple[int, int] | tuple[int, int, int]], value: TensorLike = 0) -> Tensor:
+def pad(
+    x: TensorLike, widths: Sequence[tuple[int, int] | tuple[int, int, int]], value: TensorLike = 0
+) -> Tensor:
     """x with `value` added around it.
 
     Arguments:
@@ -173,9 +195,13 @@ def pad(x: TensorLike, widths: Sequence[tuple[int, int] | tuple[int, int, int]],
     """
     tensor = as_tensor(x)
     if len(widths) != tensor.ndim:
-        raise ShapeMismatch(f"pad: {len(widths)} widths were given for shape {tensor.shape}; expected one for each axis")
+        raise ShapeMismatch(
+            f"pad: {len(widths)} widths were given for shape {tensor.shape}; expected one for each axis"
+        )
     low, high, inner = zip(*((*w, 0)[:3] for w in widths), strict=True) if widths else ((), (), ())
-    shape = tuple(a + n + max(n - 1, 0) * i + b for a, b, i, n in zip(low, high, inner, tensor.shape, strict=True))
+    shape = tuple(
+        a + n + max(n - 1, 0) * i + b for a, b, i, n in zip(low, high, inner, tensor.shape, strict=True)
+    )
     if any(size < 0 for size in shape):
         raise ShapeMismatch(f"pad: widths {tuple(widths)} cut more than shape {tensor.shape} has")
     attributes = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner}
@@ -220,7 +246,9 @@ def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:  # ty
     place = checked_axis("split", axis, tensor.ndim)
     size = tensor.shape[place]
     if parts < 1 or size % parts:
-        raise ShapeMismatch(f"split: axis {place} of shape {tensor.shape} cannot be cut into {parts} equal parts")
+        raise ShapeMismatch(
+            f"split: axis {place} of shape {tensor.shape} cannot be cut into {parts} equal parts"
+        )
     width = size // parts
     return tuple(_narrow(tensor, place, i * width, (i + 1) * width) for i in range(parts))
 

@@ -26,7 +26,9 @@ def logsumexp(x: TensorLike, axis: int = -1, keepdims: bool = False) -> Tensor:
     """The logarithm of the sum of e^x along an axis, without overflow."""
     weights, _, largest = _shifted_exp(x, axis)
     total = log(sum_(weights, axis, keepdims=True)) + largest
-    return total if keepdims else total.reshape([n for a, n in enumerate(total.shape) if a != axis % total.ndim])
+    return (
+        total if keepdims else total.reshape([n for a, n in enumerate(total.shape) if a != axis % total.ndim])
+    )
 
 
 def _shifted_exp(x: TensorLike, axis: int) -> tuple[Tensor, Tensor, Tensor]:

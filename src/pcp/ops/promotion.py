@@ -47,11 +47,17 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     dtype = functools.reduce(promote, (t.dtype for t in tensors))
     for value in values:
         if is_weak(value):
-            kind = dtype_of(type(value) if isinstance(value, bool | int | float | complex) else value.dtype).kind  # type: ignore[union-attr]  # a NumPy scalar
-            if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (kind == "signed" and dtype.kind == "unsigned"):
+            kind = dtype_of(
+                type(value) if isinstance(value, bool | int | float | complex) else value.dtype
+            ).kind  # type: ignore[union-attr]  # a NumPy scalar
+            if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
+                kind == "signed" and dtype.kind == "unsigned"
+            ):
                 dtype = _DEFAULT[kind] if not (kind == "complex" and dtype is DType.f64) else DType.c128
     ready = iter(tensors)
-    return tuple(as_tensor(value, dtype) if is_weak(value) else convert(next(ready), dtype) for value in values)
+    return tuple(
+        as_tensor(value, dtype) if is_weak(value) else convert(next(ready), dtype) for value in values
+    )
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:

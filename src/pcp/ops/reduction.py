@@ -12,7 +12,17 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ops.elementwise import convert, equal, where
 from pcp.ops.movement import broadcast_in_dim, checked_axes, checked_axis, iota, reshape
-from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, checked, current_builder, operation
+from pcp.tensor import (
+    Axes,
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    checked,
+    current_builder,
+    operation,
+)
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 
@@ -60,7 +70,9 @@ def _reduction(
         if tensor.dtype is DType.bool and "bool" not in kinds:
             tensor = convert(tensor, DType.i32)
         if tensor.dtype.kind not in kinds:
-            raise DTypeMismatch(f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype")
+            raise DTypeMismatch(
+                f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype"
+            )
         axes = checked_axes(name, axis, tensor.ndim)
         if not axes:
             return tensor

@@ -41,7 +41,11 @@ class AdamW:
 
     def initial_state(self, parameters: Parameters) -> State:
         """Moments of zero."""
-        return {"count": np.zeros((), np.int32), "first": zeros_like(parameters), "second": zeros_like(parameters)}
+        return {
+            "count": np.zeros((), np.int32),
+            "first": zeros_like(parameters),
+            "second": zeros_like(parameters),
+        }
 
     def update(
         self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
@@ -53,13 +57,21 @@ class AdamW:
         correction1 = 1 - power(as_tensor(beta1, "f32"), convert(count, "f32"))
         correction2 = 1 - power(as_tensor(beta2, "f32"), convert(count, "f32"))
         leaves, tree = flatten(parameters)
-        columns = (leaves, flatten(gradients)[0], flatten(state["first"])[0], flatten(state["second"])[0], tree.names())
+        columns = (
+            leaves,
+            flatten(gradients)[0],
+            flatten(state["first"])[0],
+            flatten(state["second"])[0],
+            tree.names(),
+        )
         new: list[tuple[Tensor, Tensor, Tensor]] = []
         for parameter, gradient, first, second, name in zip(*columns, strict=True):
             dtype = parameter.dtype
             m = beta1 * first + (1 - beta1) * gradient
             v = beta2 * second + (1 - beta2) * (gradient * gradient)
-            direction = (m / convert(correction1, dtype)) / (sqrt(v / convert(correction2, dtype)) + self.epsilon)
+            direction = (m / convert(correction1, dtype)) / (
+                sqrt(v / convert(correction2, dtype)) + self.epsilon
+            )
             if self.weight_decay and self.decays(name, parameter.shape):
                 direction = direction + self.weight_decay * parameter
             new.append((parameter - convert(rate, dtype) * direction, m, v))

@@ -35,7 +35,9 @@ class WarmupCosine:
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup_steps < self.total_steps or self.peak < 0 or self.final < 0:
-            raise InvalidSchedule(f"{self}: expected 0 <= warmup_steps < total_steps and rates that are not negative")
+            raise InvalidSchedule(
+                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are not negative"
+            )
 
     def __call__(self, step: Tensor) -> Tensor:
         """The learning rate, a scalar f32 Tensor, after `step` steps, a scalar integer Tensor."""

@@ -43,7 +43,9 @@ class SGD:
         if not self.momentum:
             return map_tree(moved, parameters, gradients), {}, {"learning_rate": rate}
         velocity = map_tree(lambda b, g: self.momentum * b + g, state["velocity"], gradients)
-        direction = map_tree(lambda b, g: g + self.momentum * b, velocity, gradients) if self.nesterov else velocity
+        direction = (
+            map_tree(lambda b, g: g + self.momentum * b, velocity, gradients) if self.nesterov else velocity
+        )
         return map_tree(moved, parameters, direction), {"velocity": velocity}, {"learning_rate": rate}
 
 

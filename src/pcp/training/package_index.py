@@ -114,7 +114,7 @@ def find_archive(archive: SourceArchive, configuration: PipConfiguration, client
             logger.warning("%s could not be searched for %s: %s", place, archive.filename, error)
             failures.append(f"{type(error).__name__}: {error}")
             continue
-        exact = [link for link in named if (link.hashes or {}).get("sha256") == archive.sha256]
+        exact = [link for link in named if (link.hash_option or {}).get("sha256") == [archive.sha256]]
         if exact:
             return exact
         links += named

@@ -20,7 +20,6 @@ from pcp.training.pip_configuration import PipConfiguration
 logger = logging.getLogger("pcp.training.source_archive")
 
 _ATTEMPTS = 4
-_CHUNK_BYTES = 1 << 16
 
 
 class ArchiveDigestMismatch(PCPError):
@@ -122,7 +121,7 @@ def _receive(client: PyPIClient, link: Link, archive: SourceArchive, file: Binar
         if offset and reply.status_code == 200:
             offset = file.seek(0)
             file.truncate()
-        for chunk in reply.iter_raw(_CHUNK_BYTES):
+        for chunk in reply.iter_raw():
             file.write(chunk)
             if file.tell() > archive.size:
                 break

@@ -38,7 +38,11 @@ class TrainingStep(Program):
 
 def initial_state(parameters: Any, optimizer: Optimizer) -> dict[str, Any]:
     """The state before the first step, from parameters that are arrays."""
-    return {"params": parameters, "optimizer": optimizer.initial_state(parameters), "step": np.zeros((), np.int32)}
+    return {
+        "params": parameters,
+        "optimizer": optimizer.initial_state(parameters),
+        "step": np.zeros((), np.int32),
+    }
 
 
 def training_step(
@@ -67,8 +71,12 @@ def training_step(
     def step(state: dict[str, Any], batch: tuple[Any, ...]) -> tuple[dict[str, Any], Metrics]:
         value, gradients = call(differentiated, state["params"], *batch)
         loss, metrics = value if has_metrics else (value, {})
-        gradients, norm = clip_by_global_norm(gradients, clip_norm) if clip_norm else (gradients, global_norm(gradients))
-        params, moments, reported = optimizer.update(gradients, state["optimizer"], state["params"], state["step"])
+        gradients, norm = (
+            clip_by_global_norm(gradients, clip_norm) if clip_norm else (gradients, global_norm(gradients))
+        )
+        params, moments, reported = optimizer.update(
+            gradients, state["optimizer"], state["params"], state["step"]
+        )
         new = {"params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
@@ -81,7 +89,12 @@ def training_step(
 def evaluation_step(loss: Program) -> Program:
     """The loss alone, from `(params, batch)`: what validation runs."""
     parameters, *batch = _specs(loss)
-    return trace(lambda params, batch: call(loss, params, *batch), parameters, tuple(batch), roles=(Role.weight, Role.input))
+    return trace(
+        lambda params, batch: call(loss, params, *batch),
+        parameters,
+        tuple(batch),
+        roles=(Role.weight, Role.input),
+    )
 
 
 def _specs(program: Program) -> list[Any]:
@@ -94,7 +107,9 @@ def _specs(program: Program) -> list[Any]:
     parameters: list[TensorSpec] = flatten(arguments[0])[0] if arguments else []
     if not parameters or not all(entry.dtype.is_float for entry in parameters):
         found = ", ".join(str(entry) for entry in parameters[:4]) or "none"
-        raise NotALoss(f"the first argument of a loss must be parameters of floating-point types; found {found}")
+        raise NotALoss(
+            f"the first argument of a loss must be parameters of floating-point types; found {found}"
+        )
     return [map_tree(lambda entry: spec(entry.shape, entry.dtype), argument) for argument in arguments]
 
 
@@ -102,5 +117,7 @@ def _has_metrics(program: Program) -> bool:
     tree, first = program.result_tree, program.results[0].spec if program.results else None
     is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
     if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
-        raise NotALoss(f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not")
+        raise NotALoss(
+            f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"
+        )
     return is_pair
