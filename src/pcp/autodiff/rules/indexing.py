@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from pcp.autodiff.regions import combiner, returned_by
 from pcp.autodiff.rule import Cotangent, Primal, register_rules
-from pcp.autodiff.rules.reduction import combiner
 from pcp.ir import DType
 from pcp.ops.elementwise import bitwise_and, clip, equal, greater_equal, less_equal, where
 from pcp.ops.indexing import WindowAxes, dynamic_slice, dynamic_update_slice, gather, scatter
@@ -72,8 +72,7 @@ def _scatter(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
 def _replaces(primal: Primal) -> bool:
     """Whether the body returns the new element alone."""
     (block,) = primal.op.regions[0].blocks
-    (terminator,) = list(block.operations)[-1:]
-    return list(terminator.operation.operands) == [block.arguments[1]]
+    return returned_by(block) == [block.arguments[1]]
 
 
 def _replacing(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
