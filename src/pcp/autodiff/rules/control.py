@@ -153,16 +153,13 @@ class _Loop:
             trip = (self.trips.count - 1) - Tensor(arguments[0], builder)
             incoming = [Tensor(value, builder) for value in arguments[1 : len(first)]]
             place = dict(zip(self.stored, arguments[len(first) :], strict=True))
-            operations, returned = copy_region(builder, self.op, 1, [self._argument(k, place, trip) for k in range(len(self.initial))])
-            found = engine.gradients(
-                operations,
-                [returned[k] for k in self.moving],
-                incoming[: len(self.moving)],
-                [place[k] for k in self.moving] + self.outside,
-            )
-            following = [self._or_zeros(g, place[k]) for g, k in zip(found, self.moving, strict=False)]
-            for g, total in zip(found[len(self.moving) :], incoming[len(self.moving) :], strict=True):
-                following.append(total if g is None else total + g)
+            substitutes = [self._argument(k, place, trip) for k in range(len(self.initial))]
+            operations, returned = copy_region(builder, self.op, 1, substitutes)
+            # What reached the values from outside in earlier trips is their cotangent to begin with.
+            outputs = [*(returned[k] for k in self.moving), *self.outside]
+            wanted = [*(place[k] for k in self.moving), *self.outside]
+            found = engine.gradients(operations, outputs, incoming, wanted)
+            following = [self._or_zeros(g, value) for g, value in zip(found, wanted, strict=True)]
             _return([Tensor(arguments[0], builder) + 1, *following])
             body = backward.regions[1].blocks[0]
             del operations, returned, found, following
@@ -179,7 +176,9 @@ class _Loop:
         if index != self.trips.counter:
             return place[index]
         dtype = spec_of(self.initial[index].type).dtype
-        return (convert(trip, dtype) * self.trips.step + self.trips.start).value
+        count = convert(trip, dtype)
+        scaled = count if self.trips.step == 1 else count * self.trips.step
+        return (scaled if self.trips.start == 0 else scaled + self.trips.start).value
 
     def _read_stored(self, body: ir.Block, done: ir.Value, place: dict[int, ir.Value]) -> None:
         """Store in the forward loop the carries that the backward body uses, and read them there."""
