@@ -66,11 +66,12 @@ class JSONLinesFile(MetricSink):
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
-        self._file = path.open("ab", buffering=0)
+        self._file = path.open("ab")
 
     def write(self, record: Record) -> None:
         """Append one record; raises MetricNotJSON for a value that has no form in JSON."""
         self._file.write(to_json_line(record).encode() + b"\n")
+        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
