@@ -1,4 +1,4 @@
-"""The border of a Plan: nested arguments of any kind become the flat, checked buffers that an executable takes."""
+"""The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -43,8 +43,8 @@ class DonatedArray(PCPError):
 class ArgumentBorder:
     """Flattens and checks the arguments of a plan.
 
-    The common call, with arrays that lie on the device, costs one comparison an argument: what is cheap to read of an array
-    (its abstract value) is compared by identity with what was accepted last time.
+    The common call, with arrays that lie on the device, costs one comparison an argument: what is cheap to
+    read of an array (its abstract value) is compared by identity with what was accepted last time.
 
     Arguments:
         arguments: the arrays that are expected, in order.
@@ -87,7 +87,8 @@ class ArgumentBorder:
     def _flatten_carefully(self, given: tuple[Any, ...]) -> list[Any]:
         if len(given) != len(self.tree.children):
             raise ArgumentCountMismatch(
-                f"{len(given)} arguments were given; the plan takes {len(self.names)}: {', '.join(self.names) or 'none'}"
+                f"{len(given)} arguments were given; the plan takes {len(self.names)}: "
+                f"{', '.join(self.names) or 'none'}"
             )
         leaves: list[Any] = []
         for name, child, value in zip(self.names, self.tree.children, given, strict=True):
@@ -183,7 +184,8 @@ def _scalar(argument: Argument, value: complex) -> Any:
         return np.asarray(value, dtype.numpy) if fits else np.asarray(value)
     except OverflowError:
         raise ArgumentDTypeMismatch(
-            f"argument {argument.name} is {value}, which {dtype} does not hold; the plan expects {argument.spec}"
+            f"argument {argument.name} is {value}, which {dtype} does not hold; "
+            f"the plan expects {argument.spec}"
         ) from None
 
 
