@@ -14,6 +14,8 @@ PEERS     := .venv/.peers
 # Isolated mode and no user site: only what the lock names is seen.
 PIP       := $(BIN)/python -I -m pip --disable-pip-version-check --no-input
 PYTEST    := $(BIN)/python -m pytest
+# Besides tests/peers: the files whose tests skip themselves where an optional package is absent, as in `make test`.
+PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -32,7 +34,7 @@ test: install ## Run the tests (no torch needed)
 	$(PYTEST) -n $(JOBS) -m "not long" --ignore=tests/peers $(TEST_FLAGS)
 
 test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
-	$(PYTEST) -n $(JOBS) -m "not long" tests/peers $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
 
 test-long: $(PEERS) ## Run the tests that take minutes each
 	$(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)

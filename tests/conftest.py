@@ -35,10 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     }.items():
         os.environ[variable] = str(home / folder)
     os.environ["MPLBACKEND"] = "agg"
-    if (
-        config.cache is not None
-    ):  # Matplotlib takes seconds to list the fonts; one list serves every run of the suite.
-        os.environ["MPLCONFIGDIR"] = str(config.cache.mkdir("matplotlib"))
+    # Matplotlib takes seconds to list the fonts; one list serves every run of the suite.
+    if (cache := getattr(config, "cache", None)) is not None:
+        os.environ["MPLCONFIGDIR"] = str(cache.mkdir("matplotlib"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
