@@ -4,9 +4,10 @@ it."""
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from pcp.ir.program_file import write_atomically
 
 log = logging.getLogger("pcp.backends.cache")
 
@@ -53,7 +54,7 @@ class CompileCache:
         path = self._path(key)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_atomically(path, MAGIC + hashlib.sha256(payload).digest() + payload)
+            write_atomically(path, MAGIC + hashlib.sha256(payload).digest() + payload)
         except OSError as error:
             log.warning("cannot keep the compiled program in %s: %s", self.folder, error)
             return
@@ -100,14 +101,3 @@ def cache_key(parts: Iterable[bytes | str]) -> str:
         raw = part.encode() if isinstance(part, str) else part
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return digest.hexdigest()
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem[:12]}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
