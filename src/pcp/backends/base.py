@@ -132,6 +132,11 @@ class Backend(Protocol):
         """A cheap function of a buffer; equal results mean equal shape, type and device."""
         ...
 
+    @property
+    def is_deleted(self) -> Callable[[Buffer], bool]:
+        """Whether the memory of a buffer was given back or donated; a function that is cheap to map."""
+        ...
+
     def is_on(self, buffer: Buffer, device: Device) -> bool:
         """Whether a buffer lies on exactly this device."""
         ...

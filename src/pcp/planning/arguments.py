@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from pcp.ir.types import UnknownDType, dtype_of
 from pcp.planning.nesting import OtherNesting, flattener
 
 log = logging.getLogger("pcp.planning.arguments")
-
-_is_deleted = methodcaller("is_deleted")
 
 
 class ArgumentMismatch(PCPError):
@@ -60,6 +57,7 @@ class ArgumentBorder:
         self.names = parameter_names(arguments, tree)
         self._backend = backend
         self._facts: Callable[[Buffer], object] = backend.facts(device)
+        self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
 
@@ -78,9 +76,9 @@ class ArgumentBorder:
         try:
             if list(map(self._facts, leaves)) != self._accepted:
                 leaves = self._admit_each(leaves)
-        except AttributeError:
+        except (AttributeError, TypeError):  # not all are arrays of the backend
             leaves = self._admit_each(leaves)
-        if any(map(_is_deleted, leaves)):
+        if any(map(self._is_deleted, leaves)):
             raise donated(self.arguments, leaves)
         return leaves
 
@@ -102,7 +100,8 @@ class ArgumentBorder:
                 facts = self._facts(leaf)
                 if facts is not self._accepted[index] and facts != self._accepted[index]:
                     leaf = self._place(self.arguments[index], leaf)
-                    self._accepted[index] = self._facts(leaf)
+                    facts = self._facts(leaf)
+                self._accepted[index] = facts
                 admitted.append(leaf)
             else:
                 admitted.append(self._place(self.arguments[index], leaf))

@@ -8,13 +8,13 @@ from types import MappingProxyType
 from typing import Any
 
 from pcp import backends
-from pcp.backends import Backend, Device, Executable, MemoryUse
+from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
 from pcp.backends.base import Buffer, CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
-from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch
+from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.nesting import unflattener
 
@@ -23,6 +23,10 @@ log = logging.getLogger("pcp.planning")
 
 class CannotBind(PCPError):
     """Arguments that cannot be bound once for many calls, because every call consumes them."""
+
+
+class DonatedTwice(PCPError):
+    """One array given as two arguments of which one is donated."""
 
 
 class Plan:
@@ -89,8 +93,28 @@ class Plan:
             TreeMismatch: an argument is nested otherwise.
             ArgumentMismatch: their number, a shape or an element type differs.
             DonatedArray: an array was donated to an earlier call.
+            DonatedTwice: an array is given twice, and one of the two is donated.
+            OutOfMemory: the device has too little memory left.
         """
-        return self._unflatten(self._executable.run(self._bound + self._border.admit(arguments)))
+        buffers = self._bound + self._border.admit(arguments)
+        try:
+            return self._unflatten(self._executable.run(buffers))
+        except ExecutionFailed as error:
+            raise self._explained(error, buffers) from None
+
+    def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
+        """What was wrong with the arguments of a call that the device refused."""
+        if any(map(self._backend.is_deleted, buffers)):
+            return donated(self.program.arguments, buffers)
+        given: dict[int, str] = {}
+        for entry, buffer in zip(self.program.arguments, buffers, strict=True):
+            first = given.setdefault(id(buffer), entry.name)
+            if entry.alias is not None and first != entry.name:
+                return DonatedTwice(
+                    f"arguments {first} and {entry.name} are one array, but its memory can be donated "
+                    f"only once; give a copy"
+                )
+        return error
 
     def bind(self, *arguments: Any) -> "Plan":
         """A plan with its first arguments placed on the device once; its `run` takes the others.
