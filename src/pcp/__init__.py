@@ -1,5 +1,8 @@
 """PCP, the Planetary Compute Protocol: one StableHLO program, run the fastest way, on one device or many."""
 
+from pcp.autodiff import grad as grad
+from pcp.autodiff import value_and_grad as value_and_grad
+from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load

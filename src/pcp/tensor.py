@@ -225,7 +225,7 @@ def current_builder() -> Builder:
         raise NoTrace(
             "operations on Tensors only exist inside a traced function; wrap the computation: pcp.trace(f, ...)"
         )
-    builder.location = _location()
+    builder.location = _location() if builder.pinned is None else builder.pinned
     return builder
 
 

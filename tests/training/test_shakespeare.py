@@ -112,7 +112,7 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
 
 def test_an_archive_with_other_texts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "archive.tar.gz").write_bytes(archive_bytes())
-    with pytest.raises(CorpusDigestMismatch, match="holds 2 texts that make SHA-256 .* expected 42 texts"):
+    with pytest.raises(CorpusDigestMismatch, match=r"holds 2 texts that make SHA-256 .* expected 42 texts"):
         text_of_archive(tmp_path / "archive.tar.gz")
 
 

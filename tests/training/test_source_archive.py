@@ -5,11 +5,11 @@ import random
 from pathlib import Path
 
 import pytest
+from tests.training.package_index_server import PackageIndex, serve
 
 from pcp.training.package_index import ArchiveUnavailable, SourceArchive, index_urls
 from pcp.training.pip_configuration import PipConfiguration
 from pcp.training.source_archive import ArchiveDigestMismatch, download_archive
-from tests.training.package_index_server import PackageIndex, serve
 
 CONTENT = random.Random(5).randbytes(300_000)
 ARCHIVE = SourceArchive("plays", "1.0", "plays-1.0.tar.gz", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
@@ -104,14 +104,14 @@ def test_an_index_that_cannot_be_reached_is_named_as_the_reason(tmp_path: Path) 
     with serve(PackageIndex(CONTENT, ARCHIVE.filename)) as index:
         closed = index.url
     configuration = PipConfiguration(index_url=closed, find_links=(str(tmp_path / "absent"),))
-    with pytest.raises(ArchiveUnavailable, match="Failures: ValueError: .*absent; ConnectError: .*refused"):
+    with pytest.raises(ArchiveUnavailable, match=r"Failures: ValueError: .*absent; ConnectError: .*refused"):
         download_archive(ARCHIVE, tmp_path / "got", configuration)
 
 
 def test_an_unreadable_certificate_file_is_told(tmp_path: Path) -> None:
     configuration = PipConfiguration(certificate=str(tmp_path / "none.crt"))
     with pytest.raises(
-        ArchiveUnavailable, match="certificate file .*none.crt.* Correct pip's `cert` setting"
+        ArchiveUnavailable, match=r"certificate file .*none.crt.* Correct pip's `cert` setting"
     ):
         download_archive(ARCHIVE, tmp_path / "got", configuration)
 

@@ -53,7 +53,7 @@ def test_mapped_tokens_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_token_file(tmp_path / "data.tokens", TOKENS, 65)
 
-    def full(handle: int) -> None:
+    def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
@@ -106,7 +106,7 @@ def test_missing_foreign_newer_and_damaged_files(tmp_path: Path) -> None:
         TokenFile.open(damaged(path, 0, b"NUMPY"))
     with pytest.raises(TokenFileNewer, match="has format version 2; this PCP reads up to 1"):
         TokenFile.open(damaged(path, 8, b"\2"))
-    with pytest.raises(TokenFileCorrupt, match="The header of .* is damaged"):
+    with pytest.raises(TokenFileCorrupt, match=r"The header of .* is damaged"):
         TokenFile.open(damaged(path, 25, b"\1"))
     with pytest.raises(TokenFileCorrupt, match="do not have the digest in its header"):
         TokenFile.open(damaged(path, 500, b"\1\0\1\0"))

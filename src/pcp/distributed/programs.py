@@ -1,11 +1,11 @@
 """The programs of a distributed run. A Worker is told nothing else: no optimizer, no model, no code.
 
-    start(params, step)            -> state            a worker that has no inner state yet
-    adopt(state, params, step)     -> state            a new lease: global parameters, own moments
-    step(state, batch)             -> (state, metrics)
-    delta(params, state)           -> pseudo-gradient  where the lease began, minus where it ended
-    accumulate(sum, delta, weight) -> sum              on the Shepherd, in a fixed order
-    outer(params, state, sum, weight, round) -> (params, state)
+start(params, step)            -> state            a worker that has no inner state yet
+adopt(state, params, step)     -> state            a new lease: global parameters, own moments
+step(state, batch)             -> (state, metrics)
+delta(params, state)           -> pseudo-gradient  where the lease began, minus where it ended
+accumulate(sum, delta, weight) -> sum              on the Shepherd, in a fixed order
+outer(params, state, sum, round) -> (params, state)
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,9 @@ def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
 
     def start(params: Any, first_step: Tensor) -> Any:
         # A new optimizer's state is one repeated number for each array, so it need not travel.
-        moments = map_tree(lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning)
+        moments = map_tree(
+            lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning
+        )
         return {"params": params, "optimizer": moments, "step": first_step}
 
     def adopt(state: Any, params: Any, first_step: Tensor) -> Any:
@@ -67,7 +69,9 @@ def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
 def shepherd_programs(parameters: Any, optimizer: SGD) -> ShepherdPrograms:
     """The programs of the Shepherd, from parameters (arrays, for their shapes) and the outer optimizer.
 
-    Source: Douillard et al., "DiLoCo", 2023, algorithm 1: the outer gradient is the weighted mean of the pseudo-gradients.
+    The weights that `accumulate` is given add up to 1, so the sum is the mean.
+
+    Source: Douillard et al., "DiLoCo", 2023, algorithm 1.
     """
     params = specs_of(parameters, Role.input)
     momentum = specs_of(optimizer.initial_state(parameters), Role.input)
@@ -76,12 +80,11 @@ def shepherd_programs(parameters: Any, optimizer: SGD) -> ShepherdPrograms:
     def accumulate(total: Any, delta: Any, weight: Tensor) -> Any:
         return map_tree(lambda a, b: a + convert(weight, b.dtype) * b, total, delta)
 
-    def outer(params: Any, state: Any, total: Any, weight: Tensor, round: Tensor) -> tuple[Any, Any]:
-        mean = map_tree(lambda leaf: leaf / convert(weight, leaf.dtype), total)
+    def outer(params: Any, state: Any, mean: Any, round: Tensor) -> tuple[Any, Any]:
         updated, new, _ = optimizer.update(mean, state, params, round)
         return updated, new
 
     return ShepherdPrograms(
         trace(accumulate, specs_of(parameters, Role.state), params, scalar),
-        trace(outer, params, momentum, params, scalar, spec((), "i32")),
+        trace(outer, params, momentum, params, spec((), "i32")),
     )

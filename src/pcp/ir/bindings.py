@@ -25,7 +25,9 @@ __all__ = [
     "artifact_of",
     "bytecode_of",
     "context",
+    "describe_location",
     "inline_calls",
+    "inline_composites",
     "inline_function",
     "ir",
     "parse_artifact",
@@ -121,6 +123,22 @@ def parse_artifact(artifact: bytes) -> ir.Module:
         ) from None
 
 
+def describe_location(location: ir.Location) -> str:
+    """Where in the user's files an operation was made, `model.py:12, in loss`; empty if that is unknown."""
+    name = ""
+    while not isinstance(location, ir.FileLineColLoc):
+        if isinstance(location, ir.NameLoc):
+            name = location.name_str
+            location = location.child_loc
+        elif isinstance(location, ir.CallSiteLoc):
+            location = location.callee
+        elif isinstance(location, ir.FusedLoc) and location.locations:
+            location = location.locations[0]
+        else:
+            return f"in {name}" if name else ""
+    return f"{location.filename}:{location.start_line}" + (f", in {name}" if name else "")
+
+
 def run_passes(module: ir.Module, pipeline: str) -> None:
     """Run MLIR passes over the module in place; every wrapper into it is invalid afterwards."""
     with context():
@@ -134,7 +152,7 @@ def inline_calls(module: ir.Module) -> None:
         for op in module.body.operations
         if op.OPERATION_NAME == "func.func"
     }
-    while calls := _calls_of(functions["main"].operation):
+    while calls := _named(functions["main"].operation, "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -147,6 +165,12 @@ def inline_calls(module: ir.Module) -> None:
         run_passes(module, "builtin.module(symbol-dce)")
 
 
+def inline_composites(module: ir.Module) -> None:
+    """Replace every composite operation by a call of the function that decomposes it, in place."""
+    if _named(module.operation, "stablehlo.composite"):
+        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+
+
 def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
     """Copy the body of a single-block function to the current insertion point; returns what it returns.
 
@@ -155,11 +179,12 @@ def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> li
     return list(_jax_mlir_ext.inlined_func_call(function, list(arguments)))
 
 
-def _calls_of(operation: ir.Operation) -> list[ir.Operation]:
+def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
+    """Every operation of that name inside another."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call":
+        if op.name == name:
             found.append(op)
         return ir.WalkResult.ADVANCE
 

@@ -28,11 +28,14 @@ class Builder:
     Arguments:
         module: the module that is built; it lives as long as the builder.
         block: where the first operations go.
+
+    While `pinned` is a location, operations on Tensors get it instead of the user's line.
     """
 
     def __init__(self, module: ir.Module, block: ir.Block) -> None:
         self.module = module
         self.location = ir.Location.unknown(context())
+        self.pinned: ir.Location | None = None
         self.scopes = [Scope(block)]
         self._insertion = ir.InsertionPoint(block)
 
@@ -40,6 +43,11 @@ class Builder:
     def scope(self) -> Scope:
         """The innermost open block."""
         return self.scopes[-1]
+
+    @property
+    def insertion(self) -> ir.InsertionPoint:
+        """Where the next operation goes."""
+        return self._insertion
 
     def emit(
         self,
@@ -87,6 +95,16 @@ class Builder:
             yield list(block.arguments)
         finally:
             self.scopes.pop().open = False
+            self._insertion = outer
+
+    @contextmanager
+    def before(self, op: ir.Operation) -> Iterator[None]:
+        """Build just before an operation of an open block."""
+        outer = self._insertion
+        self._insertion = ir.InsertionPoint(op)
+        try:
+            yield
+        finally:
             self._insertion = outer
 
     def constant(self, array: np.ndarray[Any, Any]) -> ir.Value:

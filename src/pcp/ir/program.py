@@ -220,6 +220,7 @@ def main_of(module: ir.Module) -> ir.Operation:
     return candidates[0]
 
 
+@functools.cache
 def spec_of(type_: ir.Type) -> TensorSpec:
     """The shape and element type of an MLIR tensor type.
 

@@ -33,22 +33,27 @@ class WindowAxes:
         collapsed: axes of the operand along which a window has size 1 and which are left out.
         index_map: the operand's axis that each component of an index vector counts along.
         vector: the axis of the indices that holds index vectors.
+        operand_batch: axes of the operand that run together with `indices_batch`.
+        indices_batch: axes of the indices that do.
     """
 
     offset: tuple[int, ...]
     collapsed: tuple[int, ...]
     index_map: tuple[int, ...]
     vector: int
+    operand_batch: tuple[int, ...] = ()
+    indices_batch: tuple[int, ...] = ()
 
 
 def gather(operand: Tensor, indices: Tensor, axes: WindowAxes, sizes: tuple[int, ...]) -> Tensor:
     """StableHLO's gather: windows of `sizes` at the given indices, which are clamped to the operand."""
     lead = iter(size for axis, size in enumerate(indices.shape) if axis != axes.vector)
-    inner = iter(size for axis, size in enumerate(sizes) if axis not in axes.collapsed)
-    rank = indices.ndim - 1 + len(axes.offset)
+    inner = iter(size for axis, size in enumerate(sizes) if axis not in (*axes.collapsed, *axes.operand_batch))
+    rank = indices.ndim - (axes.vector < indices.ndim) + len(axes.offset)
     shape = tuple(next(inner) if axis in axes.offset else next(lead) for axis in range(rank))
     numbers = (
         f"#stablehlo.gather<offset_dims = {list(axes.offset)}, collapsed_slice_dims = {list(axes.collapsed)}, "
+        f"operand_batching_dims = {list(axes.operand_batch)}, start_indices_batching_dims = {list(axes.indices_batch)}, "
         f"start_index_map = {list(axes.index_map)}, index_vector_dim = {axes.vector}>"
     )
     attributes = {"dimension_numbers": numbers, "slice_sizes": sizes}
@@ -66,6 +71,7 @@ def scatter(
     builder = current_builder()
     numbers = (
         f"#stablehlo.scatter<update_window_dims = {list(axes.offset)}, inserted_window_dims = {list(axes.collapsed)}, "
+        f"input_batching_dims = {list(axes.operand_batch)}, scatter_indices_batching_dims = {list(axes.indices_batch)}, "
         f"scatter_dims_to_operand_dims = {list(axes.index_map)}, index_vector_dim = {axes.vector}>"
     )
     operands = [checked(t).value for t in (operand, indices, updates)]

@@ -87,8 +87,8 @@ def write_manifest(file: BinaryIO, manifest: Manifest) -> None:
         content = json.loads(json.dumps(content))
     except (TypeError, ValueError) as error:
         raise MetadataNotJSON(
-            f"The checkpoint of step {manifest.step} cannot be described in JSON: {error}. Give model, structure "
-            f"and metadata made of dictionaries, lists, strings, numbers, booleans and None."
+            f"The checkpoint of step {manifest.step} cannot be described in JSON: {error}. Give model, "
+            f"structure and metadata made of dictionaries, lists, strings, numbers, booleans and None."
         ) from error
     content["checksum"] = _checksum(content)
     file.write(json.dumps(content, indent=1).encode() + b"\n")

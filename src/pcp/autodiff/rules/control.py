@@ -1,0 +1,1 @@
+"""Derivatives of control flow: branches and loops."""
