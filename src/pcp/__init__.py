@@ -5,6 +5,7 @@ from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program
+from pcp.ir.program_file import load as load
 from pcp.ops.elementwise import where as where
 from pcp.planning import Plan as Plan
 from pcp.planning import plan as plan
