@@ -88,7 +88,8 @@ class Simulation:
         shadow = self.observer.shadow
         if self._result is None or shadow is None:
             raise InvariantViolated(
-                f"the run is not complete after {self.scenario.limit_seconds:.0f} s: {shadow}"
+                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but in "
+                f"{'no round' if shadow is None else f'round {shadow.round} ({shadow.phase})'}"
             )
         failure, parameters = self._result
         if failure:
@@ -147,9 +148,12 @@ class Simulation:
         self.clock.after(self._downtime, lambda: self._start_shepherd(power_lost))
 
     def _start_shepherd(self, power_lost: bool) -> None:
-        self.storage.full = False
+        self._free_disk()
         self._shepherd = ShepherdProcess(self, power_lost)
         self._shepherd.start()
+
+    def _free_disk(self) -> None:
+        self.storage.full = False
 
     def _new_worker(self, index: int) -> WorkerProcess:
         self._incarnations += 1
@@ -210,6 +214,7 @@ class Simulation:
                 self.storage.tear_next = True
             case "full disk":
                 self.storage.full = True
+                self.clock.after(fault.seconds, self._free_disk)
             case "pause shepherd":
                 self._shepherd.pause(fault.seconds)
 
