@@ -175,6 +175,9 @@ class Simulation:
                 if worker.alive:
                     self._stop(worker)
                     self.clock.after(fault.seconds, lambda: self._replace_worker(fault.worker))
+            case "lose worker" if fault.worker > 0:  # one stays, or the run could never end
+                if worker.alive:
+                    self._stop(worker)
             case "zombie worker":
                 self.clock.after(fault.seconds, lambda: self._stop(worker))
                 worker.pause(fault.seconds / 2)
