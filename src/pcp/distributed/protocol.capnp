@@ -1,0 +1,157 @@
+@0xb3f1c2d97a5e4460;
+# What Shepherd and Worker say to each other. One struct per dataclass of messages.py and wire/transfer_messages.py,
+# with the same field names in camelCase; wire/codec.py holds the table that joins them.
+#
+# Evolution: append fields and union members, never renumber, never change a type. A peer that meets a union member it
+# does not know reports that the other side is newer. Change PROTOCOL_VERSION (wire/codec.py) when the meaning changes.
+
+struct ControlMessage {
+  union {
+    hello @0 :Hello;
+    welcome @1 :Welcome;
+    heartbeat @2 :Heartbeat;
+    heartbeatReply @3 :HeartbeatReply;
+    ready @4 :Ready;
+    assign @5 :Assign;
+    revoke @6 :Revoke;
+    update @7 :Update;
+    updateReply @8 :UpdateReply;
+    failure @9 :Failure;
+    goodbye @10 :Goodbye;
+  }
+}
+
+struct TransferMessage {
+  union {
+    fetch @0 :Fetch;
+    push @1 :Push;
+    begin @2 :Begin;
+    credit @3 :Credit;
+    stored @4 :Stored;
+  }
+}
+
+struct Refusal {
+  code @0 :UInt16;
+  reason @1 :Text;
+}
+
+struct Blob {
+  digest @0 :Data;  # SHA-256, 32 bytes
+  size @1 :UInt64;
+}
+
+struct DataRange {
+  start @0 :UInt64;
+  count @1 :UInt64;
+}
+
+struct Lease {
+  leaseId @0 :UInt64;
+  generation @1 :UInt64;
+  round @2 :UInt64;
+  data @3 :DataRange;
+  firstStep @4 :UInt64;
+  baseVersion @5 :UInt64;
+  parameters @6 :Blob;
+  fragments @7 :List(UInt32);
+  deadlineSeconds @8 :Float64;
+}
+
+struct Hello {
+  protocolVersion @0 :UInt32;
+  worker @1 :Text;
+  incarnation @2 :Data;
+  devices @3 :List(Text);
+  memoryBytes @4 :UInt64;
+}
+
+struct Welcome {
+  workerId @0 :UInt64;
+  generation @1 :UInt64;
+  runId @2 :Text;
+  heartbeatSeconds @3 :Float64;
+  run @4 :Text;  # JSON
+  blobs @5 :List(Blob);
+}
+
+struct Heartbeat {
+  sequence @0 :UInt64;
+  generation @1 :UInt64;
+  leaseId @2 :UInt64;
+  stepsDone @3 :UInt64;
+  secondsPerStep @4 :Float64;
+}
+
+struct HeartbeatReply {
+  sequence @0 :UInt64;
+}
+
+struct Ready {
+  generation @0 :UInt64;
+}
+
+struct Assign {
+  lease @0 :Lease;
+}
+
+struct Revoke {
+  leaseId @0 :UInt64;
+  reason @1 :Text;
+}
+
+struct Update {
+  leaseId @0 :UInt64;
+  generation @1 :UInt64;
+  round @2 :UInt64;
+  baseVersion @3 :UInt64;
+  pseudoGradient @4 :Blob;
+  steps @5 :UInt64;
+  tokens @6 :UInt64;
+  losses @7 :List(Float64);
+  seconds @8 :Float64;
+}
+
+struct UpdateReply {
+  leaseId @0 :UInt64;
+  accepted @1 :Bool;
+  reason @2 :Text;
+}
+
+struct Failure {
+  generation @0 :UInt64;
+  leaseId @1 :UInt64;
+  reason @2 :Text;
+}
+
+struct Goodbye {
+  finished @0 :Bool;
+  reason @1 :Text;
+}
+
+struct Fetch {
+  blob @0 :Blob;
+  offset @1 :UInt64;  # first byte wanted
+  stop @2 :UInt64;  # one past the last
+  windowBytes @3 :UInt64;  # bytes that may be on the way without credit
+  chunkBytes @4 :UInt64;  # largest chunk wanted
+}
+
+struct Push {
+  blob @0 :Blob;
+}
+
+struct Begin {
+  offset @0 :UInt64;
+  stop @1 :UInt64;
+  windowBytes @2 :UInt64;
+  chunkBytes @3 :UInt64;
+}
+
+struct Credit {
+  offset @0 :UInt64;  # every byte before it has been taken
+}
+
+struct Stored {
+  digest @0 :Data;
+}

@@ -1,0 +1,215 @@
+"""A folder of blobs: each file is named by the SHA-256 of its content, so a file that exists is right.
+
+A blob arrives in a partial file of its own for every owner (`<digest>.<owner>.part`): what one peer sends can
+neither disturb nor poison what another sends.
+"""
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import shutil
+import threading
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from pcp.distributed.messages import Blob
+from pcp.distributed.wire.blob_files import (
+    BlobMissing,
+    BlobReader,
+    BlobTooLarge,
+    DigestMismatch,
+    PartialBlob,
+    StoreError,
+    StoreFull,
+    blob_of,
+    storage_error,
+)
+
+_log = logging.getLogger("pcp.wire.blobs")
+_OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_COMPLETE = re.compile(r"[0-9a-f]{64}")
+
+
+class BlobStore:
+    """A folder of content-addressed blobs, usable from many threads of one process.
+
+    Arguments:
+        folder: where the files are; it is created.
+        maximum_blob_bytes: size of the largest blob that is accepted.
+        maximum_total_bytes: what all blobs, and room reserved for those that are arriving, may take together.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        maximum_blob_bytes: int = 64 << 30,
+        maximum_total_bytes: int = 1 << 40,
+    ) -> None:
+        self.folder = Path(folder)
+        self.maximum_blob_bytes = maximum_blob_bytes
+        self.maximum_total_bytes = maximum_total_bytes
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder {self.folder} for blobs: {error}") from error
+        self._lock = threading.RLock()  # closing a partial under it takes it again
+        self._arriving: dict[Path, PartialBlob] = {}
+        self._sizes = {path.name: path.stat().st_size for path in self.folder.iterdir() if path.is_file()}
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes that blobs take here, room reserved for arriving ones included."""
+        with self._lock:
+            return sum(self._sizes.values())
+
+    def path(self, digest: bytes) -> Path:
+        """Where the blob with this digest is, or would be."""
+        return self.folder / digest.hex()
+
+    def has(self, blob: Blob) -> bool:
+        """Whether the blob is here, complete."""
+        try:
+            return self.path(blob.digest).stat().st_size == blob.size
+        except OSError:
+            return False
+
+    def put(self, content: bytes | bytearray | memoryview) -> Blob:
+        """Stores some bytes.
+
+        Returns:
+            Their identity.
+
+        Raises:
+            BlobTooLarge, StoreFull: there is no room for them.
+        """
+        blob = blob_of(content)
+        if not self.has(blob):
+            with self.begin(blob, owner=f"local-{uuid.uuid4().hex}") as partial:
+                try:
+                    partial.write(memoryview(content).cast("B"))
+                    partial.finish()
+                except StoreError:
+                    partial.discard()
+                    raise
+        return blob
+
+    def get(self, blob: Blob) -> bytes:
+        """The bytes of a blob.
+
+        Raises:
+            BlobMissing: it is not here.
+            DigestMismatch: the file was changed.
+        """
+        with self.open(blob) as reader:
+            content = reader.read(0, blob.size)
+        if hashlib.sha256(content).digest() != blob.digest:
+            raise DigestMismatch(
+                f"the file {self.path(blob.digest)} was changed; remove it and fetch it again"
+            )
+        return content
+
+    def open(self, blob: Blob) -> BlobReader:
+        """Opens a blob for reading in pieces.
+
+        Raises:
+            BlobMissing: it is not here.
+        """
+        try:
+            if self.has(blob):
+                return BlobReader(blob, open(self.path(blob.digest), "rb", buffering=0))
+        except FileNotFoundError:
+            pass  # removed in between
+        raise BlobMissing(f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not in {self.folder}")
+
+    def begin(self, blob: Blob, owner: str) -> PartialBlob:
+        """Opens a blob for writing, at the byte where the last attempt of the same owner ended.
+
+        A transfer of the same blob by the same owner that still runs is ended: its peer has come back.
+
+        Arguments:
+            blob: what will arrive.
+            owner: who sends it, a name of letters, digits, `.`, `_` and `-`.
+
+        Raises:
+            BlobTooLarge: it is larger than this store accepts.
+            StoreFull: there is no room for it.
+            StoreError: the owner's name cannot be part of a file name.
+        """
+        if not _OWNER.fullmatch(owner):
+            raise StoreError(
+                f"{owner!r} is no name for an owner of blobs: use letters, digits, '.', '_', '-'"
+            )
+        if blob.size > self.maximum_blob_bytes:
+            raise BlobTooLarge(
+                f"blob {blob.digest.hex()[:16]} has {blob.size} bytes; this store accepts at most "
+                f"{self.maximum_blob_bytes}"
+            )
+        path = self.folder / f"{blob.digest.hex()}.{owner}.part"
+        with self._lock:
+            previous = self._arriving.pop(path, None)
+            if previous is not None:
+                previous.replace()
+                _log.info("blob %s: a newer transfer by %s takes over", blob.digest.hex()[:16], owner)
+            others = sum(size for name, size in self._sizes.items() if name != path.name)
+            if others + blob.size > self.maximum_total_bytes:
+                raise StoreFull(
+                    f"no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
+                    f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
+                )
+            partial = PartialBlob(blob, path, self.path(blob.digest), self._released)
+            if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
+                partial.close()
+                raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
+            self._arriving[path] = partial
+            self._sizes[path.name] = blob.size
+        return partial
+
+    def remove(self, digest: bytes) -> None:
+        """Removes a blob, if it is here."""
+        self.path(digest).unlink(missing_ok=True)
+        with self._lock:
+            self._sizes.pop(digest.hex(), None)
+
+    def keep_only(self, digests: Iterable[bytes]) -> int:
+        """Removes every complete blob but these.
+
+        Returns:
+            How many were removed.
+        """
+        kept = {digest.hex() for digest in digests}
+        unwanted = [
+            path for path in self.folder.iterdir() if _COMPLETE.fullmatch(path.name) and path.name not in kept
+        ]
+        for path in unwanted:
+            self.remove(bytes.fromhex(path.name))
+        return len(unwanted)
+
+    def forget_partials(self) -> int:
+        """Removes what is left of transfers that do not run; they would begin anew.
+
+        Returns:
+            How many were removed.
+        """
+        with self._lock:
+            unwanted = [path for path in self.folder.glob("*.part") if path not in self._arriving]
+            for path in unwanted:
+                path.unlink(missing_ok=True)
+                self._sizes.pop(path.name, None)
+        return len(unwanted)
+
+    def _released(self, partial: PartialBlob) -> None:
+        path, complete = partial.path, self.path(partial.blob.digest)
+        with self._lock:
+            if self._arriving.get(path) is partial:
+                del self._arriving[path]
+            if path in self._arriving:
+                return  # a newer transfer has the reservation
+            for file in (path, complete):
+                if file.exists():
+                    self._sizes[file.name] = file.stat().st_size
+                else:
+                    self._sizes.pop(file.name, None)

@@ -1,0 +1,58 @@
+"""What two peers say about a blob on a bulk connection; the bytes themselves travel in chunk frames."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.messages import Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Asks for the bytes `offset <= i < stop` of a blob.
+
+    Arguments:
+        blob: what is wanted.
+        offset: first byte wanted.
+        stop: one past the last byte wanted.
+        window_bytes: bytes that may be on the way without credit.
+        chunk_bytes: largest chunk wanted.
+    """
+
+    blob: Blob
+    offset: int
+    stop: int
+    window_bytes: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Offers a whole blob; the answer says from which byte on it is wanted."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Answers `Fetch` and `Push`: the bytes `offset <= i < stop` travel now, in chunks, within the window."""
+
+    offset: int
+    stop: int
+    window_bytes: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Receiver to sender: every byte before `offset` has been taken."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Receiver of a push: the blob is complete, its digest is right, and it is in the store."""
+
+    digest: bytes
+
+
+TransferMessage = Fetch | Push | Begin | Credit | Stored
