@@ -1,7 +1,6 @@
 """The simulator finds protocol bugs: each of these, planted on purpose, fails within the stated number of seeds."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -41,7 +40,13 @@ def update_merged_twice(patch: Patch) -> None:
         # The lease stays on the books, so a repeated update is admitted again.
         lease = held.lease
         contribution = Contribution(
-            held.worker_id, lease.lease_id, lease.data, update.pseudo_gradient, update.steps, update.tokens, 0.0
+            held.worker_id,
+            lease.lease_id,
+            lease.data,
+            update.pseudo_gradient,
+            update.steps,
+            update.tokens,
+            0.0,
         )
         turn.append(UpdateAdmitted(lease.round, contribution))
         turn.send(turn.state.members[held.worker_id], admission.UpdateReply(lease.lease_id, True, ""))
@@ -55,7 +60,9 @@ def numbers_reused_after_restart(patch: Patch) -> None:
 
 
 def new_process_not_fenced(patch: Patch) -> None:
-    patch.setattr(membership, "_next_generation", lambda turn: turn.state.run.epoch * membership.EPOCH_STRIDE + 1)
+    patch.setattr(
+        membership, "_next_generation", lambda turn: turn.state.run.epoch * membership.EPOCH_STRIDE + 1
+    )
 
 
 def merged_in_order_of_arrival(patch: Patch) -> None:

@@ -8,7 +8,8 @@ from pcp.distributed.coordinator.run import Phase
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
 from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
 
-# Two machines that use one name would fence each other for ever; after so many times the newcomer has to wait.
+# Two machines that use one name would fence each other for ever; after so many times the newcomer has to
+# wait.
 FENCES_IN_A_ROW = 3
 
 
@@ -56,7 +57,8 @@ def _unacceptable(turn: Turn, event: MemberJoined) -> str:
     if event.connection in turn.state.connections:
         return "this connection already said hello"
     if event.hello.protocol_version != config.protocol_version:
-        return f"protocol version {event.hello.protocol_version}; this run speaks {config.protocol_version}: install the same PCP"
+        theirs, ours = event.hello.protocol_version, config.protocol_version
+        return f"protocol version {theirs}; this run speaks {ours}: install the same PCP"
     if not event.hello.worker:
         return "a worker needs a name"
     return _contested(turn, event.hello)
@@ -128,7 +130,11 @@ def lose_connection(turn: Turn, member: Member) -> None:
     """Note that a connection is lost; the lease stays for as long as it takes to reconnect."""
     turn.state.connections.pop(member.connection, None)
     member.connection, member.last_heard, member.ready = 0, turn.now, False
-    turn.report(WorkerChanged(member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)))
+    turn.report(
+        WorkerChanged(
+            member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)
+        )
+    )
 
 
 def dismiss(turn: Turn, member: Member, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from pcp.distributed.coordinator.events import BlobStored
@@ -59,7 +60,6 @@ class Simulation:
         self._trace = trace
         self._incarnations = 0
         self._shepherd: ShepherdProcess | None = None
-        self._downtime = 1.0
         self._transfers_fail_until = 0.0
         self._result: tuple[str, Blob] | None = None
         self._workers = [self._new_worker(index) for index in range(len(scenario.step_seconds))]
@@ -75,7 +75,7 @@ class Simulation:
             for worker in self._workers:
                 self.clock.after(self.random.uniform(0.0, 2.0), worker.start)
             for fault in self.scenario.faults:
-                self.clock.at(fault.time, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+                self.clock.at(fault.time, partial(self._strike, fault))
             self.clock.run(self.scenario.limit_seconds, lambda: self._result is not None)
             return self._outcome()
         except Exception as error:
@@ -145,7 +145,7 @@ class Simulation:
         if power_lost:
             self.storage.cut_power()
         self.storage.tear_next = False
-        self.clock.after(self._downtime, lambda: self._start_shepherd(power_lost))
+        self.clock.after(self.random.uniform(0.2, 12.0), lambda: self._start_shepherd(power_lost))
 
     def _start_shepherd(self, power_lost: bool) -> None:
         self._free_disk()
@@ -169,7 +169,7 @@ class Simulation:
 
     def _strike(self, fault: Fault) -> None:
         self.trace("fault", fault)
-        worker, name = self._workers[fault.worker], self._workers[fault.worker].name
+        worker = self._workers[fault.worker]
         match fault.kind:
             case "crash worker":
                 if worker.alive:
@@ -178,10 +178,23 @@ class Simulation:
             case "lose worker" if fault.worker > 0:  # one stays, or the run could never end
                 if worker.alive:
                     self._stop(worker)
+            case "pause worker":
+                worker.pause(fault.seconds)
+            case "slow worker":
+                worker.slow_down(fault.seconds)
+            case "hostile update":
+                worker.turn_hostile(fault.seconds)
             case "zombie worker":
                 self.clock.after(fault.seconds, lambda: self._stop(worker))
                 worker.pause(fault.seconds / 2)
                 self._replace_worker(fault.worker)
+            case _:
+                self._strike_network(fault, worker)
+                self._strike_shepherd(fault)
+
+    def _strike_network(self, fault: Fault, worker: WorkerProcess) -> None:
+        name = worker.name
+        match fault.kind:
             case "cut connection":
                 for number in self.network.connections_of(name):
                     self.network.cut(number, late_seconds=fault.seconds * (fault.count % 2))
@@ -190,22 +203,13 @@ class Simulation:
                 self.network.block(name, WORKER, fault.seconds)
             case "one-way partition":
                 self.network.block(name, (SHEPHERD, WORKER)[fault.count % 2], fault.seconds)
-            case "pause worker":
-                worker.pause(fault.seconds)
-            case "slow worker":
-                worker.slow_down(fault.seconds)
-            case "hostile update":
-                worker.turn_hostile(fault.seconds)
             case "duplicate hello":
                 if isinstance(worker.hello, Hello):
                     self.network.duplicate_hello(name, worker.hello)
             case "failing transfers":
                 self._transfers_fail_until = self.clock.now + fault.seconds
-            case _:
-                self._strike_shepherd(fault)
 
     def _strike_shepherd(self, fault: Fault) -> None:
-        self._downtime = fault.seconds
         if self._shepherd is None:
             return
         match fault.kind:
