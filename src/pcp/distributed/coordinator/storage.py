@@ -67,7 +67,9 @@ class DirectoryStorage:
 
     def segments(self) -> tuple[int, ...]:
         """Return the numbers of the segments, ascending."""
-        return tuple(sorted(int(path.stem.removeprefix("events-")) for path in self._directory.glob("events-*.log")))
+        return tuple(
+            sorted(int(path.stem.removeprefix("events-")) for path in self._directory.glob("events-*.log"))
+        )
 
     def read(self, segment: int) -> bytes:
         """Return the bytes of a segment."""
