@@ -96,7 +96,7 @@ def test_a_worker_of_another_run_is_told_why(run: Run, tmp_path: Path) -> None:
     assert isinstance(told, ssl.SSLError)
     error = explain(told, "shepherd:7070")
     assert isinstance(error, CertificateRefused)
-    assert str(error).startswith("shepherd:7070 does not accept this certificate (")
+    assert str(error).startswith("shepherd:7070 does not accept this side's certificate (")
     assert str(error).endswith("use a key file made by the authority of that run (`pcp keys`)")
 
 

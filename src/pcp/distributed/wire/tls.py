@@ -101,23 +101,38 @@ def check_protocol(selected: str | None, expected: str) -> None:
         raise TlsFailure(f"expected a connection for {expected}, the other side meant {selected}")
 
 
-def explain(error: Exception, address: str) -> PCPError:
+def explain(error: Exception, address: str, *, server_side: bool = False) -> PCPError:
     """What an error of a TLS handshake or of the first read after it means, for a person.
 
     With TLS 1.3 a client learns that its certificate was refused only when it first reads.
+
+    Arguments:
+        error: what the standard library raised.
+        address: of the other side.
+        server_side: whether this is the Shepherd.
+
+    Returns:
+        A `CertificateRefused` or a `TlsFailure`.
     """
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return CertificateRefused(
-            f"the certificate of {address} is not acceptable: {error.verify_message}; "
-            "the key file belongs to another run, or this is not its Shepherd"
-        )
     text = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
-    if "ALERT" in text and any(word in text for word in ("CERTIFICATE", "UNKNOWN_CA", "CERT")):
-        return CertificateRefused(
-            f"{address} does not accept this certificate ({text.lower().replace('_', ' ')}); "
-            "use a key file made by the authority of that run (`pcp keys`)"
+    readable = text.lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = (
+            "its key file was made by another authority"
+            if server_side
+            else "the key file belongs to another run, or this is not its Shepherd"
         )
-    return TlsFailure(f"no encrypted channel with {address}: {text.lower().replace('_', ' ') or error}")
+        return CertificateRefused(
+            f"the certificate of {address} is not acceptable: {error.verify_message}; {advice}"
+        )
+    if "ALERT" in text and ("CERTIFICATE" in text or "UNKNOWN_CA" in text):
+        advice = (
+            "it may belong to another run"
+            if server_side
+            else "use a key file made by the authority of that run (`pcp keys`)"
+        )
+        return CertificateRefused(f"{address} does not accept this side's certificate ({readable}); {advice}")
+    return TlsFailure(f"no encrypted channel with {address}: {readable or error}")
 
 
 class TlsMachine:
