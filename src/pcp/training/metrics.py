@@ -141,8 +141,7 @@ def to_json_line(record: Record) -> str:
         return json.dumps({str(key): _plain(value) for key, value in record.items()}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MetricNotJSON(
-            f"A record of metrics with the keys {sorted(map(str, record))} cannot be written as JSON: "
-            f"{error}."
+            f"A record of metrics with the keys {sorted(map(str, record))} cannot be written as JSON: {error}."
         ) from error
 
 

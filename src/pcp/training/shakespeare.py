@@ -133,8 +133,7 @@ def text_of_archive(path: Path) -> bytes:
     digest = hashlib.sha256(whole).hexdigest()
     if digest != TEXT_SHA256:
         raise CorpusDigestMismatch(
-            f"{path.name} holds {len(texts)} texts that make SHA-256 {digest}; expected {TEXT_COUNT} texts "
-            "that make "
+            f"{path.name} holds {len(texts)} texts that make SHA-256 {digest}; expected {TEXT_COUNT} texts that make "
             f"{TEXT_SHA256}. Give a text file of your own instead: --data FILE"
         )
     return whole
