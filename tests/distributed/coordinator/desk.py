@@ -54,6 +54,7 @@ class Desk:
     def __init__(self, config: RunConfig = CONFIG, log: list[bytes] | None = None) -> None:
         self.now = 0.0
         self.log = [] if log is None else list(log)
+        self.history = list(self.log)  # never compacted
         self.coordinator = (
             Coordinator.create(config, PARAMETERS, MOMENTUM) if log is None else Coordinator.restore(log)
         )
@@ -71,6 +72,7 @@ class Desk:
         for effect in self.effects:
             if isinstance(effect, Append):
                 self.log.append(encode(effect.record))
+                self.history.append(self.log[-1])
             elif isinstance(effect, Compact):
                 self.log = [effect.snapshot]
             elif isinstance(effect, Send) and isinstance(effect.message, Welcome):
