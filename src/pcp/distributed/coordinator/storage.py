@@ -84,6 +84,7 @@ class DirectoryStorage:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._release()  # an open descriptor would go on writing to the file that the rename replaces
         os.replace(aside, self._path(segment))
         self._sync_directory()
 
