@@ -6,6 +6,7 @@ from pcp.backends.base import Device as Device
 from pcp.backends.base import Executable as Executable
 from pcp.backends.base import ExecutionFailed as ExecutionFailed
 from pcp.backends.base import MemoryUse as MemoryUse
+from pcp.backends.base import OutOfMemory as OutOfMemory
 from pcp.backends.base import UnknownDevice as UnknownDevice
 from pcp.backends.registry import backend as backend
 from pcp.backends.registry import device as device

@@ -26,6 +26,10 @@ class ExecutionFailed(PCPError):
     """A compiled program that the device stopped running."""
 
 
+class OutOfMemory(PCPError):
+    """A program that needs more memory than its device has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """Memory that tensors live in.
@@ -80,6 +84,7 @@ class Executable(Protocol):
         """The results for flat arguments, whose shapes, element types and device the caller has checked.
 
         Raises:
+            OutOfMemory: the device has too little memory left.
             ExecutionFailed: the device stopped.
         """
         ...
@@ -101,7 +106,9 @@ class Backend(Protocol):
         """The devices of this machine that it compiles for."""
         ...
 
-    def compile(self, program: Program, device: Device, options: CompileOptions, *, cache: bool) -> Executable:
+    def compile(
+        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
+    ) -> Executable:
         """The program ready to run on a device; `cache` keeps the compiled form on disk.
 
         Raises:
@@ -113,7 +120,7 @@ class Backend(Protocol):
         """An array (NumPy's or a buffer), of shape and element type `spec`, in the memory of a device.
 
         Arguments:
-            alias: whether read-only host memory may be used where it lies; otherwise the array is always copied.
+            alias: whether read-only host memory may be used where it lies; otherwise it is copied.
         """
         ...
 
@@ -122,7 +129,12 @@ class Backend(Protocol):
         ...
 
     def facts(self, device: Device) -> Callable[[Buffer], object]:
-        """A cheap function of a buffer; buffers for which it gives the same object agree in shape, type and device."""
+        """A cheap function of a buffer; equal results mean equal shape, type and device."""
+        ...
+
+    @property
+    def is_deleted(self) -> Callable[[Buffer], bool]:
+        """Whether the memory of a buffer was given back or donated; a function that is cheap to map."""
         ...
 
     def is_on(self, buffer: Buffer, device: Device) -> bool:

@@ -1,20 +1,25 @@
 """XLA through PJRT: the only file that touches jax's and jaxlib's internals for execution.
 
-An upgrade of jax is an edit of this file. What it works around: element types are never jax's to change, so every transfer
-says that 64 bits are wanted instead of setting the global switch; an executable accepts an array of another type of the same
-size and reads its bits wrongly, so callers check; and a compiled program must be told its device, or it runs on the first.
+An upgrade of jax is an edit of this file. What it works around: element types are never jax's to change, so
+every transfer says that 64 bits are wanted instead of setting the global switch; an executable accepts an
+array of another type of the same size and reads its bits wrongly, so callers check; and a compiled program
+must be told its device, or it runs on the first.
 """
 
 import functools
 import logging
 import os
+import platform
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from jax._src import xla_bridge
+from jax._src.array import ArrayImpl
 from jax._src.core import ShapedArray
 from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
@@ -26,7 +31,9 @@ from pcp.backends.base import (
     Device,
     ExecutionFailed,
     MemoryUse,
+    OutOfMemory,
 )
+from pcp.backends.cache import cache_key, default_cache
 from pcp.ir import Program, TensorSpec
 
 log = logging.getLogger("pcp.backends.xla")
@@ -63,6 +70,8 @@ class XLAExecutable:
         try:
             return self._execute(buffers).consume_with_handlers(self._handlers)  # type: ignore[no-any-return]
         except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise OutOfMemory(f"the device ran out of memory while the program ran: {error}") from None
             raise ExecutionFailed(f"the device refused to run the program: {error}") from None
 
     def serialize(self) -> bytes:
@@ -74,12 +83,16 @@ class XLABackend:
     """Compiles for every platform that jax finds a PJRT client for."""
 
     name = "xla"
+    # Methods taken from the class cost a third of what reading them from each array does.
+    is_deleted = staticmethod(ArrayImpl.is_deleted)
 
     def devices(self) -> list[Device]:
         """The devices of this process, those of the default platform first."""
         return list(_devices())
 
-    def compile(self, program: Program, device: Device, options: CompileOptions, *, cache: bool) -> XLAExecutable:
+    def compile(
+        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
+    ) -> XLAExecutable:
         """The program compiled by XLA.
 
         Raises:
@@ -87,15 +100,18 @@ class XLABackend:
         """
         native = _devices()[device]
         made = _compile_options(native, options)
-        devices = xla_client.DeviceList((native,))
-        try:
-            loaded = native.client.compile_and_load(program.module(), devices, made)
-        except jax.errors.JaxRuntimeError as error:
-            raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
+        store = default_cache() if cache else None
+        key = cache_key(_identity(program, native, made)) if store else ""
+        kept = store.get(key) if store else None
+        loaded = None if kept is None else _load(kept, native, made)
+        if loaded is None:
+            loaded = _compile(program, device, native, made)
+            if store:
+                store.put(key, bytes(loaded.serialize()))
         return XLAExecutable(loaded, program, native)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
-        """An array in the memory of a device; host memory is used where it lies only if nobody can write to it."""
+        """An array in the memory of a device; it shares host memory only if nobody can write to that."""
         native = _devices()[device]
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array).reshape(spec.shape)
@@ -117,7 +133,9 @@ class XLABackend:
 
     def facts(self, device: Device) -> Callable[[Buffer], object]:  # noqa: ARG002  (the same for all)
         """The abstract value of an array and, where there are several devices, its sharding."""
-        return attrgetter("aval") if len(_devices()) == 1 else attrgetter("aval", "_sharding")
+        if len(_devices()) > 1:
+            return attrgetter("aval", "_sharding")
+        return getattr(ArrayImpl.aval, "fget", None) or attrgetter("aval")
 
     def is_on(self, buffer: Buffer, device: Device) -> bool:
         """Whether the array is whole on this device."""
@@ -127,8 +145,8 @@ class XLABackend:
 @functools.cache
 def _devices() -> dict[Device, Any]:
     found = {}
-    for platform, client in xla_bridge.backends().items():
-        kind = _KINDS.get(platform, platform)
+    for name, client in xla_bridge.backends().items():
+        kind = _KINDS.get(name, name)
         for index, native in enumerate(client.local_devices()):
             found[Device(kind, index, _capacity(native))] = native
     return found
@@ -166,9 +184,62 @@ def _aval(spec: TensorSpec) -> ShapedArray:
 
 def _compile_options(native: Any, options: CompileOptions) -> Any:
     made = xla_client.CompileOptions()
-    made.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(np.array([[native.id]]))
+    made.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
+        np.array([[native.id]])
+    )
     made.env_option_overrides = sorted(options.items())
     return made
+
+
+def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
+    try:
+        loaded = native.client.compile_and_load(program.module(), xla_client.DeviceList((native,)), options)
+    except jax.errors.JaxRuntimeError as error:
+        raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
+    log.debug("compiled %s for %s", program, device)
+    return loaded
+
+
+def _load(compiled: bytes, native: Any, options: Any) -> Any | None:
+    try:
+        return native.client.deserialize_executable(compiled, xla_client.DeviceList((native,)), options)
+    except jax.errors.JaxRuntimeError as error:
+        log.warning("a compiled program from the cache does not load, so it is compiled again: %s", error)
+        return None
+
+
+def _identity(program: Program, native: Any, options: Any) -> list[str | bytes]:
+    """All that the compiled form depends on; the artifact has no locations, but names every donation."""
+    return [
+        program.artifact(),
+        options.SerializeAsString(),
+        version("jaxlib"),
+        native.platform,
+        native.client.platform_version,
+        native.device_kind,
+        os.environ.get("XLA_FLAGS", ""),
+        _processor(),
+    ]
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's instructions and how many cores this process may use: code is generated for both."""
+    cores = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return " ".join([*platform.uname()[4:], cores])
+    facts = {line.partition("\t")[0]: line for line in lines}
+    return "\n".join(
+        [
+            platform.machine(),
+            cores,
+            facts.get("model name", ""),
+            facts.get("flags", ""),
+            facts.get("Features", ""),
+        ]
+    )
 
 
 def _is_read_only(array: np.ndarray[Any, Any]) -> bool:

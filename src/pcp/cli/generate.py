@@ -56,5 +56,7 @@ def continuation(
     _, state, _ = load_state(folder)
     config = gpt2.configuration(folder.config().model)
     config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
-    for token in generate(state["params"], config, tokenizer.encode(prompt).tolist(), count, sampling, device):
+    for token in generate(
+        state["params"], config, tokenizer.encode(prompt).tolist(), count, sampling, device
+    ):
         yield tokenizer.decode([token])

@@ -67,7 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{meaning} (default: {default})",
         )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
-    parser.add_argument("--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)")
+    parser.add_argument(
+        "--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)"
+    )
     parser.add_argument("--resume", type=Path, default=None, help="go on with the run in this folder")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
 
@@ -125,7 +127,12 @@ class _Lines(MetricSink):
     """One plain line for each record."""
 
     def write(self, record: Any) -> None:
-        print("  ".join(f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}" for key, value in record.items()))
+        print(
+            "  ".join(
+                f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in record.items()
+            )
+        )
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:

@@ -31,7 +31,9 @@ def store_arrays(store: BlobStore, value: Any) -> Blob:
     return store.put(file.getbuffer())
 
 
-def load_arrays(store: BlobStore, blob: Blob, tree: Tree, specs: list[TensorSpec], finite: bool = False) -> Any:
+def load_arrays(
+    store: BlobStore, blob: Blob, tree: Tree, specs: list[TensorSpec], finite: bool = False
+) -> Any:
     """The nested arrays of a blob.
 
     Arguments:
@@ -55,11 +57,15 @@ def load_arrays(store: BlobStore, blob: Blob, tree: Tree, specs: list[TensorSpec
     names = tree.names()
     if set(arrays) != set(names):
         odd = sorted(set(arrays) ^ set(names))[0]
-        raise ArraysRefused(f"blob {blob.digest.hex()[:16]} has other arrays than expected; the first is {odd!r}")
+        raise ArraysRefused(
+            f"blob {blob.digest.hex()[:16]} has other arrays than expected; the first is {odd!r}"
+        )
     for name, spec in zip(names, specs, strict=True):
         if (arrays[name].shape, arrays[name].dtype) != (spec.shape, spec.dtype.numpy):
             found = f"{arrays[name].dtype}{list(arrays[name].shape)}"
-            raise ArraysRefused(f"array {name!r} of blob {blob.digest.hex()[:16]} is {found}; expected {spec}")
+            raise ArraysRefused(
+                f"array {name!r} of blob {blob.digest.hex()[:16]} is {found}; expected {spec}"
+            )
         if finite and not np.isfinite(arrays[name].astype(np.float32, copy=False)).all():
             raise ArraysRefused(f"array {name!r} of blob {blob.digest.hex()[:16]} holds infinities or NaN")
     return tree.unflatten(arrays[name] for name in names)

@@ -62,8 +62,12 @@ class Job:
         try:
             content = json.loads(text)
             if content["version"] != VERSION:
-                raise InvalidJob(f"the run is described in version {content['version']}; this worker understands {VERSION}")
-            programs = {name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")}
+                raise InvalidJob(
+                    f"the run is described in version {content['version']}; this worker understands {VERSION}"
+                )
+            programs = {
+                name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
+            }
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
             return Job(programs, _decode(content["tokens"]), **numbers)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -1,11 +1,11 @@
 """The programs of a distributed run. A Worker is told nothing else: no optimizer, no model, no code.
 
-    start(params, step)            -> state            a worker that has no inner state yet
-    adopt(state, params, step)     -> state            a new lease: global parameters, own moments
-    step(state, batch)             -> (state, metrics)
-    delta(params, state)           -> pseudo-gradient  where the lease began, minus where it ended
-    accumulate(sum, delta, weight) -> sum              on the Shepherd, in a fixed order
-    outer(params, state, sum, round) -> (params, state)
+start(params, step)            -> state            a worker that has no inner state yet
+adopt(state, params, step)     -> state            a new lease: global parameters, own moments
+step(state, batch)             -> (state, metrics)
+delta(params, state)           -> pseudo-gradient  where the lease began, minus where it ended
+accumulate(sum, delta, weight) -> sum              on the Shepherd, in a fixed order
+outer(params, state, sum, round) -> (params, state)
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,9 @@ def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
 
     def start(params: Any, first_step: Tensor) -> Any:
         # A new optimizer's state is one repeated number for each array, so it need not travel.
-        moments = map_tree(lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning)
+        moments = map_tree(
+            lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning
+        )
         return {"params": params, "optimizer": moments, "step": first_step}
 
     def adopt(state: Any, params: Any, first_step: Tensor) -> Any:

@@ -62,7 +62,9 @@ class InnerTrainer:
         self._batches = Batches(tokens.training, job.batch, job.context, job.seed, job.vocabulary)
         self._state: Any = None
 
-    def train(self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]) -> Trained:
+    def train(
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+    ) -> Trained:
         """Run the inner steps of a lease.
 
         Arguments:
@@ -105,7 +107,10 @@ def _check_fit(programs: dict[str, Program]) -> None:
     state = [entry.spec for entry in start.results]
     count = len(state)
     agree = (
-        start.result_tree == adopt.result_tree == adopt.argument_tree.children[0] == step.argument_tree.children[0]
+        start.result_tree
+        == adopt.result_tree
+        == adopt.argument_tree.children[0]
+        == step.argument_tree.children[0]
         and len(start.argument_tree.children) == 2
         and [entry.spec for entry in adopt.results] == state
         and [entry.spec for entry in adopt.arguments[:count]] == state
@@ -115,4 +120,6 @@ def _check_fit(programs: dict[str, Program]) -> None:
         and delta.result_tree == start.argument_tree.children[0]
     )
     if not agree:
-        raise ProgramRefused("the programs of the run do not fit together: the state of one is not that of the others")
+        raise ProgramRefused(
+            "the programs of the run do not fit together: the state of one is not that of the others"
+        )

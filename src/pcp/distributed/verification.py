@@ -54,7 +54,9 @@ def check(program: Program) -> None:
         if name.partition(".")[0] not in ALLOWED_DIALECTS:
             raise ProgramRefused(f"the program holds {name}; only {', '.join(ALLOWED_DIALECTS)} are accepted")
     if sum(names.values()) > MAXIMUM_OPERATIONS:
-        raise ProgramRefused(f"the program holds {sum(names.values())} operations; at most {MAXIMUM_OPERATIONS} are accepted")
+        raise ProgramRefused(
+            f"the program holds {sum(names.values())} operations; at most {MAXIMUM_OPERATIONS} are accepted"
+        )
 
 
 def admit(artifact: Path, device: str, memory_bytes: int, seconds: float) -> Program:
@@ -81,7 +83,9 @@ def admit(artifact: Path, device: str, memory_bytes: int, seconds: float) -> Pro
     if child.returncode:
         said = (child.stderr or child.stdout).strip().splitlines()
         how = "crashed" if child.returncode < 0 else "refused"
-        raise ProgramRefused(f"verifying the program {how} (code {child.returncode}): {said[-1] if said else 'no word'}")
+        raise ProgramRefused(
+            f"verifying the program {how} (code {child.returncode}): {said[-1] if said else 'no word'}"
+        )
     return Program.from_artifact(artifact.read_bytes())
 
 

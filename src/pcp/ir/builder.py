@@ -154,7 +154,8 @@ def _all_equal(flat: np.ndarray[Any, Any]) -> bool:
 def _scalar_attribute(dtype: DType, value: float | int | bool) -> ir.Attribute:
     if dtype.is_float:
         return ir.FloatAttr.get(element_type(dtype), value)
-    return ir.IntegerAttr.get(element_type(dtype), int(value))
+    # The bindings take a signed 64-bit number and keep its bits.
+    return ir.IntegerAttr.get(element_type(dtype), int(np.asarray(value, dtype.numpy).astype(np.int64)))
 
 
 def attribute(value: Any) -> ir.Attribute:

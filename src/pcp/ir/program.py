@@ -6,8 +6,9 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 
 import enum
 import functools
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pcp.ir import bindings, digest
@@ -132,6 +133,40 @@ class Program:
         """
         return Program.from_module(bindings.parse_artifact(artifact))
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to one file with a checksum; see `pcp.ir.program_file`.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+            OSError: the file cannot be written.
+        """
+        from pcp.ir import program_file
+
+        program_file.save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Program":
+        """The program in a file: one that `save` wrote, or MLIR text, bytecode or a portable artifact.
+
+        Raises:
+            NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
+            OSError: it cannot be read.
+        """
+        from pcp.ir import program_file
+
+        return program_file.load(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its portable artifact, which other versions read: equal in digest, without locations."""
+        more = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "bytecode"}
+        return _from_pickle, (type(self), self.artifact(), more)
+
+    def __copy__(self) -> "Program":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Program":
+        return self
+
     def flatten_arguments(self, *arguments: Any) -> list[Any]:
         """The leaves of nested arguments, in the order of `arguments`.
 
@@ -153,6 +188,10 @@ class Program:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:
+    return kind(Program.from_artifact(artifact).bytecode, **more)
 
 
 @dataclass(frozen=True, slots=True)

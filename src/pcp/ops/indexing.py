@@ -248,7 +248,7 @@ def _starts(name: str, tensor: Tensor, start: Sequence[TensorLike]) -> list[Tens
         raise ShapeMismatch(
             f"{name}: {len(start)} start indices were given for shape {tensor.shape}; expected one for each axis"
         )
-    places = [as_tensor(place, DType.i32) for place in start]
+    places = [as_tensor(place, DType.i32 if isinstance(place, int) else None) for place in start]
     if any(p.shape != () or not p.dtype.is_integer for p in places):
         raise DTypeMismatch(
             f"{name}: start indices are {', '.join(str(p.spec) for p in places)}; expected integer scalars"
@@ -258,10 +258,18 @@ def _starts(name: str, tensor: Tensor, start: Sequence[TensorLike]) -> list[Tens
 
 @operation
 def one_hot(indices: TensorLike, count: int, dtype: Any = DType.f32) -> Tensor:
-    """Ones where the new last axis counts the index, zeros elsewhere."""
+    """Ones where the new last axis counts the index, zeros elsewhere.
+
+    Raises:
+        DTypeMismatch: the indices are no integers.
+    """
     from pcp.ops.elementwise import equal
     from pcp.ops.movement import iota
 
     places = as_tensor(indices)
+    if not places.dtype.is_integer:
+        raise DTypeMismatch(f"one_hot: indices of {places.dtype} were given; expected integers; use .astype")
+    if places.dtype.itemsize < 4:  # a narrow type may not count that far
+        places = convert(places, DType.i32)
     counted = iota((*places.shape, count), places.ndim, places.dtype)
     return convert(equal(counted, expand_dims(places, places.ndim)), dtype)

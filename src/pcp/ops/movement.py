@@ -192,8 +192,12 @@ def pad(
 
     Raises:
         ShapeMismatch: there is not one entry for each axis.
+        DTypeMismatch: the value is no scalar of the element type of x.
     """
     tensor = as_tensor(x)
+    filler = promoted(tensor, value)[1]
+    if filler.spec != TensorSpec((), tensor.dtype):
+        raise DTypeMismatch(f"pad: the value is {filler.spec}; expected a scalar of {tensor.dtype}")
     if len(widths) != tensor.ndim:
         raise ShapeMismatch(
             f"pad: {len(widths)} widths were given for shape {tensor.shape}; expected one for each axis"
@@ -205,7 +209,6 @@ def pad(
     if any(size < 0 for size in shape):
         raise ShapeMismatch(f"pad: widths {tuple(widths)} cut more than shape {tensor.shape} has")
     attributes = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner}
-    filler = as_tensor(value, tensor.dtype)
     return emit("pad", (tensor, filler), (TensorSpec(shape, tensor.dtype),), attributes)
 
 

@@ -1,8 +1,7 @@
-"""The border of a Plan: nested arguments of any kind become the flat, checked buffers that an executable takes."""
+"""The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable."""
 
 import logging
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from pcp.ir.types import UnknownDType, dtype_of
 from pcp.planning.nesting import OtherNesting, flattener
 
 log = logging.getLogger("pcp.planning.arguments")
-
-_is_deleted = methodcaller("is_deleted")
 
 
 class ArgumentMismatch(PCPError):
@@ -43,8 +40,8 @@ class DonatedArray(PCPError):
 class ArgumentBorder:
     """Flattens and checks the arguments of a plan.
 
-    The common call, with arrays that lie on the device, costs one comparison an argument: what is cheap to read of an array
-    (its abstract value) is compared by identity with what was accepted last time.
+    The common call, with arrays that lie on the device, costs one comparison an argument: what is cheap to
+    read of an array (its abstract value) is compared by identity with what was accepted last time.
 
     Arguments:
         arguments: the arrays that are expected, in order.
@@ -60,6 +57,7 @@ class ArgumentBorder:
         self.names = parameter_names(arguments, tree)
         self._backend = backend
         self._facts: Callable[[Buffer], object] = backend.facts(device)
+        self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
 
@@ -78,16 +76,17 @@ class ArgumentBorder:
         try:
             if list(map(self._facts, leaves)) != self._accepted:
                 leaves = self._admit_each(leaves)
-        except AttributeError:
+        except (AttributeError, TypeError):  # not all are arrays of the backend
             leaves = self._admit_each(leaves)
-        if any(map(_is_deleted, leaves)):
+        if any(map(self._is_deleted, leaves)):
             raise donated(self.arguments, leaves)
         return leaves
 
     def _flatten_carefully(self, given: tuple[Any, ...]) -> list[Any]:
         if len(given) != len(self.tree.children):
             raise ArgumentCountMismatch(
-                f"{len(given)} arguments were given; the plan takes {len(self.names)}: {', '.join(self.names) or 'none'}"
+                f"{len(given)} arguments were given; the plan takes {len(self.names)}: "
+                f"{', '.join(self.names) or 'none'}"
             )
         leaves: list[Any] = []
         for name, child, value in zip(self.names, self.tree.children, given, strict=True):
@@ -101,7 +100,8 @@ class ArgumentBorder:
                 facts = self._facts(leaf)
                 if facts is not self._accepted[index] and facts != self._accepted[index]:
                     leaf = self._place(self.arguments[index], leaf)
-                    self._accepted[index] = self._facts(leaf)
+                    facts = self._facts(leaf)
+                self._accepted[index] = facts
                 admitted.append(leaf)
             else:
                 admitted.append(self._place(self.arguments[index], leaf))
@@ -183,7 +183,8 @@ def _scalar(argument: Argument, value: complex) -> Any:
         return np.asarray(value, dtype.numpy) if fits else np.asarray(value)
     except OverflowError:
         raise ArgumentDTypeMismatch(
-            f"argument {argument.name} is {value}, which {dtype} does not hold; the plan expects {argument.spec}"
+            f"argument {argument.name} is {value}, which {dtype} does not hold; "
+            f"the plan expects {argument.spec}"
         ) from None
 
 

@@ -1,7 +1,7 @@
 """Flattening and rebuilding of a known nesting, as fast as Python can: by a function written for it.
 
-A general walk costs about 0.15 us a leaf; a function that consists of the very subscripts costs a third of that. Keys come
-from programs, so they enter the source only as literals of integers and strings.
+A general walk costs about 0.15 us a leaf; a function that consists of the very subscripts costs a third of
+that. Keys come from programs, so they enter the source only as literals of integers and strings.
 """
 
 from collections import namedtuple
@@ -16,9 +16,10 @@ class OtherNesting(Exception):
 
 
 def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
-    """A function from values nested as `tree` to their leaves; it raises OtherNesting on a container of another type or size.
+    """A function from values nested as `tree` to their leaves.
 
-    It does not look at leaves: a container in the place of a leaf is returned as one.
+    It raises OtherNesting on a container of another type, size or keys. It does not look at leaves: a
+    container in the place of a leaf is returned as one.
     """
     lines: list[str] = []
     leaves: list[str] = []
@@ -32,14 +33,18 @@ def flattener(tree: Tree) -> Callable[[Any], list[Any]]:
         if node.kind == "none":
             lines.append(f"if {name} is not None: raise OtherNesting")
             return
-        lines.append(f"if {_type_test(node, name)} or len({name}) != {len(node.children)}: raise OtherNesting")
+        lines.append(
+            f"if {_type_test(node, name)} or len({name}) != {len(node.children)}: raise OtherNesting"
+        )
         keys = node.keys if node.kind == "dict" else range(len(node.children))
         for key, child in zip(keys, node.children, strict=True):
             visit(child, f"{name}[{key!r}]")
 
     visit(tree, "value")
     body = [*lines, f"return [{', '.join(leaves)}]"]
-    return _function("value", ["try:", *(f" {line}" for line in body), "except KeyError: raise OtherNesting from None"])
+    return _function(
+        "value", ["try:", *(f" {line}" for line in body), "except KeyError: raise OtherNesting from None"]
+    )
 
 
 def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
@@ -81,7 +86,9 @@ def _type_test(node: Tree, name: str) -> str:
 
 def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> str:
     if node.kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True)) + "}"
+        return (
+            "{" + ", ".join(f"{key!r}: {child}" for key, child in zip(node.keys, children, strict=True)) + "}"
+        )
     if node.kind == "list":
         return "[" + ", ".join(children) + "]"
     if node.kind == "tuple":
@@ -92,7 +99,9 @@ def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> st
     return f"{name}({', '.join(children)})"
 
 
-def _function(parameter: str, lines: Sequence[str], names: dict[str, Any] | None = None) -> Callable[[Any], Any]:
+def _function(
+    parameter: str, lines: Sequence[str], names: dict[str, Any] | None = None
+) -> Callable[[Any], Any]:
     source = f"def written({parameter}):\n" + "\n".join(f" {line}" for line in lines)
     scope: dict[str, Any] = {"OtherNesting": OtherNesting, **(names or {})}
     exec(compile(source, "<pcp nesting>", "exec"), scope)

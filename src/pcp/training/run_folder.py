@@ -67,7 +67,9 @@ class RunFolder:
         """
         folder = RunFolder(path)
         if folder.config_file.exists():
-            raise NotARun(f"{path} holds a run already; give another folder, or --resume {path} to go on with it")
+            raise NotARun(
+                f"{path} holds a run already; give another folder, or --resume {path} to go on with it"
+            )
         path.mkdir(parents=True, exist_ok=True)
         _write(folder.config_file, config.to_json())
         return folder
@@ -81,7 +83,9 @@ class RunFolder:
         """
         folder = RunFolder(path)
         if not folder.config_file.exists():
-            raise NotARun(f"{path} holds no run: there is no {folder.config_file.name}; give the folder of a run")
+            raise NotARun(
+                f"{path} holds no run: there is no {folder.config_file.name}; give the folder of a run"
+            )
         return folder
 
     def config(self) -> TrainingConfig:
@@ -95,7 +99,9 @@ class RunFolder:
             NotARun: the run has not got so far.
         """
         if not self.tokenizer_file.exists():
-            raise NotARun(f"the run in {self.path} has no tokenizer yet; it was stopped before its data was read")
+            raise NotARun(
+                f"the run in {self.path} has no tokenizer yet; it was stopped before its data was read"
+            )
         return tokenizer_from_json(self.tokenizer_file.read_text(encoding="utf-8"))
 
     def write_tokenizer(self, tokenizer: Tokenizer) -> None:
@@ -103,7 +109,9 @@ class RunFolder:
         _write(self.tokenizer_file, tokenizer.to_json())
 
 
-def save_state(folder: RunFolder, step: int, state: Any, metadata: dict[str, Any], program_digest: str) -> Path:
+def save_state(
+    folder: RunFolder, step: int, state: Any, metadata: dict[str, Any], program_digest: str
+) -> Path:
     """A checkpoint of nested arrays; see `checkpoint.save`."""
     leaves, tree = flatten(state)
     arrays = dict(zip(tree.names(), leaves, strict=True))

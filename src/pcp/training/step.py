@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from pcp.autodiff import value_and_grad
+from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
-from pcp.errors import PCPError
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
 
