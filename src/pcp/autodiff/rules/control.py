@@ -103,6 +103,8 @@ def _while(primal: Primal, *cotangents: Cotangent) -> Captured:
         primal.refuse(
             "the number of trips of this loop is no constant of the program; use a loop with a fixed bound"
         )
+    if not trips.count:
+        return Captured(cotangents, {})
     return _Loop(primal, trips).pull_back(cotangents)
 
 
