@@ -168,7 +168,7 @@ def inline_calls(module: ir.Module) -> None:
 def inline_composites(module: ir.Module) -> None:
     """Replace every composite operation by a call of the function that decomposes it, in place."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:

@@ -53,9 +53,11 @@ def _abs(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _sign(primal: Primal, g: Tensor) -> list[Cotangent]:
-    if primal.output().dtype.is_float:
-        return [None]
-    primal.refuse("sign of complex numbers has no rule")
+    return (
+        [None]
+        if primal.output().dtype.is_float
+        else primal.refuse("the sign of a complex number has no rule")
+    )
 
 
 def _power(primal: Primal, g: Tensor) -> list[Cotangent]:
