@@ -9,7 +9,7 @@ import pytest
 import pcp
 from pcp.ir import DType
 from pcp.ops.elementwise import bitcast
-from pcp.tensor import OPERATIONS
+from pcp.tensor import OPERATIONS, DTypeMismatch
 from tests.ops.rows import OWN_TEST, ROWS, Row, draw
 
 # Compiling takes most of the time here, and XLA's optimisations are not what is tested.
@@ -107,3 +107,20 @@ def test_extremes_return_nan_where_there_is_one() -> None:
     assert np.isnan(most)
     assert np.isnan(least)
     np.testing.assert_array_equal(each, np.maximum(x, 2))
+
+
+def test_a_filler_of_another_kind_is_refused() -> None:
+    with pytest.raises(DTypeMismatch, match=r"pad: the value is f32\[\]; expected a scalar of i32"):
+        pcp.trace(lambda x: OPERATIONS["pad"](x, [(1, 1)], 0.5), pcp.spec((2,), "i32"))
+
+
+def test_a_number_beyond_its_type_is_refused() -> None:
+    with pytest.raises(DTypeMismatch, match="300 is beyond what u8 holds"):
+        pcp.trace(lambda x: x + 300, pcp.spec((2,), "u8"))
+
+
+def test_floor_division_of_floats_is_exact_where_the_quotient_rounds_up() -> None:
+    program = pcp.trace(lambda x, y: (x // y, x % y), pcp.spec((2,), "f64"), pcp.spec((2,), "f64"))
+    quotient, rest = pcp.plan(program, cache=False).run(np.array([1.0, -1.0]), np.array([0.1, 0.1]))
+    np.testing.assert_array_equal(quotient, [1.0 // 0.1, -1.0 // 0.1])
+    np.testing.assert_allclose(rest, [1.0 % 0.1, -1.0 % 0.1], rtol=1e-14)
