@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.rows import OWN_TEST, ROWS, Row, draw
 
 import pcp
 from pcp.ir import DType
 from pcp.ops.elementwise import bitcast
 from pcp.tensor import OPERATIONS, DTypeMismatch
-from tests.ops.rows import OWN_TEST, ROWS, Row, draw
 
 # Compiling takes most of the time here, and XLA's optimisations are not what is tested.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -30,7 +30,10 @@ def results_and_references(row: Row, dtype: DType, rng: np.random.Generator) -> 
     made = pcp.plan(program, cache=False, options=QUICK).run(cases)
     found = []
     for operands, result in zip(cases, made, strict=True):
-        wide = [x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x for x in operands]
+        wide = [
+            x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x
+            for x in operands
+        ]
         with np.errstate(all="ignore"):
             expected = row.reference(*wide)
         label = f"{dtype} {[x.shape for x in operands]}"
