@@ -1,5 +1,9 @@
 """PCP, the Planetary Compute Protocol: one StableHLO program, run the fastest way, on one device or many."""
 
+from pcp import models as models
+from pcp import nn as nn
+from pcp import ops as ops
+from pcp import optimizers as optimizers
 from pcp.autodiff import grad as grad
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
@@ -14,3 +18,5 @@ from pcp.tracing import call as call
 from pcp.tracing import spec as spec
 from pcp.tracing import specs_of as specs_of
 from pcp.tracing import trace as trace
+from pcp.training.step import TrainingStep as TrainingStep
+from pcp.training.step import training_step as training_step

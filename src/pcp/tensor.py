@@ -230,12 +230,16 @@ def current_builder() -> Builder:
 
 
 def checked(tensor: Tensor) -> Tensor:
-    """The tensor, if it may be used here.
+    """The tensor, if it may be used here, or what stands for it here.
 
     Raises:
         LeakedTensor: the function or block that made it is no longer being traced.
     """
-    if not tensor._scope.open or tensor._builder is not _CURRENT.get():
+    builder = _CURRENT.get()
+    if not tensor._scope.open or tensor._builder is not builder:
+        if tensor._scope.open and builder is not None and builder.capture is not None:
+            captured: Tensor = builder.capture(tensor)
+            return captured
         raise LeakedTensor(
             f"{tensor!r} was made in a function or block whose trace has ended; return it from there, or pass it as an argument"
         )

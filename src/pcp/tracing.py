@@ -9,7 +9,7 @@ import numpy as np
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, ir
 from pcp.ir.program import describe_signature, main_of, mlir_type
-from pcp.ir.tree import flatten, map_tree
+from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.tensor import (
     DTypeMismatch,
@@ -78,6 +78,20 @@ def trace(
     """
     if roles is not None:
         arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
+    return _traced(function, arguments, None)
+
+
+def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Tensor]]:
+    """As `trace`, for a function that may use Tensors of the traces around it.
+
+    Returns:
+        A Program that takes those Tensors as further arguments, after those of the function; and the Tensors.
+    """
+    captured: list[Tensor] = []
+    return _traced(function, arguments, captured), captured
+
+
+def _traced(function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None) -> Program:
     leaves, tree = flatten(arguments)
     specs = [_leaf_spec(leaf) for leaf in leaves]
     names = _leaf_names(function, tree)
@@ -85,6 +99,8 @@ def trace(
         module = ir.Module.create()
         main, block = open_main(module, [entry.spec for entry in specs])
         builder = Builder(module, block)
+        if captured is not None:
+            builder.capture = _Capture(builder, captured)
         with building(builder):
             tensors = [
                 Tensor(value, builder, entry.spec)
@@ -94,12 +110,35 @@ def trace(
             results = [_returned(value) for value in returned]
             close_main(main, block, results)
             builder.close()
+        for tensor in captured or ():
+            specs.append(ArgumentSpec(tensor.spec, Role.input))
+            tree = Tree("tuple", (), (*tree.children, LEAF))
+            names.append(f"captured.{len(names)}")
         aliases = _aliases(specs, tree, [t.spec for t in results], result_tree)
         described = [Argument(n, e.spec, e.role, a) for n, e, a in zip(names, specs, aliases, strict=True)]
         result_names = result_tree.names()
         described_results = [Result(n, t.spec) for n, t in zip(result_names, results, strict=True)]
         describe_signature(main, described, described_results, tree, result_tree)
     return Program.from_module(module)
+
+
+class _Capture:
+    """Makes a Tensor of an enclosing trace a further argument of the program that is traced inside."""
+
+    def __init__(self, builder: Builder, captured: list[Tensor]) -> None:
+        self._builder = builder
+        self._captured = captured
+        self._arguments: dict[ir.Value, Tensor] = {}
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        known = self._arguments.get(tensor.value)
+        if known is None:
+            outermost = self._builder.scopes[0]
+            value = outermost.block.add_argument(tensor.value.type, ir.Location.unknown())
+            known = self._arguments[tensor.value] = Tensor(value, self._builder, tensor.spec)
+            known._scope = outermost
+            self._captured.append(tensor)
+        return known
 
 
 def call(program: Program, *arguments: Any) -> Any:

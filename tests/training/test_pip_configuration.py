@@ -49,6 +49,7 @@ def test_timeout_that_is_no_number_is_told(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_configuration_file_and_environment_are_read_through_pip(tmp_path: Path) -> None:
+    pytest.importorskip("pip")
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = http://file.invalid/simple\nextra-index-url = http://x.invalid\n")
     environment = {

@@ -41,7 +41,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
 def test_both_curves_with_labels_and_final_numbers(tmp_path: Path, figures: list[Figure]) -> None:
     records = run_records(400)
     records[-1]["validation_loss"] = 1.8765
-    plot_losses(records, tmp_path / "plots" / "loss.png", "nano on [text] $x$")
+    plot_losses(records, tmp_path / "plots" / "loss.png", "nano [text] $\\nosuch$")
     image = imread(tmp_path / "plots" / "loss.png")
     assert image.shape[:2] == (810, 1350)
     assert len(np.unique(image.reshape(-1, image.shape[2]), axis=0)) > 50
@@ -60,7 +60,7 @@ def test_both_curves_with_labels_and_final_numbers(tmp_path: Path, figures: list
     )
     assert axes.get_yscale() == "log"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("training step", "cross-entropy loss (nats a token)")
-    assert axes.get_title(loc="left") == "nano on [text] $x$"
+    assert axes.get_title(loc="left") == "nano [text] $\\nosuch$"
     last = float(np.asarray(averaged.get_ydata())[-1])
     assert (
         axes.texts[0]

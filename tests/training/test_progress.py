@@ -82,6 +82,8 @@ def test_remaining_time_counts_from_where_this_process_began() -> None:
     assert remaining_seconds(progress, 110.0) == pytest.approx(30.0)
     progress = advance(progress, {"step": 500}, 120.0)
     assert remaining_seconds(progress, 121.0) is None
+    progress = advance(progress, {"step": 550}, 125.0)
+    assert remaining_seconds(progress, 125.0) == pytest.approx(45.0)
     progress = advance(progress, {"step": 1200}, 121.0)
     assert remaining_seconds(progress, 121.0) == 0
 
@@ -120,6 +122,8 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         for step in range(1, 41):
             clock.now = step * 0.5
             display.write({"step": step, "loss": 4.0 - step / 40})
+            if step == 15:
+                display.write({"step": step, "validation_loss": 3.75})
         display.write({"step": 40, "validation_loss": 3.5})
         display.write({"event": "worker", "worker": "a\x1b", "state": "training", "lease": "0-19"})
         display.write({"event": "worker", "worker": "a\x1b", "steps_per_second": 3.0})
@@ -128,9 +132,10 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     assert output.getvalue().splitlines() == [
         "step 1/40  loss 3.9750",
         "step 11/40  loss 3.7250  ETA 0:15",
-        "step 21/40  loss 3.4750  ETA 0:10",
-        "step 31/40  loss 3.2250  ETA 0:05",
-        "step 40/40  loss 3.0000  ETA 0:00",
+        "step 15/40  loss 3.6250  validation loss 3.7500  ETA 0:13",
+        "step 25/40  loss 3.3750  validation loss 3.7500  ETA 0:08",
+        "step 35/40  loss 3.1250  validation loss 3.7500  ETA 0:03",
+        "step 40/40  loss 3.0000  validation loss 3.7500  ETA 0:00",
         "step 40/40  loss 3.0000  validation loss 3.5000  ETA 0:00",
         "worker a\ufffd: training 0-19",
         "worker a\ufffd: lost",

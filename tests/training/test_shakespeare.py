@@ -110,6 +110,12 @@ def test_another_archive_is_refused(tmp_path: Path) -> None:
         load_shakespeare(tmp_path, download)
 
 
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(CorpusUnavailable, match=r"cannot be used: .*Set XDG_CACHE_HOME to a folder"):
+        load_shakespeare(tmp_path / "file", Downloader())
+
+
 def test_an_archive_with_other_texts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "archive.tar.gz").write_bytes(archive_bytes())
     with pytest.raises(CorpusDigestMismatch, match=r"holds 2 texts that make SHA-256 .* expected 42 texts"):

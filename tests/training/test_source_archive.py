@@ -68,6 +68,16 @@ def test_passing_server_failures_are_retried_and_lasting_ones_told(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["got"]
 
 
+def test_a_file_that_is_always_too_short_is_told(tmp_path: Path) -> None:
+    with (
+        serve(PackageIndex(CONTENT[:-10], ARCHIVE.filename, advertised=ARCHIVE.sha256)) as index,
+        pytest.raises(
+            ArchiveUnavailable, match="in 4 attempts: the transfer ended after 299990 of 300000 bytes"
+        ),
+    ):
+        fetch(index, tmp_path / "got")
+
+
 @pytest.mark.parametrize("wrong", [CONTENT[:-1] + b"?", CONTENT + b"more"], ids=["changed", "longer"])
 def test_another_file_of_that_name_is_refused(wrong: bytes, tmp_path: Path) -> None:
     with (

@@ -10,6 +10,7 @@ section 6.2 (activity).
 
 from collections.abc import Iterable, Sequence
 
+from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.rule import (
     RULES,
     Captured,
@@ -20,7 +21,6 @@ from pcp.autodiff.rule import (
     Rule,
     no_derivative,
     rule_name,
-    values_from_outside,
 )
 from pcp.ir import Builder, InvalidProgram
 from pcp.ir.bindings import ir
@@ -38,7 +38,6 @@ class Reverse:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self.replaced: list[ir.Operation] = []
         self._cotangents: dict[ir.Value, Tensor] = {}
 
     def gradients(

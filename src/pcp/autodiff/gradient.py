@@ -14,7 +14,7 @@ from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace
+from pcp.tracing import call, close_main, trace_closure
 
 Wrt = int | Sequence[int]
 
@@ -131,7 +131,8 @@ def grad(function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = F
 def _on_functions(function: Callable[..., Any], transform: Callable[[Program], Program]) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
-        return call(transform(trace(function, *arguments)), *arguments)
+        program, captured = trace_closure(function, *arguments)
+        return call(transform(program), *arguments, *captured)
 
     return differentiated
 
@@ -198,13 +199,11 @@ def _append_backward_pass(
     main = main_of(module)
     block = main.regions[0].blocks[0]
     *operations, terminator = (op.operation for op in block.operations)
-    outputs = list(terminator.operands)
-    terminator.erase()
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
-    with building(builder):
-        engine = Reverse(builder)
-        found = engine.gradients(operations, outputs, seeds(block, builder), wanted)
+    with building(builder), builder.before(terminator):
+        found = Reverse(builder).gradients(operations, list(terminator.operands), seeds(block, builder), wanted)
+        outputs = list(terminator.operands)  # a rule may have put others in their place
         gradients = [
             zeros(spec.shape, spec.dtype) if g is None else g
             for g, spec in zip(found, (spec_of(value.type) for value in wanted), strict=True)
@@ -214,6 +213,7 @@ def _append_backward_pass(
             *gradients,
             *(Tensor(outputs[i], builder) for i in layout.after),
         ]
+        terminator.erase()
         close_main(main, block, results)
     named = [Result(name, t.spec) for name, t in zip(layout.result_tree.names(), results, strict=True)]
     # The results are others than before, so no argument shares its memory with one.

@@ -12,7 +12,7 @@ A row is one of four:
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
 
@@ -188,32 +188,3 @@ def scalar_constant(value: ir.Value) -> float | int | None:
         return None
     number: float | int = elements.get_splat_value().value
     return number
-
-
-def operations_of(block: ir.Block) -> list[ir.Operation]:
-    """The operations of a block, without its terminator."""
-    return [op.operation for op in block.operations][:-1]
-
-
-def returned_by(block: ir.Block) -> list[ir.Value]:
-    """What the terminator of a block returns."""
-    *_, terminator = block.operations
-    return list(terminator.operation.operands)
-
-
-def values_from_outside(op: ir.Operation) -> list[ir.Value]:
-    """The values that the regions of an operation use and that are made outside of it, in order of first use."""
-    made: set[ir.Value] = set()
-    used: dict[ir.Value, None] = {}
-
-    def visit(regions: Iterable[ir.Region]) -> None:
-        for region in regions:
-            for block in region.blocks:
-                made.update(block.arguments)
-                for inner in block.operations:
-                    used.update(dict.fromkeys(v for v in inner.operation.operands if v not in made))
-                    made.update(inner.operation.results)
-                    visit(inner.operation.regions)
-
-    visit(op.regions)
-    return list(used)

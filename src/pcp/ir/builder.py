@@ -1,7 +1,7 @@
 """Builder: a program under construction, one operation after another at an insertion point."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,13 +29,15 @@ class Builder:
         module: the module that is built; it lives as long as the builder.
         block: where the first operations go.
 
-    While `pinned` is a location, operations on Tensors get it instead of the user's line.
+    While `pinned` is a location, operations on Tensors get it instead of the user's line. `capture` makes a Tensor of an
+    enclosing trace one of this; without it, such a Tensor is refused.
     """
 
     def __init__(self, module: ir.Module, block: ir.Block) -> None:
         self.module = module
         self.location = ir.Location.unknown(context())
         self.pinned: ir.Location | None = None
+        self.capture: Callable[[Any], Any] | None = None
         self.scopes = [Scope(block)]
         self._insertion = ir.InsertionPoint(block)
 

@@ -59,7 +59,7 @@ class _Merkle:
         operations = list(block.operations)
         for op in operations:
             made = self.operation(op, prefix)
-            if _has_effect(op):
+            if has_effect(op):
                 effects.append(made)
         return _hash("block", [], [self.values[value] for value in operations[-1].operands] + effects)
 
@@ -90,7 +90,8 @@ class _Merkle:
         return known
 
 
-def _has_effect(op: ir.Operation) -> bool:
+def has_effect(op: ir.Operation) -> bool:
+    """Whether an operation does something besides computing its results."""
     if op.name in _EFFECTS:
         return True
     return (

@@ -58,8 +58,7 @@ class Batches:
         if self.tokens.size < needed:
             raise TinyCorpus(
                 f"The training part has {self.tokens.size} tokens; batch {self.batch_size} x context "
-                f"{self.context} needs at least {needed}. Give a longer text, or make --batch or --context "
-                "smaller."
+                f"{self.context} needs at least {needed}. Give a longer text, or make --batch or --context smaller."
             )
 
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:

@@ -228,14 +228,12 @@ def _check_match(
             wanted = (str(expected[name].dtype), tuple(expected[name].shape)) if name in expected else None
             if stored != wanted:
                 raise CheckpointMismatch(
-                    f"The checkpoint {path} is of another model: array {name!r} is {_describe(stored)} in "
-                    "the "
+                    f"The checkpoint {path} is of another model: array {name!r} is {_describe(stored)} in the "
                     f"checkpoint and {_describe(wanted)} in the model. Its model is {manifest.model}."
                 )
     if program_digest is not None and manifest.program_digest != program_digest:
         raise CheckpointMismatch(
-            f"The checkpoint {path} belongs to program {manifest.program_digest!r}, expected "
-            f"{program_digest!r}. "
+            f"The checkpoint {path} belongs to program {manifest.program_digest!r}, expected {program_digest!r}. "
             f"Resume with the model, optimizer and settings that it was saved with: {manifest.model}."
         )
 

@@ -44,8 +44,7 @@ class Corpus:
             return self.data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise CorpusNotText(
-                f"{self.name} is not UTF-8 text: byte 0x{self.data[error.start]:02x} at offset "
-                f"{error.start}. "
+                f"{self.name} is not UTF-8 text: byte 0x{self.data[error.start]:02x} at offset {error.start}. "
                 f"Convert it to UTF-8, or train on bytes instead of characters."
             ) from None
 

@@ -130,8 +130,7 @@ def read_manifest(path: Path) -> Manifest:
     version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise CheckpointNewer(
-            f"The checkpoint {path.parent} has format version {version}; this PCP reads up to {VERSION}. "
-            "Update PCP."
+            f"The checkpoint {path.parent} has format version {version}; this PCP reads up to {VERSION}. Update PCP."
         )
     checksum = content.pop("checksum", None)
     if checksum != _checksum(content):

@@ -66,11 +66,12 @@ class JSONLinesFile(MetricSink):
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
-        self._file = path.open("ab", buffering=0)
+        self._file = path.open("ab")
 
     def write(self, record: Record) -> None:
         """Append one record; raises MetricNotJSON for a value that has no form in JSON."""
         self._file.write(to_json_line(record).encode() + b"\n")
+        self._file.flush()
 
     def close(self) -> None:
         """Close the file."""
@@ -140,8 +141,7 @@ def to_json_line(record: Record) -> str:
         return json.dumps({str(key): _plain(value) for key, value in record.items()}, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise MetricNotJSON(
-            f"A record of metrics with the keys {sorted(map(str, record))} cannot be written as JSON: "
-            f"{error}."
+            f"A record of metrics with the keys {sorted(map(str, record))} cannot be written as JSON: {error}."
         ) from error
 
 

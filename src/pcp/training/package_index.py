@@ -58,8 +58,7 @@ def open_client(configuration: PipConfiguration) -> PyPIClient:
             verify = ssl.create_default_context(cafile=configuration.certificate)
         except OSError as error:
             raise ArchiveUnavailable(
-                f"pip's configuration names the certificate file {configuration.certificate!r}, which "
-                "cannot be "
+                f"pip's configuration names the certificate file {configuration.certificate!r}, which cannot be "
                 f"read ({error}). Correct pip's `cert` setting; `pip config list` shows it."
             ) from error
     client = PyPIClient(

@@ -125,8 +125,7 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
         for name, dtype, shape, start, stop in sorted(layout, key=lambda row: (row[3], row[4])):
             if start != end or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
                 raise SafetensorsCorrupt(
-                    f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at "
-                    "bytes "
+                    f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
                     f"{start} to {stop}, which does not fit. The header is damaged."
                 )
             end = stop

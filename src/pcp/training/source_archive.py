@@ -77,8 +77,7 @@ def _download(
                 raise ArchiveDigestMismatch(
                     f"{archive.filename} from {link.redacted} has SHA-256 {digest}, expected "
                     f"{archive.sha256}: it is "
-                    "not the published file. Check which package index pip is configured for (`pip config "
-                    "list`)."
+                    "not the published file. Check which package index pip is configured for (`pip config list`)."
                 )
             file.flush()
             os.fsync(file.fileno())

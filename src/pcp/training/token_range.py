@@ -32,7 +32,6 @@ def check_tokens(tokens: npt.NDArray[np.integer], vocabulary_size: int, source: 
             continue
         position = int(np.flatnonzero((piece >= vocabulary_size) | (piece < 0))[0])
         raise TokenOutOfRange(
-            f"Token {piece[position]} at position {start + position} of {source} is outside the vocabulary: "
-            "expected "
+            f"Token {piece[position]} at position {start + position} of {source} is outside the vocabulary: expected "
             f"0 <= token < {vocabulary_size}. Encode the data with the tokenizer of this model."
         )

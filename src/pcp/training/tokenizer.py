@@ -90,10 +90,8 @@ class CharacterTokenizer:
             position = int(unknown[0])
             character = text[position]
             raise UnknownCharacter(
-                f"Character {character!r} (U+{ord(character):04X}) at position {position} is not in the "
-                "vocabulary of "
-                f"{self.vocabulary_size} characters that the model was trained on. Use only characters of "
-                "its corpus."
+                f"Character {character!r} (U+{ord(character):04X}) at position {position} is not in the vocabulary of "
+                f"{self.vocabulary_size} characters that the model was trained on. Use only characters of its corpus."
             )
         dtype = token_dtype(self.vocabulary_size)
         return np.asarray(tokens, dtype)
@@ -147,8 +145,7 @@ def tokenizer_from_json(text: str) -> Tokenizer:
         read = _KINDS[content["kind"]]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise TokenizerUnreadable(
-            f"This is not a saved tokenizer of a kind known here ({', '.join(sorted(_KINDS))}): "
-            f"{text[:60]!r}. "
+            f"This is not a saved tokenizer of a kind known here ({', '.join(sorted(_KINDS))}): {text[:60]!r}. "
             f"It may be damaged or made by a newer version."
         ) from error
     try:

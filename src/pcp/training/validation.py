@@ -114,8 +114,7 @@ def mean_loss(rows: Iterable[tuple[ValidationChunk, npt.ArrayLike]]) -> float:
         else:
             raise InvalidBatches(
                 f"Losses of shape {losses.shape} were given for a chunk of {len(chunk.weights)} rows, "
-                f"{chunk.windows} of them real; expected one loss a row, or a mean of a chunk without "
-                "padding."
+                f"{chunk.windows} of them real; expected one loss a row, or a mean of a chunk without padding."
             )
         windows += chunk.windows
     if not windows:

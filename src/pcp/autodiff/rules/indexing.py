@@ -1,15 +1,17 @@
 """Derivatives of gathers, scatters and dynamic slices: what was read from a place is added to that place."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from pcp.autodiff.regions import combiner, returned_by
 from pcp.autodiff.rule import Cotangent, Primal, register_rules
-from pcp.autodiff.rules.reduction import combiner
-from pcp.ir import DType
+from pcp.ir import DType, TensorSpec
 from pcp.ops.elementwise import bitwise_and, clip, equal, greater_equal, less_equal, where
-from pcp.ops.indexing import WindowAxes, dynamic_slice, dynamic_update_slice, gather, scatter
+from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.ops.movement import broadcast_in_dim, iota, reshape, zeros
 from pcp.ops.reduction import all_
-from pcp.tensor import Tensor, TensorLike
+from pcp.tensor import Tensor, TensorLike, emit
 
 
 def _gather(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -72,8 +74,7 @@ def _scatter(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
 def _replaces(primal: Primal) -> bool:
     """Whether the body returns the new element alone."""
     (block,) = primal.op.regions[0].blocks
-    (terminator,) = list(block.operations)[-1:]
-    return list(terminator.operation.operands) == [block.arguments[1]]
+    return returned_by(block) == [block.arguments[1]]
 
 
 def _replacing(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
@@ -106,16 +107,29 @@ def _read(primal: Primal, operand: Tensor, axes: WindowAxes) -> Tensor:
 
 def _dynamic_slice(primal: Primal, g: Tensor) -> list[Cotangent]:
     x, *start = primal.inputs
-    return [dynamic_update_slice(zeros(x.shape, x.dtype), g, start), *[None] * len(start)]
+    base = primal.claim(0)
+    if base is None:
+        return [_with_block(zeros(x.shape, x.dtype), g, start), *[None] * len(start)]
+    # Adding to the one block leaves the rest in place, which matters in loops.
+    return [_with_block(base, _block(base, start, g.shape) + g, start), *[None] * len(start)]
 
 
 def _dynamic_update_slice(primal: Primal, g: Tensor) -> list[Cotangent]:
     _, update, *start = primal.inputs
     return [
-        dynamic_update_slice(g, zeros(update.shape, g.dtype), start) if primal.active[0] else None,
-        dynamic_slice(g, start, update.shape) if primal.active[1] else None,
+        _with_block(g, zeros(update.shape, g.dtype), start) if primal.active[0] else None,
+        _block(g, start, update.shape) if primal.active[1] else None,
         *[None] * len(start),
     ]
+
+
+# The functions of pcp.ops would convert the indices, which here are those of the forward operation.
+def _block(x: Tensor, start: Sequence[Tensor], sizes: tuple[int, ...]) -> Tensor:
+    return emit("dynamic_slice", (x, *start), (TensorSpec(sizes, x.dtype),), {"slice_sizes": sizes})
+
+
+def _with_block(x: Tensor, update: Tensor, start: Sequence[Tensor]) -> Tensor:
+    return emit("dynamic_update_slice", (x, update, *start), (x.spec,))
 
 
 register_rules(

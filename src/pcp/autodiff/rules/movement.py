@@ -20,10 +20,12 @@ def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
 def _broadcast_in_dim(primal: Primal, g: Tensor) -> list[Cotangent]:
     """The sum over every axis along which elements were repeated."""
     axes, shape = primal.integers("broadcast_dimensions"), primal.input(0).shape
-    kept = [axis for axis, size in zip(axes, shape, strict=True) if size != 1 or g.shape[axis] == 1]
-    total = sum_(g, tuple(axis for axis in range(g.ndim) if axis not in kept))
+    kept = [axis for axis, size in zip(axes, shape, strict=True) if size == g.shape[axis]]
+    total = sum_(g, tuple(axis for axis, size in enumerate(g.shape) if axis not in kept and size != 1))
     in_order = sorted(kept)
-    return [reshape(transpose(total, [in_order.index(axis) for axis in kept]) if kept else total, shape)]
+    if in_order != kept:
+        total = transpose(reshape(total, [g.shape[axis] for axis in in_order]), [in_order.index(a) for a in kept])
+    return [reshape(total, shape)]
 
 
 def _concatenate(primal: Primal, g: Tensor) -> list[Cotangent]:

@@ -3,25 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Primal, operations_of, register_rules, returned_by
+from pcp.autodiff.regions import combiner, operations_of, returned_by
+from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
 from pcp.ops.elementwise import convert, equal, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
 from pcp.ops.reduction import spread, sum_
 from pcp.tensor import Tensor, current_builder
-
-
-def combiner(region: ir.Region) -> str | None:
-    """The elementwise operation that a body applies to its two arguments, `add`; None if the body is anything else."""
-    (block,) = region.blocks
-    operations = operations_of(block)
-    if len(operations) != 1 or list(operations[0].results) != returned_by(block):
-        return None
-    if set(operations[0].operands) != set(block.arguments) or len(operations[0].operands) != 2:
-        return None
-    return operations[0].name.removeprefix("stablehlo.")
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:

@@ -1,6 +1,7 @@
 """The training algorithms, as descriptions: what is merged, when, with which weights.
 
-The arithmetic of an outer step is a Program built elsewhere; here stands only the bookkeeping that decides its arguments.
+The arithmetic of an outer step is a Program built elsewhere; here stands only the bookkeeping that decides
+its arguments.
 """
 
 from pcp.distributed.algorithms.base import Algorithm, Contribution, merge_order

@@ -15,8 +15,8 @@ class InvalidAlgorithm(PCPError):
 class DiLoCo:
     """The description of DiLoCo; the outer step is `b <- m b + d; theta <- theta - rate (d + m b)`.
 
-    With `inner_steps=1`, `outer_learning_rate=1`, `outer_momentum=0` and plain gradient descent inside, it is synchronous data
-    parallel training.
+    With `inner_steps=1`, `outer_learning_rate=1`, `outer_momentum=0` and plain gradient descent inside, it
+    is synchronous data parallel training.
 
     Arguments:
         inner_steps: H, the batches that a worker trains on between two outer steps.
@@ -27,7 +27,8 @@ class DiLoCo:
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
 
-    Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models" (2311.08105), Algorithm 1.
+    Source: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models"
+    (2311.08105), Algorithm 1.
     """
 
     inner_steps: int
@@ -41,7 +42,9 @@ class DiLoCo:
         if not self.outer_learning_rate > 0:
             raise InvalidAlgorithm(f"outer_learning_rate is {self.outer_learning_rate}; it must be positive")
         if not 0 <= self.outer_momentum < 1:
-            raise InvalidAlgorithm(f"outer_momentum is {self.outer_momentum}; it must be at least 0 and below 1")
+            raise InvalidAlgorithm(
+                f"outer_momentum is {self.outer_momentum}; it must be at least 0 and below 1"
+            )
         if self.weighting not in ("equal", "tokens"):
             raise InvalidAlgorithm(f'weighting is "{self.weighting}"; choose "equal" or "tokens"')
 
@@ -52,7 +55,8 @@ class DiLoCo:
     def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
         """Return the share of each contribution in the steps (or tokens) of the round.
 
-        Ranges are usually of equal length, and "equal" then is the plain mean; a range that was split counts by its part.
+        Ranges are usually of equal length, and "equal" then is the plain mean; a range that was split
+        counts by its part.
         """
         amounts = [each.tokens if self.weighting == "tokens" else each.steps for each in contributions]
         total = sum(amounts)

@@ -31,7 +31,9 @@ class Refusal(StrEnum):
 
 
 # The worker still holds its lease after these; after the others it cannot fulfil the lease any more.
-_HARMLESS = frozenset({Refusal.STALE_GENERATION, Refusal.DUPLICATE, Refusal.ROUND_CLOSED, Refusal.LEASE_ENDED})
+_HARMLESS = frozenset(
+    {Refusal.STALE_GENERATION, Refusal.DUPLICATE, Refusal.ROUND_CLOSED, Refusal.LEASE_ENDED}
+)
 _ELSEWHERE = _HARMLESS | {Refusal.UNKNOWN_LEASE, Refusal.FOREIGN_LEASE}
 
 ADMITTED = "admitted"
@@ -125,7 +127,9 @@ def admit(turn: Turn, held: HeldLease, update: Update) -> None:
     turn.pace(held.worker_id).succeeded(turn.now - held.granted, update.steps)
     turn.send(state.members[held.worker_id], UpdateReply(lease.lease_id, True, ""))
     turn.report(
-        UpdateAccepted(lease.round, held.worker_id, lease.first_step, update.losses, update.tokens, update.seconds)
+        UpdateAccepted(
+            lease.round, held.worker_id, lease.first_step, update.losses, update.tokens, update.seconds
+        )
     )
 
 

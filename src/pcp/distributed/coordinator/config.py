@@ -17,7 +17,7 @@ class InvalidRunConfig(PCPError):
 @storable
 @dataclass(frozen=True, slots=True)
 class TimeoutPolicy:
-    """How a time limit follows from the durations seen so far: max(slack * median, median + deviations * MAD), bounded.
+    """How a time limit follows from durations: max(slack * median, median + deviations * MAD), bounded.
 
     Arguments:
         initial_seconds: the limit before anything was measured.
@@ -47,15 +47,18 @@ class RunConfig:
         blobs: what a worker fetches before its first lease.
         update_bytes: exact size of a pseudo-gradient; 0 accepts any.
         tokens_per_batch: tokens a worker must report for each step; 0 accepts any.
-        quorum: fraction of a round's batches that lets it close without the others, after a grace; 1 waits for all.
+        quorum: fraction of a round's batches that lets it close without the others, after a grace; 1 waits
+            for all.
         minimum_workers: ready workers without which no round opens.
         patience_seconds: how long after the first ready worker the first round waits for the other slots.
         heartbeat_seconds: interval of heartbeats.
         missed_heartbeats: silent intervals after which a worker is dead.
         reconnect_seconds: how long a lost connection may be replaced before the lease goes to another worker.
         lease: time limit of a lease, from the worker's own past.
-        grace: bounds of the wait between quorum and closing; what is waited for is the expected end of the leases.
-        step_budgets: cut the range of a slow worker so that it ends with the others; the rest goes to the fast.
+        grace: bounds of the wait between quorum and closing; what is waited for is the expected end of the
+            leases.
+        step_budgets: cut the range of a slow worker so that it ends with the others; the rest goes to the
+            fast.
         checkpoint_every: outer steps between checkpoints.
         protocol_version: of the messages; another version is turned away.
 
@@ -77,9 +80,13 @@ class RunConfig:
     heartbeat_seconds: float = 1.0
     missed_heartbeats: int = 3
     reconnect_seconds: float = 2.0
-    lease: TimeoutPolicy = field(default_factory=lambda: TimeoutPolicy(initial_seconds=1800.0, floor_seconds=10.0))
+    lease: TimeoutPolicy = field(
+        default_factory=lambda: TimeoutPolicy(initial_seconds=1800.0, floor_seconds=10.0)
+    )
     grace: TimeoutPolicy = field(
-        default_factory=lambda: TimeoutPolicy(initial_seconds=10.0, slack=1.2, floor_seconds=0.5, cap_seconds=120.0)
+        default_factory=lambda: TimeoutPolicy(
+            initial_seconds=10.0, slack=1.2, floor_seconds=0.5, cap_seconds=120.0
+        )
     )
     step_budgets: bool = False
     checkpoint_every: int = 10
@@ -90,7 +97,9 @@ class RunConfig:
             if getattr(self, name) < 1:
                 raise InvalidRunConfig(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not 0 < self.quorum <= 1:
-            raise InvalidRunConfig(f"quorum is {self.quorum}; it is a fraction of the round: above 0, at most 1")
+            raise InvalidRunConfig(
+                f"quorum is {self.quorum}; it is a fraction of the round: above 0, at most 1"
+            )
         if not self.heartbeat_seconds > 0:
             raise InvalidRunConfig(f"heartbeat_seconds is {self.heartbeat_seconds}; it must be positive")
 

@@ -1,7 +1,8 @@
 """The append-only event log: checksummed records in segments, a torn tail cut off, compacted by snapshots.
 
-A segment is a magic, then records: payload length (u32), CRC-32 of length and payload (u32), payload. The first record
-of a segment after the first is a snapshot of the whole state, so only the newest segment is ever read.
+A segment is a magic, then records: payload length (u32), CRC-32 of length and payload (u32), payload. The
+first record of a segment after the first is a snapshot of the whole state, so only the newest segment is
+ever read.
 """
 
 import logging
@@ -53,7 +54,9 @@ def scan(data: bytes) -> tuple[tuple[bytes, ...], int]:
         CorruptEventLog: the magic is wrong, or sound records follow a damaged one.
     """
     if data[: len(MAGIC)] != MAGIC:
-        raise CorruptEventLog(f"the event log begins with {data[: len(MAGIC)]!r}, expected {MAGIC!r}; restore it from a copy")
+        raise CorruptEventLog(
+            f"the event log begins with {data[: len(MAGIC)]!r}, expected {MAGIC!r}; restore it from a copy"
+        )
     payloads: list[bytes] = []
     offset = len(MAGIC)
     while (record := _record_at(data, offset)) is not None:
@@ -63,8 +66,8 @@ def scan(data: bytes) -> tuple[tuple[bytes, ...], int]:
         after = offset + _HEADER.size + _HEADER.unpack_from(data, offset)[0]
         if _record_at(data, after) is not None:
             raise CorruptEventLog(
-                f"record {len(payloads)} of the event log, at byte {offset} of {len(data)}, is damaged, yet sound records follow: "
-                f"this is no torn write but a failing disk; restore the run directory from a copy"
+                f"record {len(payloads)} of the event log, at byte {offset} of {len(data)}, is damaged, yet sound records "
+                f"follow: this is no torn write but a failing disk; restore the run directory from a copy"
             )
     return tuple(payloads), offset
 
@@ -107,7 +110,8 @@ class EventLog:
             sync: whether to return only when it survives a power failure.
 
         Raises:
-            EventLogWriteFailed: the disk is full or failing. The log takes no more records until it is opened again.
+            EventLogWriteFailed: the disk is full or failing. The log takes no more records until it is
+            opened again.
         """
         self._check()
         data = frame(payload)
@@ -137,10 +141,13 @@ class EventLog:
 
     def _check(self) -> None:
         if self._failed:
-            raise EventLogWriteFailed(f"the event log already failed ({self._failed}); free some space and start the Shepherd again")
+            raise EventLogWriteFailed(
+                f"the event log already failed ({self._failed}); free some space and start the Shepherd again"
+            )
 
     def _fail(self, error: OSError) -> EventLogWriteFailed:
-        # After a failed write or sync nobody knows which bytes reached the disk, so nothing more may be built on them.
+        # After a failed write or sync nobody knows which bytes reached the disk, so nothing more may be
+        # built on them.
         self._failed = str(error)
         try:
             self._storage.truncate(self._segment, self._length)

@@ -27,11 +27,15 @@ def check_books(state: State) -> None:
     except RangeNotHeld as error:
         raise BooksDoNotBalance(f"a batch is on the books twice: {error}") from None
     if everything != ((DataRange(0, run.issued),) if run.issued else ()):
-        raise BooksDoNotBalance(f"batches 0 to {run.issued - 1} were issued, but merged, admitted and outstanding are {everything}")
+        raise BooksDoNotBalance(
+            f"batches 0 to {run.issued - 1} were issued, but merged, admitted and outstanding are {everything}"
+        )
     if run.issued > run.config.total_batches:
         raise BooksDoNotBalance(f"{run.issued} batches were issued of a plan of {run.config.total_batches}")
     if open_batches != (data_ranges.coalesce(run.outstanding) if run.phase == Phase.OPEN else ()):
-        raise BooksDoNotBalance(f"leased and pending are {open_batches}, but outstanding are {run.outstanding} ({run.phase})")
+        raise BooksDoNotBalance(
+            f"leased and pending are {open_batches}, but outstanding are {run.outstanding} ({run.phase})"
+        )
     check_members(state)
 
 
@@ -46,7 +50,13 @@ def check_members(state: State) -> None:
         raise BooksDoNotBalance(f"members hold leases {holders}, but the books say {sorted(state.leases)}")
     for lease_id, held in state.leases.items():
         if held.lease.generation != state.members[held.worker_id].generation:
-            raise BooksDoNotBalance(f"lease {lease_id} is held by a fenced generation of worker {held.worker_id}")
-    connected = {member.connection: worker_id for worker_id, member in state.members.items() if member.connection}
+            raise BooksDoNotBalance(
+                f"lease {lease_id} is held by a fenced generation of worker {held.worker_id}"
+            )
+    connected = {
+        member.connection: worker_id for worker_id, member in state.members.items() if member.connection
+    }
     if connected != state.connections:
-        raise BooksDoNotBalance(f"members use connections {connected}, but the table says {state.connections}")
+        raise BooksDoNotBalance(
+            f"members use connections {connected}, but the table says {state.connections}"
+        )

@@ -45,7 +45,14 @@ def _grant(turn: Turn, member: Member) -> None:
     state.leases[lease.lease_id] = HeldLease(lease, member.worker_id, turn.now, turn.now + seconds)
     member.lease_id = lease.lease_id
     turn.send(member, Assign(lease))
-    turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", f"batches {data.start} to {data.start + data.count - 1}"))
+    turn.report(
+        LeaseChanged(
+            lease.lease_id,
+            member.worker_id,
+            "granted",
+            f"batches {data.start} to {data.start + data.count - 1}",
+        )
+    )
 
 
 def release(turn: Turn, lease_id: int, reason: str) -> None:

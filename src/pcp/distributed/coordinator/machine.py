@@ -33,8 +33,9 @@ class EmptyEventLog(PCPError):
 class Coordinator:
     """The state machine that decides everything in a distributed run. Make one with `create` or `restore`.
 
-    The host feeds events, the first of them `Started`, and performs the effects in their order. The durable part of the
-    state, `state.run`, changes only by records that are also effects, so the event log always leads to the same state.
+    The host feeds events, the first of them `Started`, and performs the effects in their order. The
+    durable part of the state, `state.run`, changes only by records that are also effects, so the event log
+    always leads to the same state.
     """
 
     def __init__(self, run: Run, opening: tuple[Append, ...]) -> None:
@@ -100,6 +101,14 @@ class Coordinator:
                 admission.blob_stored(turn, event)
             case BlobRefused():
                 admission.blob_refused(turn, event)
+            case OuterStepDone() | OuterStepFailed() | CheckpointDone() | CheckpointFailed():
+                self._work_ended(turn, event)
+        return True
+
+    def _work_ended(
+        self, turn: Turn, event: OuterStepDone | OuterStepFailed | CheckpointDone | CheckpointFailed
+    ) -> None:
+        match event:
             case OuterStepDone():
                 rounds.outer_step_done(turn, event)
             case OuterStepFailed():
@@ -108,7 +117,6 @@ class Coordinator:
                 rounds.checkpoint_done(turn, event)
             case CheckpointFailed():
                 rounds.checkpoint_failed(turn, event)
-        return True
 
     def _start(self, turn: Turn) -> None:
         turn.effects += self._opening
@@ -116,7 +124,8 @@ class Coordinator:
             self.state.finished = True
             turn.effects.append(Finish(""))
             return
-        # Until this record is safe no number of the new epoch may be seen by anybody: another epoch would reuse it.
+        # Until this record is safe no number of the new epoch may be seen by anybody: another epoch would
+        # reuse it.
         turn.append(EpochStarted(self.state.run.epoch + 1), sync=True)
         self.state.round_opened = turn.now
 
@@ -132,7 +141,9 @@ class Coordinator:
                 if not membership.heartbeat(turn, member, message):
                     return True
                 turn.report(
-                    LeaseProgressed(member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step)
+                    LeaseProgressed(
+                        member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step
+                    )
                 )
                 return False
             case Ready():

@@ -8,6 +8,10 @@ from pcp.distributed.coordinator.run import Phase
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
 from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
 
+# Two machines that use one name would fence each other for ever; after so many times the newcomer has to
+# wait.
+FENCES_IN_A_ROW = 3
+
 
 def join(turn: Turn, event: MemberJoined) -> None:
     """Make a worker a member, or recognise a member whose connection was lost."""
@@ -28,6 +32,7 @@ def join(turn: Turn, event: MemberJoined) -> None:
         member.connection, member.last_heard, member.ready = event.connection, turn.now, False
     else:
         if old is not None:
+            turn.pace(worker_id).fenced += bool(old.connection)
             dismiss(turn, old, "fenced: a new process of the same worker joined")
         member, change = _new_member(turn, worker_id, event), "joined"
         state.members[worker_id] = member
@@ -52,8 +57,21 @@ def _unacceptable(turn: Turn, event: MemberJoined) -> str:
     if event.connection in turn.state.connections:
         return "this connection already said hello"
     if event.hello.protocol_version != config.protocol_version:
-        return f"protocol version {event.hello.protocol_version}; this run speaks {config.protocol_version}: install the same PCP"
-    return "" if event.hello.worker else "a worker needs a name"
+        theirs, ours = event.hello.protocol_version, config.protocol_version
+        return f"protocol version {theirs}; this run speaks {ours}: install the same PCP"
+    if not event.hello.worker:
+        return "a worker needs a name"
+    return _contested(turn, event.hello)
+
+
+def _contested(turn: Turn, hello: Hello) -> str:
+    old = turn.state.members.get(turn.state.run.worker_ids.get(hello.worker, 0))
+    if old is None or not old.connection or old.incarnation == hello.incarnation:
+        return ""
+    if turn.pace(old.worker_id).fenced < FENCES_IN_A_ROW:
+        return ""
+    turn.report(Trouble(f"two live processes call themselves {hello.worker}; the later one has to wait"))
+    return f"another live process is {hello.worker}; give every worker its own name and key"
 
 
 def _worker_id(turn: Turn, worker: str) -> int:
@@ -112,7 +130,11 @@ def lose_connection(turn: Turn, member: Member) -> None:
     """Note that a connection is lost; the lease stays for as long as it takes to reconnect."""
     turn.state.connections.pop(member.connection, None)
     member.connection, member.last_heard, member.ready = 0, turn.now, False
-    turn.report(WorkerChanged(member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)))
+    turn.report(
+        WorkerChanged(
+            member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)
+        )
+    )
 
 
 def dismiss(turn: Turn, member: Member, reason: str) -> None:

@@ -113,7 +113,9 @@ def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
     """Take the new parameters, and drop what only this round needed."""
     state, run = turn.state, turn.state.run
     if run.phase != Phase.CLOSED or event.round != run.round:
-        turn.report(Trouble(f"ignoring the outer step of round {event.round}: the run is in round {run.round}"))
+        turn.report(
+            Trouble(f"ignoring the outer step of round {event.round}: the run is in round {run.round}")
+        )
         return
     needed_before = run.blobs()
     loss = math.fsum(weight * each.loss for weight, each in zip(run.weights, run.admitted, strict=True))
@@ -157,7 +159,9 @@ def _checkpoint_if_due(turn: Turn) -> None:
     if not due or state.checkpointing >= 0 or turn.now < state.checkpoint_retry:
         return
     state.checkpointing = run.version
-    state.checkpoint_blobs = frozenset({run.parameters, *([run.optimizer_state] if run.optimizer_state else [])})
+    state.checkpoint_blobs = frozenset(
+        {run.parameters, *([run.optimizer_state] if run.optimizer_state else [])}
+    )
     turn.effects.append(
         WriteCheckpoint(run.version, run.tokens, run.parameters, run.optimizer_state, final=run.complete)
     )
@@ -167,7 +171,9 @@ def checkpoint_done(turn: Turn, event: CheckpointDone) -> None:
     """Note that a checkpoint is safe; the event log then begins anew from a snapshot."""
     state = turn.state
     if event.version != state.checkpointing:
-        turn.report(Trouble(f"ignoring checkpoint {event.version}: {state.checkpointing} is the one being written"))
+        turn.report(
+            Trouble(f"ignoring checkpoint {event.version}: {state.checkpointing} is the one being written")
+        )
         return
     turn.append(CheckpointWritten(event.version), sync=True)
     turn.effects.append(Compact(encode(state.run)))
@@ -177,7 +183,9 @@ def checkpoint_done(turn: Turn, event: CheckpointDone) -> None:
 def checkpoint_failed(turn: Turn, event: CheckpointFailed) -> None:
     """Have a checkpoint written again, a little later."""
     turn.state.checkpoint_retry = turn.now + 10 * turn.state.run.config.heartbeat_seconds
-    turn.report(Trouble(f"checkpoint {event.version} could not be written: {event.reason}; it will be tried again"))
+    turn.report(
+        Trouble(f"checkpoint {event.version} could not be written: {event.reason}; it will be tried again")
+    )
     _release_checkpoint(turn)
 
 

@@ -45,7 +45,8 @@ class Phase(StrEnum):
 class Run:
     """The durable state of a run.
 
-    The batches [0, issued) are at any moment split, without overlap, into `merged`, the data of `admitted`, and `outstanding`.
+    The batches [0, issued) are at any moment split, without overlap, into `merged`, the data of
+    `admitted`, and `outstanding`.
 
     Arguments:
         config: the plan.
@@ -56,7 +57,8 @@ class Run:
         round: the round that is open or closed, or the next one.
         first_step: inner step number at which the leases of the round start.
         issued: batches ever put into a round.
-        outstanding: batches put into a round and not admitted; between rounds, what the next round takes first.
+        outstanding: batches put into a round and not admitted; between rounds, what the next round takes
+            first.
         admitted: contributions to the round, in order of arrival; once closed, in the order of reduction.
         weights: of `admitted`, once closed.
         merged: batches behind `parameters`.
@@ -94,7 +96,9 @@ class Run:
     def blobs(self) -> frozenset[Blob]:
         """Return the blobs that the run still needs; a Shepherd may delete all others when it starts."""
         state = {self.optimizer_state} if self.optimizer_state else set()
-        return frozenset({*self.config.blobs, self.parameters, *state, *(each.pseudo_gradient for each in self.admitted)})
+        return frozenset(
+            {*self.config.blobs, self.parameters, *state, *(each.pseudo_gradient for each in self.admitted)}
+        )
 
     def next_ranges(self) -> Ranges:
         """Return the data of the next round: W * H batches, those carried over first."""
@@ -114,7 +118,9 @@ class Run:
                 self._require(epoch == self.epoch + 1, record)
                 self.epoch = epoch
             case WorkerNamed(worker, worker_id):
-                self._require(worker not in self.worker_ids and worker_id not in self.worker_ids.values(), record)
+                self._require(
+                    worker not in self.worker_ids and worker_id not in self.worker_ids.values(), record
+                )
                 self.worker_ids[worker] = worker_id
             case RoundOpened(round, ranges, first_step):
                 self._require(self.phase == Phase.BETWEEN and round == self.round, record)
@@ -128,7 +134,10 @@ class Run:
                 self.admitted = (*self.admitted, contribution)
             case RoundClosed(round, contributions, weights):
                 self._require(self.phase == Phase.OPEN and round == self.round, record)
-                self._require(set(contributions) == set(self.admitted) and len(weights) == len(contributions) > 0, record)
+                self._require(
+                    set(contributions) == set(self.admitted) and len(weights) == len(contributions) > 0,
+                    record,
+                )
                 self.phase = Phase.CLOSED.value
                 self.admitted, self.weights = contributions, weights
             case OuterStepTaken(round, parameters, optimizer_state):
@@ -180,7 +189,9 @@ def replay(records: Iterable[bytes]) -> Run | None:
         record: Any = decode(payload)
         if run is None:
             if not isinstance(record, Run | RunStarted):
-                raise ImpossibleRecord(f"the event log begins with {type(record).__name__}; expected RunStarted or a snapshot")
+                raise ImpossibleRecord(
+                    f"the event log begins with {type(record).__name__}; expected RunStarted or a snapshot"
+                )
             run = record if isinstance(record, Run) else start_run(record)
         else:
             run.apply(record)

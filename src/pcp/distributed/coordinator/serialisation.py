@@ -1,7 +1,7 @@
 """Frozen dataclasses to canonical JSON and back, for the event log and for digests.
 
-A dataclass becomes an object whose "_" names its class; only registered classes are ever made from a log, so a log
-cannot name arbitrary code. Sequences come back as tuples.
+A dataclass becomes an object whose "_" names its class; only registered classes are ever made from a log,
+so a log cannot name arbitrary code. Sequences come back as tuples.
 """
 
 import json
@@ -57,12 +57,16 @@ def _from_json(value: Any) -> Any:
     if name == "map":
         return {key: _from_json(item) for key, item in value["items"]}
     if name not in _classes:
-        raise UnknownRecord(f'the event log holds a record "{name}"; this version of PCP does not know it: use the one that wrote it')
+        raise UnknownRecord(
+            f'the event log holds a record "{name}"; this version of PCP does not know it: use the one that wrote it'
+        )
     arguments = {key: _from_json(item) for key, item in value.items() if key != "_"}
     try:
         return _classes[name](**arguments)
     except TypeError as error:
-        raise UnknownRecord(f'the event log holds a record "{name}" with fields {sorted(arguments)}: {error}') from None
+        raise UnknownRecord(
+            f'the event log holds a record "{name}" with fields {sorted(arguments)}: {error}'
+        ) from None
 
 
 def encode(value: Any) -> bytes:
@@ -79,5 +83,7 @@ def decode(data: bytes) -> Any:
     try:
         value = json.loads(data)
     except ValueError as error:
-        raise UnknownRecord(f"a record of the event log is not JSON ({error}); the log was written by something else") from None
+        raise UnknownRecord(
+            f"a record of the event log is not JSON ({error}); the log was written by something else"
+        ) from None
     return _from_json(value)

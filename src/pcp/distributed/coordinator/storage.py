@@ -67,7 +67,9 @@ class DirectoryStorage:
 
     def segments(self) -> tuple[int, ...]:
         """Return the numbers of the segments, ascending."""
-        return tuple(sorted(int(path.stem.removeprefix("events-")) for path in self._directory.glob("events-*.log")))
+        return tuple(
+            sorted(int(path.stem.removeprefix("events-")) for path in self._directory.glob("events-*.log"))
+        )
 
     def read(self, segment: int) -> bytes:
         """Return the bytes of a segment."""
@@ -82,6 +84,7 @@ class DirectoryStorage:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        self._release()  # an open descriptor would go on writing to the file that the rename replaces
         os.replace(aside, self._path(segment))
         self._sync_directory()
 

@@ -32,20 +32,24 @@ class Pace:
 
     Arguments:
         step_seconds: seconds for each step of its last leases, transfers included.
-        expired: leases in a row that it let expire; each doubles the next limit, so that no limit can be too short for ever.
+        expired: leases in a row that it let expire; each doubles the next limit, so that no limit can be
+            too short for ever.
         failed: leases in a row that it gave up or that were refused.
+        fenced: live processes in a row that another process of the same worker replaced before an update
+            came.
         rest_until: no lease before this time.
     """
 
     step_seconds: tuple[float, ...] = ()
     expired: int = 0
     failed: int = 0
+    fenced: int = 0
     rest_until: float = 0.0
 
     def succeeded(self, seconds: float, steps: int) -> None:
         """Remember a fulfilled lease."""
         self.step_seconds = (*self.step_seconds[-(PAST - 1) :], seconds / steps)
-        self.expired = self.failed = 0
+        self.expired = self.failed = self.fenced = 0
 
     def rest(self, now: float, unit_seconds: float) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time."""
@@ -83,7 +87,8 @@ def expected_seconds(pace: Pace, steps: int, policy: TimeoutPolicy) -> float:
 def step_budget(pace: Pace, typical: float, inner_steps: int) -> int:
     """Return the steps that a worker does in the time in which the median worker does a whole range.
 
-    Source: Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2401.09135), dynamic local updates.
+    Source: Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2401.09135), dynamic local
+    updates.
     """
     if not pace.step_seconds or not typical:
         return inner_steps

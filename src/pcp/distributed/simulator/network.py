@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -120,7 +121,7 @@ class Network:
         for end, seconds in ((first, 0.0), (1 - first, late_seconds)):
             process, link.ends[end] = link.ends[end], None
             if process is not None:
-                self._clock.after(seconds, lambda process=process: process.broken(number))  # type: ignore[misc]
+                self._clock.after(seconds, partial(process.broken, number))
 
     def vanish(self, process: Endpoint, silent: bool) -> None:
         """Take a process that stopped off the network; the other ends learn of it unless it went silently."""

@@ -52,7 +52,9 @@ class Observer:
                 self._assigned(lease, speaker(connection)[1])
             case Send(_, UpdateReply(lease_id, True)):
                 self._require(lease_id not in self.accepted, f"lease {lease_id} was accepted twice")
-                self._require(lease_id not in self.tampered, f"a tampered update of lease {lease_id} was accepted")
+                self._require(
+                    lease_id not in self.tampered, f"a tampered update of lease {lease_id} was accepted"
+                )
                 self.accepted.add(lease_id)
             case RunOuterStep():
                 closed = self._closed.get(effect.round)
@@ -82,7 +84,9 @@ class Observer:
         elif isinstance(record, RoundClosed):
             order = [(each.worker_id, each.lease_id) for each in record.contributions]
             self._require(order == sorted(order), f"round {record.round} is merged in the order {order}")
-            self._require(abs(sum(record.weights) - 1) < 1e-9, f"the weights {record.weights} do not add up to 1")
+            self._require(
+                abs(sum(record.weights) - 1) < 1e-9, f"the weights {record.weights} do not add up to 1"
+            )
             if effect.sync:
                 self._closed[record.round] = record
         elif isinstance(record, OuterStepTaken):
@@ -137,4 +141,3 @@ class Observer:
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
             raise InvariantViolated(message)
-

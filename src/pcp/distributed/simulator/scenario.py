@@ -10,6 +10,7 @@ from pcp.distributed.simulator.training import BYTES
 FAULTS = (
     "crash worker",
     "crash worker",
+    "lose worker",
     "cut connection",
     "partition",
     "one-way partition",
@@ -113,5 +114,5 @@ def scenario_of(seed: int) -> Scenario:
         delay_seconds=random.choice((0.001, 0.05, 0.2)),
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
         faults=tuple(faults),
-        limit_seconds=horizon + 1500.0,
+        limit_seconds=horizon + 200.0,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from pcp.distributed.coordinator.events import BlobStored
@@ -59,7 +60,6 @@ class Simulation:
         self._trace = trace
         self._incarnations = 0
         self._shepherd: ShepherdProcess | None = None
-        self._downtime = 1.0
         self._transfers_fail_until = 0.0
         self._result: tuple[str, Blob] | None = None
         self._workers = [self._new_worker(index) for index in range(len(scenario.step_seconds))]
@@ -75,7 +75,7 @@ class Simulation:
             for worker in self._workers:
                 self.clock.after(self.random.uniform(0.0, 2.0), worker.start)
             for fault in self.scenario.faults:
-                self.clock.at(fault.time, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+                self.clock.at(fault.time, partial(self._strike, fault))
             self.clock.run(self.scenario.limit_seconds, lambda: self._result is not None)
             return self._outcome()
         except Exception as error:
@@ -88,7 +88,8 @@ class Simulation:
         shadow = self.observer.shadow
         if self._result is None or shadow is None:
             raise InvariantViolated(
-                f"the run is not complete after {self.scenario.limit_seconds:.0f} s: {shadow}"
+                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but in "
+                f"{'no round' if shadow is None else f'round {shadow.round} ({shadow.phase})'}"
             )
         failure, parameters = self._result
         if failure:
@@ -144,12 +145,15 @@ class Simulation:
         if power_lost:
             self.storage.cut_power()
         self.storage.tear_next = False
-        self.clock.after(self._downtime, lambda: self._start_shepherd(power_lost))
+        self.clock.after(self.random.uniform(0.2, 12.0), lambda: self._start_shepherd(power_lost))
 
     def _start_shepherd(self, power_lost: bool) -> None:
-        self.storage.full = False
+        self._free_disk()
         self._shepherd = ShepherdProcess(self, power_lost)
         self._shepherd.start()
+
+    def _free_disk(self) -> None:
+        self.storage.full = False
 
     def _new_worker(self, index: int) -> WorkerProcess:
         self._incarnations += 1
@@ -165,16 +169,32 @@ class Simulation:
 
     def _strike(self, fault: Fault) -> None:
         self.trace("fault", fault)
-        worker, name = self._workers[fault.worker], self._workers[fault.worker].name
+        worker = self._workers[fault.worker]
         match fault.kind:
             case "crash worker":
                 if worker.alive:
                     self._stop(worker)
                     self.clock.after(fault.seconds, lambda: self._replace_worker(fault.worker))
+            case "lose worker" if fault.worker > 0:  # one stays, or the run could never end
+                if worker.alive:
+                    self._stop(worker)
+            case "pause worker":
+                worker.pause(fault.seconds)
+            case "slow worker":
+                worker.slow_down(fault.seconds)
+            case "hostile update":
+                worker.turn_hostile(fault.seconds)
             case "zombie worker":
                 self.clock.after(fault.seconds, lambda: self._stop(worker))
                 worker.pause(fault.seconds / 2)
                 self._replace_worker(fault.worker)
+            case _:
+                self._strike_network(fault, worker)
+                self._strike_shepherd(fault)
+
+    def _strike_network(self, fault: Fault, worker: WorkerProcess) -> None:
+        name = worker.name
+        match fault.kind:
             case "cut connection":
                 for number in self.network.connections_of(name):
                     self.network.cut(number, late_seconds=fault.seconds * (fault.count % 2))
@@ -183,22 +203,13 @@ class Simulation:
                 self.network.block(name, WORKER, fault.seconds)
             case "one-way partition":
                 self.network.block(name, (SHEPHERD, WORKER)[fault.count % 2], fault.seconds)
-            case "pause worker":
-                worker.pause(fault.seconds)
-            case "slow worker":
-                worker.slow_down(fault.seconds)
-            case "hostile update":
-                worker.turn_hostile(fault.seconds)
             case "duplicate hello":
                 if isinstance(worker.hello, Hello):
                     self.network.duplicate_hello(name, worker.hello)
             case "failing transfers":
                 self._transfers_fail_until = self.clock.now + fault.seconds
-            case _:
-                self._strike_shepherd(fault)
 
     def _strike_shepherd(self, fault: Fault) -> None:
-        self._downtime = fault.seconds
         if self._shepherd is None:
             return
         match fault.kind:
@@ -210,6 +221,7 @@ class Simulation:
                 self.storage.tear_next = True
             case "full disk":
                 self.storage.full = True
+                self.clock.after(fault.seconds, self._free_disk)
             case "pause shepherd":
                 self._shepherd.pause(fault.seconds)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pcp.distributed.messages import Blob, DataRange
 
 BYTES = 8
-_MODULUS = 2 ** (8 * BYTES)
+_MODULUS = 1 << 8 * BYTES
 
 
 def blob_of(content: bytes) -> Blob:

@@ -1,0 +1,116 @@
+"""The wire between a Shepherd and its Workers: messages and blobs over TCP, TLS 1.3, certificates on both sides.
+
+Everything that decides is a pure state machine (`frames`, `connection`, `transfer`, `responder`); everything that
+touches a socket is thin. The Shepherd opens one port for control and bulk connections.
+
+    authority = Authority.create("run/authority")                  # once per run; Authority.load afterwards
+    authority.issue("ada").save_bundle("ada.pem")                  # the file for `pcp worker --key ada.pem`
+
+    # Shepherd (asyncio)
+    async def on_worker(connection: ControlConnection, hello: Hello) -> None:
+        await connection.send(Welcome(...))                        # or: await connection.refuse(code, reason)
+        async for message in connection:                           # ends after a Goodbye; raises ConnectionLost
+            connection.post(HeartbeatReply(...))                   # post never waits; send waits for the socket
+
+    store, permissions = BlobStore("run/blobs"), Announcements()
+    parameters = store.put(content)                                # -> Blob(digest, size)
+    permissions.announce([parameters])                             # workers may fetch it
+    permissions.allow_push("ada", 200_000_000)                     # ada may push that many bytes of new blobs
+    server = await WireServer.start("0.0.0.0", 7070, authority.issue("shepherd", "shepherd"), on_worker,
+                                    store, permissions, revocations=authority.revocations)
+    ...
+    await server.close()
+
+    # Worker (control on asyncio, bulk in any thread)
+    credentials = Credentials.load_bundle("ada.pem")
+    async with await connect("10.0.0.1:7070", credentials, Hello(PROTOCOL_VERSION, credentials.name, ...)) as control:
+        bulk = BulkClient("10.0.0.1:7070", credentials)
+        await asyncio.to_thread(bulk.fetch, parameters, cache)     # resumes, reconnects, checks the digest
+        await asyncio.to_thread(bulk.push, cache.put(update), cache)
+        await control.send(Update(...))
+"""
+
+from pcp.distributed.wire.backoff import Backoff
+from pcp.distributed.wire.blob_files import (
+    BlobMissing,
+    BlobTooLarge,
+    DigestMismatch,
+    StoreError,
+    StoreFull,
+    blob_of,
+)
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.wire.bulk_client import BulkClient, TransferCancelled, TransferFailed
+from pcp.distributed.wire.certificates import Authority
+from pcp.distributed.wire.chunks import TransferError, TransferRefused, TransferViolation
+from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
+from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
+from pcp.distributed.wire.control import (
+    ConnectionLost,
+    ControlConnection,
+    PeerNotAcceptable,
+    RefusedByPeer,
+)
+from pcp.distributed.wire.control_client import connect
+from pcp.distributed.wire.credentials import CertificateProblem, Credentials
+from pcp.distributed.wire.frames import FrameError, FrameKind
+from pcp.distributed.wire.limits import WireLimits
+from pcp.distributed.wire.permissions import Announcements, Permissions
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
+from pcp.distributed.wire.revocations import RevocationListProblem, Revocations
+from pcp.distributed.wire.server import WireServer
+from pcp.distributed.wire.sockets import BadAddress, CannotListen, PortInUse, Unreachable
+from pcp.distributed.wire.tls import CertificateRefused, Peer, TlsFailure
+from pcp.distributed.wire.traffic import Statistics, Traffic
+from pcp.distributed.wire.transfer import BadTransferSettings, TransferSettings
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Announcements",
+    "Authority",
+    "Backoff",
+    "BadAddress",
+    "BadTransferSettings",
+    "BlobMissing",
+    "BlobStore",
+    "BlobTooLarge",
+    "BulkClient",
+    "CannotListen",
+    "CertificateProblem",
+    "CertificateRefused",
+    "ConnectionLost",
+    "ControlConnection",
+    "Credentials",
+    "DigestMismatch",
+    "FrameError",
+    "FrameKind",
+    "MessageError",
+    "MessageNotAllowed",
+    "Peer",
+    "PeerIsNewer",
+    "PeerNotAcceptable",
+    "Permissions",
+    "PortInUse",
+    "Refusal",
+    "RefusalCode",
+    "RefusedByPeer",
+    "RevocationListProblem",
+    "Revocations",
+    "Statistics",
+    "StoreError",
+    "StoreFull",
+    "TlsFailure",
+    "TooMuchInFlight",
+    "Traffic",
+    "TransferCancelled",
+    "TransferError",
+    "TransferFailed",
+    "TransferRefused",
+    "TransferSettings",
+    "TransferViolation",
+    "Unreachable",
+    "WireLimits",
+    "WireServer",
+    "blob_of",
+    "connect",
+]

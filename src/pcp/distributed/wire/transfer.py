@@ -81,6 +81,11 @@ class FetchRequester:
         if sink.offset == blob.size:  # the last attempt ended before the digest was checked
             self._finish()
 
+    @property
+    def taken(self) -> int:
+        """Bytes of the blob that are here."""
+        return self._sink.offset
+
     def next_frame(self) -> bytes | None:
         """What to send now, if anything."""
         if self._request is not None:
@@ -136,6 +141,7 @@ class PushRequester:
         self._settings = settings or TransferSettings()
         self._request: Push | None = Push(blob)
         self._sender: ChunkSender | None = None
+        self.taken = 0  # bytes that the peer had when this transfer began
         self.finished = False
 
     def next_frame(self) -> bytes | None:
@@ -159,6 +165,7 @@ class PushRequester:
                 raise TransferViolation(
                     f"offered {self._blob.size} bytes, was asked for {begin.offset} to {begin.stop}"
                 )
+            self.taken = begin.offset
             chunk = min(begin.chunk_bytes, self._settings.chunk_bytes)
             self._sender = ChunkSender(self._source, begin.offset, begin.stop, begin.window_bytes, chunk)
             return

@@ -73,20 +73,16 @@ class WorkerLogic:
                 turn.effects.append(Connect(0.0))
             case Connected(_, number):
                 connection.connected(turn, number)
-            case Disconnected(_, number, reason):
-                if number == self.state.connection:
-                    connection.lost(turn, reason)
-            case MessageReceived(_, number, message):
-                if number == self.state.connection:
-                    self._receive(turn, message)
+            case Disconnected(_, number, reason) if number == self.state.connection:
+                connection.lost(turn, reason)
+            case MessageReceived(_, number, message) if number == self.state.connection:
+                self._receive(turn, message)
             case Prepared() | PreparationFailed():
                 self._prepared(turn, event)
             case BlobFetched() | BlobUnavailable():
                 self._fetched(turn, event)
             case LeaseProgress() | LeaseTrained() | LeaseFailed() | UpdateUploaded() | UploadFailed():
-                task = self.state.task
-                if task is not None and task.lease.lease_id == event.lease_id:
-                    self._work(turn, task, event)
+                self._work(turn, event)
             case Tick():
                 connection.tick(turn)
                 self._upload_again(turn)
@@ -154,9 +150,11 @@ class WorkerLogic:
     def _work(
         self,
         turn: Turn,
-        task: Task,
         event: LeaseProgress | LeaseTrained | LeaseFailed | UpdateUploaded | UploadFailed,
     ) -> None:
+        task = self.state.task
+        if task is None or task.lease.lease_id != event.lease_id:
+            return
         match event:
             case LeaseProgress():
                 task.steps_done, task.seconds_per_step = event.steps_done, event.seconds_per_step

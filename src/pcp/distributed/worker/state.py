@@ -17,7 +17,8 @@ class WorkerConfig:
         devices: what it computes on, for display.
         memory_bytes: memory of its largest device.
         protocol_version: of the messages.
-        first_retry_seconds, longest_retry_seconds: pause before the first new connection, and its bound as it doubles.
+        first_retry_seconds, longest_retry_seconds: pause before the first new connection, and its bound as
+            it doubles.
         greeting_seconds: how long the Shepherd may take to answer a hello.
         missed_heartbeats: unanswered heartbeats after which the Shepherd counts as gone.
         abandon_seconds: how long a lease is worked on without a connection.
@@ -35,7 +36,7 @@ class WorkerConfig:
     abandon_seconds: float = 60.0
 
     def retry_seconds(self, attempt: int) -> float:
-        """Return the pause before a new connection: doubling, and spread so that workers do not all come at once.
+        """Return the pause before a new connection: doubling, and spread so that not all come at once.
 
         The spread comes from the incarnation, which is random, so the logic itself needs no randomness.
         """

@@ -1,0 +1,119 @@
+"""TCP sockets: addresses, listening, and options that notice a peer that has vanished."""
+
+import errno
+import socket
+
+from pcp.errors import PCPError
+
+PREAMBLE_BYTES = 4
+CONTROL_PREAMBLE = b"PCPc"
+BULK_PREAMBLE = b"PCPb"
+# The first bytes of a connection, before TLS, tell which part of the server takes the socket. They are not
+# secret and need no protection: what they say is checked again inside TLS, by its protocol negotiation.
+
+_KEEPALIVE_IDLE_SECONDS = 10
+_KEEPALIVE_INTERVAL_SECONDS = 5
+_KEEPALIVE_PROBES = 3
+_USER_TIMEOUT_MILLISECONDS = 20_000
+
+
+class BadAddress(PCPError):
+    """The text does not name a host and a port."""
+
+
+class PortInUse(PCPError):
+    """Another program listens on the port."""
+
+
+class CannotListen(PCPError):
+    """The address cannot be listened on."""
+
+
+class Unreachable(PCPError):
+    """Nobody answers at the address."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `[IPV6]:PORT`.
+
+    Raises:
+        BadAddress: the text is neither.
+    """
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadAddress(f"{text!r} is no address; give HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070")
+    return host, int(port)
+
+
+def format_address(address: tuple[object, ...]) -> str:
+    """The address of a socket as text."""
+    host, port = str(address[0]), address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def unreachable(address: tuple[str, int], problem: Exception) -> Unreachable:
+    """What to tell a person when a connection could not be made."""
+    no_answer = isinstance(problem, TimeoutError)
+    detail = "no answer in time" if no_answer else getattr(problem, "strerror", None) or problem
+    return Unreachable(
+        f"cannot reach a Shepherd at {format_address(address)}: {detail}; is it running, is the port open?"
+    )
+
+
+def listen(host: str, port: int, *, backlog: int = 128) -> socket.socket:
+    """A listening, non-blocking socket.
+
+    Arguments:
+        host: name or address of this machine; `0.0.0.0` or `::` for all of them.
+        port: the port; 0 picks a free one.
+        backlog: connections that may wait to be accepted.
+
+    Raises:
+        PortInUse: another program has the port.
+        CannotListen: the address is not one of this machine, or may not be used.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise CannotListen(
+            f"cannot listen on {host}: {error}; give an address of this machine, or 0.0.0.0"
+        ) from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"port {port} on {host} is in use by another program; stop it, or choose another port "
+                "(0 picks a free one)"
+            ) from error
+        raise CannotListen(
+            f"cannot listen on {format_address((host, port))}: {error.strerror}; give an address of this "
+            "machine, or 0.0.0.0, and a port above 1023"
+        ) from error
+    return listener
+
+
+def tune(connection: socket.socket) -> None:
+    """Sends small messages at once, and makes the system report a peer that no longer answers."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_SECONDS),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_SECONDS),
+        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", _USER_TIMEOUT_MILLISECONDS),
+    ):
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
