@@ -1,7 +1,8 @@
 """What a Shepherd and a Worker say to each other: plain values, without bytes and without sockets.
 
-`wire/` turns them into Cap'n Proto and back; `coordinator/` decides which to send. Large values (programs, parameters,
-pseudo-gradients, data) never travel inside a message: a message names them by `Blob`, and they move on bulk connections.
+`wire/` turns them into Cap'n Proto and back; `coordinator/` decides which to send. Large values (programs,
+parameters, pseudo-gradients, data) never travel inside a message: a message names them by `Blob`, and they
+move on bulk connections.
 """
 
 from dataclasses import dataclass, field

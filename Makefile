@@ -1,0 +1,90 @@
+# Everything runs from the environment .venv, which `make install` makes; nothing outside this folder changes.
+# Variables may be set on the command line: make install PYTHON=python3.12, make test TEST_FLAGS="-k gpt2"
+
+PYTHON      ?= python3
+JOBS        ?= 2
+DEMO_FLAGS  ?= --workers 2
+TEST_FLAGS  ?=
+BENCH_FLAGS ?=
+
+BIN       := .venv/bin
+CREATED   := .venv/.created
+INSTALLED := .venv/.installed
+PEERS     := .venv/.peers
+# Isolated mode and no user site: only what the lock names is seen.
+PIP       := $(BIN)/python -I -m pip --disable-pip-version-check --no-input
+PYTEST    := $(BIN)/python -m pytest
+# Besides tests/peers: the files whose tests skip themselves where an optional package is absent, as in `make test`.
+PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test test-peers test-long check format bench lock clean
+
+help: ## List these commands
+	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+install: $(INSTALLED) ## Make .venv with PCP and the locked versions of all it needs
+
+demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Workers
+	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
+
+test: install ## Run the tests (no torch needed)
+	$(PYTEST) -n $(JOBS) -m "not long" --ignore=tests/peers $(TEST_FLAGS)
+
+test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
+	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
+
+test-long: $(PEERS) ## Run the tests that take minutes each
+	$(PYTEST) -m long --timeout 3600 $(TEST_FLAGS)
+
+check: install ## Lint, formatting, strict types, import layers, house rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) -q tests/test_layers.py tests/test_house_rules.py
+
+format: install ## Rewrite the files as ruff wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## Measure PCP beside its peers
+	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+
+# uv reads no pip configuration: where packages come from an index of your own, set UV_DEFAULT_INDEX for this command.
+lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgrade takes the newest
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
+		--extra dev pyproject.toml --output-file requirements/lock.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
+		--extra peers pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
+		--output-file requirements/peers.txt
+
+clean: ## Remove .venv and everything else that was made; your runs/ stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(CREATED):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "PCP needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo not installed)."; \
+		echo "Install one (Debian, Ubuntu: apt install python3 python3-venv) and name it: make install PYTHON=python3.12"; \
+		exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing."; \
+		echo "Install it (Debian, Ubuntu: apt install python3-venv; as root or with sudo) and run make again."; \
+		exit 1; }
+	@echo "Making .venv; with the packages to download it takes a minute or two."
+	$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+$(INSTALLED): requirements/lock.txt pyproject.toml $(CREATED)
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/lock.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(PEERS): requirements/peers.txt requirements/install_torch.py $(INSTALLED)
+	$(BIN)/python -I requirements/install_torch.py
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/peers.txt
+	@touch $@

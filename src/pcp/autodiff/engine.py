@@ -1,0 +1,183 @@
+"""Reverse mode on StableHLO: one walk over the operations of a block, from the last to the first.
+
+Cotangents are added where the operations that use a value meet. Values of the forward pass are used where they are, by SSA;
+the operations of the backward pass are added behind them in the same block. Only values that depend on what is differentiated
+for (the active ones) are visited, and a cotangent that is zero is None throughout, so no zero is ever computed.
+
+Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2 (the incremental reverse sweep) and
+section 6.2 (activity).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from pcp.autodiff.regions import values_from_outside
+from pcp.autodiff.rule import (
+    RULES,
+    Captured,
+    Cotangent,
+    Expansion,
+    InvalidRule,
+    Primal,
+    Rule,
+    no_derivative,
+    rule_name,
+)
+from pcp.ir import Builder, InvalidProgram
+from pcp.ir.bindings import ir
+from pcp.ir.program import spec_of
+from pcp.ops.movement import STOP_GRADIENT
+from pcp.tensor import Tensor
+
+
+class Reverse:
+    """The reverse sweep over blocks of one module.
+
+    Arguments:
+        builder: where the operations of the backward pass are added.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self._cotangents: dict[ir.Value, Tensor] = {}
+
+    def gradients(
+        self,
+        operations: Sequence[ir.Operation],
+        outputs: Iterable[ir.Value],
+        cotangents: Iterable[Cotangent],
+        wanted: Sequence[ir.Value],
+    ) -> list[Cotangent]:
+        """The cotangents of `wanted`, from those of `outputs`.
+
+        Arguments:
+            operations: what computes the outputs from the wanted values, in order.
+            outputs: values that the operations make, or wanted values.
+            cotangents: one for each output.
+            wanted: distinct values from before the operations.
+        """
+        outer, self._cotangents = self._cotangents, {}
+        pinned = self.builder.pinned
+        try:
+            active = set(wanted)
+            captured = spread_activity(operations, active)
+            for value, cotangent in zip(outputs, cotangents, strict=True):
+                if cotangent is not None and value in active:
+                    self._add(value, cotangent)
+            for op in reversed(operations):
+                if any(result in self._cotangents for result in op.results):
+                    self._pull_back(op, active, captured.get(op, ()))
+            return [self._cotangents.get(value) for value in wanted]
+        finally:
+            self._cotangents = outer
+            self.builder.pinned = pinned
+
+    def through(self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]) -> list[Cotangent]:
+        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands."""
+        operands = list(primal.op.operands)
+        wanted = dict.fromkeys(value for value, active in zip(operands, primal.active, strict=True) if active)
+        outputs = [tensor.value for tensor in results]
+        operations = operations_between(operands, outputs)
+        found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
+        return [found.pop(value, None) for value in operands]
+
+    def claim(self, value: ir.Value) -> Cotangent:
+        """Take away and return the cotangent that a value has so far."""
+        return self._cotangents.pop(value, None)
+
+    def _pull_back(self, op: ir.Operation, active: set[ir.Value], captured: Sequence[ir.Value]) -> None:
+        rule = rule_of(op)
+        self.builder.pinned = op.location
+        operands = list(op.operands)
+        incoming = [self._cotangents.pop(result, None) for result in op.results]
+        primal = Primal(op, self, [value in active for value in operands], captured)
+        found = apply_rule(rule, primal, incoming)
+        outgoing = found.operands if isinstance(found, Captured) else found
+        if len(outgoing) != len(operands):
+            raise InvalidRule(f"the rule of {rule_name(op)} returned {len(outgoing)} cotangents for {len(operands)} operands")
+        for value, cotangent in zip(operands, outgoing, strict=True):
+            if cotangent is not None and value in active:
+                self._add(value, cotangent, op)
+        for value, cotangent in found.values.items() if isinstance(found, Captured) else ():
+            self._add(value, cotangent, op)
+
+    def _add(self, value: ir.Value, cotangent: Tensor, op: ir.Operation | None = None) -> None:
+        if cotangent.value.type != value.type:
+            name = "the caller" if op is None else f"the rule of {rule_name(op)}"
+            raise InvalidRule(f"{name} gave a cotangent of {cotangent.spec} for a value of {spec_of(value.type)}; expected the same")
+        known = self._cotangents.get(value)
+        self._cotangents[value] = cotangent if known is None else known + cotangent
+
+
+def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> Sequence[Cotangent] | Captured:
+    """What a rule makes of the cotangents of an operation's results."""
+    if isinstance(rule, tuple):
+        inputs, y, g = primal.inputs, primal.output(), cotangents[0]
+        if len(rule) != len(inputs):
+            raise InvalidRule(f"the rule of {rule_name(primal.op)} has {len(rule)} functions for {len(inputs)} operands")
+        return [
+            function(g, y, *inputs) if active and function is not None else None
+            for function, active in zip(rule, primal.active, strict=True)
+        ]
+    if isinstance(rule, Expansion):
+        return primal.engine.through(primal, rule.results(primal), cotangents)
+    if rule is None:
+        return [None] * len(primal.active)
+    return rule(primal, *cotangents)
+
+
+def rule_of(op: ir.Operation) -> Rule:
+    """The rule of an operation.
+
+    Raises:
+        NoDerivative: there is none.
+    """
+    try:
+        return RULES[rule_name(op)]
+    except KeyError:
+        raise no_derivative(op, "there is no rule for it") from None
+
+
+def spread_activity(operations: Iterable[ir.Operation], active: set[ir.Value]) -> dict[ir.Operation, list[ir.Value]]:
+    """Add to `active` the results that depend on active values and have a derivative.
+
+    Returns:
+        For every operation whose regions use active values from outside, these values.
+    """
+    captured: dict[ir.Operation, list[ir.Value]] = {}
+    for op in operations:
+        reached = any(value in active for value in op.operands)
+        if len(op.regions):
+            outside = [value for value in values_from_outside(op) if value in active]
+            if outside:
+                captured[op] = outside
+                reached = True
+        if reached and RULES.get(rule_name(op), op) is not None and STOP_GRADIENT not in op.attributes:
+            active.update(result for result in op.results if is_differentiable(result))
+    return captured
+
+
+def is_differentiable(value: ir.Value) -> bool:
+    """Whether a value is of floating-point or complex numbers."""
+    try:
+        return spec_of(value.type).dtype.is_differentiable
+    except InvalidProgram:  # a token or a tuple
+        return False
+
+
+def operations_between(inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]) -> list[ir.Operation]:
+    """The operations that compute `outputs`, back to `inputs`, in an order in which they can run."""
+    ordered: dict[ir.Operation, None] = {}
+    ends = set(inputs)
+
+    def visit(value: ir.Value) -> None:
+        if value in ends or isinstance(value.owner, ir.Block):
+            return
+        op = value.owner.operation
+        if op not in ordered:
+            for operand in (*op.operands, *values_from_outside(op)):
+                visit(operand)
+            ordered[op] = None
+
+    for value in outputs:
+        visit(value)
+    return list(ordered)

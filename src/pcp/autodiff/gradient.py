@@ -1,0 +1,257 @@
+"""Programs from programs: vector-Jacobian products and gradients."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from pcp.autodiff.engine import Reverse
+from pcp.autodiff.rule import Cotangent
+from pcp.errors import PCPError
+from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.tree import LEAF
+from pcp.ops.movement import ones, zeros
+from pcp.tensor import Tensor, building
+from pcp.tracing import call, close_main, trace_closure
+
+Wrt = int | Sequence[int]
+
+
+class NotDifferentiable(PCPError):
+    """An argument of integers or booleans that a gradient was asked for."""
+
+
+class UnknownArgument(PCPError):
+    """A `wrt` that names no argument of the program."""
+
+
+class NonScalarLoss(PCPError):
+    """A gradient of something that is no single real number."""
+
+
+def vjp(program: Program, wrt: Wrt | None = None) -> Program:
+    """The vector-Jacobian product of a program.
+
+    Arguments:
+        program: any Program.
+        wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
+            leaves are all floating-point or complex.
+
+    Returns:
+        A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one
+        argument each, the cotangent of every floating-point or complex result, of that result's shape and type. The
+        gradients are nested like the argument that `wrt` names, or a tuple of such if `wrt` is a sequence or None.
+
+    Raises:
+        UnknownArgument: `wrt` names no argument.
+        NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
+        NoDerivative: an operation on the way has no rule.
+
+    Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
+    """
+    if wrt is None:
+        wrt = [i for i, (leaves, _) in enumerate(_top_level(program)) if leaves and _undifferentiable(program, leaves) is None]
+    leaves, tree = _chosen(program, wrt)
+    differentiable = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
+    cotangents = [
+        Argument(f"cotangent.{program.results[i].name}".rstrip("."), program.results[i].spec, Role.input)
+        for i in differentiable
+    ]
+
+    def seeds(block: ir.Block, builder: Builder) -> list[Cotangent]:
+        made: list[Cotangent] = [None] * len(program.results)
+        for index, entry in zip(differentiable, cotangents, strict=True):
+            made[index] = Tensor(block.add_argument(mlir_type(entry.spec), builder.location), builder, entry.spec)
+        return made
+
+    arguments = (*program.arguments, *cotangents)
+    argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
+    return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+
+
+@overload
+def value_and_grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
+@overload
+def value_and_grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
+def value_and_grad(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+) -> Program | Callable[..., Any]:
+    """The result of a scalar function together with its gradient.
+
+    Arguments:
+        function: a Program, or a function of Tensors, whose result is one real number (shape ()).
+        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        has_aux: whether the result is a pair of that number and anything else, which is passed on.
+
+    Returns:
+        For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
+        that gradients nest. The result is a pair: what `function` returns, and the gradient, nested like the argument that
+        `wrt` names, or a tuple of such if `wrt` is a sequence. The gradient for complex z of a real result is the
+        transpose of the derivative, as in JAX: the conjugate of the direction of steepest ascent.
+
+    Raises:
+        NonScalarLoss: the result is no real number.
+        UnknownArgument: `wrt` names no argument.
+        NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
+        NoDerivative: an operation on the way has no rule.
+
+    Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
+    """
+    if isinstance(function, Program):
+        return _value_and_grad(function, wrt, has_aux, keep=True)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=True))
+
+
+@overload
+def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
+@overload
+def grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
+def grad(function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Program | Callable[..., Any]:
+    """The gradient of a scalar function: as `value_and_grad`, without the value.
+
+    Arguments:
+        function: a Program, or a function of Tensors, whose result is one real number (shape ()).
+        wrt: the arguments to differentiate for, counted at the top level: one or several.
+        has_aux: whether the result is a pair of that number and anything else; then the pair `(gradient, anything)` is
+            returned.
+
+    Raises:
+        NonScalarLoss: the result is no real number.
+        UnknownArgument: `wrt` names no argument.
+        NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
+        NoDerivative: an operation on the way has no rule.
+    """
+    if isinstance(function, Program):
+        return _value_and_grad(function, wrt, has_aux, keep=False)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=False))
+
+
+def _on_functions(function: Callable[..., Any], transform: Callable[[Program], Program]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def differentiated(*arguments: Any) -> Any:
+        program, captured = trace_closure(function, *arguments)
+        return call(transform(program), *arguments, *captured)
+
+    return differentiated
+
+
+def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Program:
+    """The gradient of the first result; `keep` says whether that result is returned as well."""
+    value, aux = _loss_and_aux(program, has_aux)
+    leaves, gradient = _chosen(program, wrt)
+
+    def seeds(_: ir.Block, __: Builder) -> list[Cotangent]:
+        return [ones((), value.dtype), *[None] * (len(program.results) - 1)]
+
+    everything = range(len(program.results))
+    if keep:
+        tree = Tree("tuple", (), (program.result_tree, gradient))
+        layout = _Layout(program.arguments, program.argument_tree, tree, before=everything)
+    else:
+        tree = gradient if aux is None else Tree("tuple", (), (gradient, aux))
+        layout = _Layout(program.arguments, program.argument_tree, tree, after=everything[1:])
+    return _differentiated(program, leaves, seeds, layout)
+
+
+def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | None]:
+    tree, value, aux = program.result_tree, program.result_tree, None
+    if has_aux:
+        if tree.kind != "tuple" or len(tree.children) != 2:
+            raise NonScalarLoss(f"with has_aux the result must be a pair (loss, anything); it is {tree}")
+        value, aux = tree.children
+    if value != LEAF:
+        raise NonScalarLoss(f"a gradient is that of one real number; the result is {value}; return the loss alone, or use vjp")
+    spec = program.results[0].spec
+    if spec.shape != () or not spec.dtype.is_float:
+        raise NonScalarLoss(f"a gradient is that of one real number; the result is {spec}; sum it, or use pcp.vjp")
+    return spec, aux
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a differentiated program takes and returns: gradients, with results of the forward pass `before` and `after`."""
+
+    arguments: Sequence[Argument]
+    argument_tree: Tree
+    result_tree: Tree
+    before: Sequence[int] = ()
+    after: Sequence[int] = ()
+
+
+def _differentiated(
+    program: Program, leaves: Sequence[int], seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]], layout: _Layout
+) -> Program:
+    module = program.module()
+    inline_composites(module)
+    inline_calls(module)
+    with context(), ir.Location.unknown():
+        _append_backward_pass(module, leaves, seeds, layout)
+    # Rules make some values twice and some that nothing uses.
+    run_passes(module, "builtin.module(cse)")
+    return Program.from_module(module)
+
+
+def _append_backward_pass(
+    module: ir.Module, leaves: Sequence[int], seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]], layout: _Layout
+) -> None:
+    main = main_of(module)
+    block = main.regions[0].blocks[0]
+    *operations, terminator = (op.operation for op in block.operations)
+    wanted = [block.arguments[i] for i in leaves]
+    builder = Builder(module, block)
+    with building(builder), builder.before(terminator):
+        found = Reverse(builder).gradients(operations, list(terminator.operands), seeds(block, builder), wanted)
+        outputs = list(terminator.operands)  # a rule may have put others in their place
+        gradients = [
+            zeros(spec.shape, spec.dtype) if g is None else g
+            for g, spec in zip(found, (spec_of(value.type) for value in wanted), strict=True)
+        ]
+        results = [
+            *(Tensor(outputs[i], builder) for i in layout.before),
+            *gradients,
+            *(Tensor(outputs[i], builder) for i in layout.after),
+        ]
+        terminator.erase()
+        close_main(main, block, results)
+    named = [Result(name, t.spec) for name, t in zip(layout.result_tree.names(), results, strict=True)]
+    # The results are others than before, so no argument shares its memory with one.
+    arguments = [replace(entry, alias=None) for entry in layout.arguments]
+    describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
+
+
+def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
+    """For each top-level argument, which leaves it has and how they are nested."""
+    found, start = [], 0
+    for child in program.argument_tree.children:
+        found.append((list(range(start, start + child.leaf_count)), child))
+        start += child.leaf_count
+    return found
+
+
+def _chosen(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
+    """The leaves of the arguments that `wrt` names, and the nesting of their gradients."""
+    arguments = _top_level(program)
+    chosen = []
+    for index in (wrt,) if isinstance(wrt, int) else wrt:
+        if isinstance(index, bool) or not isinstance(index, int) or not -len(arguments) <= index < len(arguments):
+            raise UnknownArgument(f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0")
+        leaves, tree = arguments[index]
+        wrong = _undifferentiable(program, leaves)
+        if wrong is not None:
+            raise NotDifferentiable(
+                f"wrt={wrt!r} names argument {index}, but {wrong.name} is {wrong.spec}; only floating-point and complex "
+                "numbers have gradients: name another argument, or convert it before"
+            )
+        chosen.append((leaves, tree))
+    if len({leaf for leaves, _ in chosen for leaf in leaves}) != sum(len(leaves) for leaves, _ in chosen):
+        raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
+    if isinstance(wrt, int):
+        return chosen[0]
+    return [leaf for leaves, _ in chosen for leaf in leaves], Tree("tuple", (), tuple(tree for _, tree in chosen))
+
+
+def _undifferentiable(program: Program, leaves: Sequence[int]) -> Argument | None:
+    """The first of these arguments that has no gradient."""
+    return next((program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None)

@@ -1,0 +1,190 @@
+"""What a derivative rule is: a row under the name of its operation, and what the row is given.
+
+A row is one of four:
+
+- a tuple with one function for each operand, `(g, y, *x) -> cotangent of that operand`, for operations with one result:
+  `"multiply": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)`. None stands for an operand without derivative;
+- a function `(primal, *cotangents) -> cotangents of all operands`, where an operation has attributes, regions or several
+  results. A cotangent that is None is zero, on both sides;
+- an `Expansion`: a function `(primal) -> results` that computes the same from operations that have rules;
+- None: the derivative is zero by definition, as that of `floor`.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
+
+from pcp.errors import PCPError
+from pcp.ir.bindings import describe_location, ir
+from pcp.tensor import Tensor
+
+if TYPE_CHECKING:
+    from pcp.autodiff.engine import Reverse
+
+Cotangent = Tensor | None
+"""The gradient of the loss with respect to one value; None is zero."""
+
+
+class NoDerivative(PCPError):
+    """An operation on the way from the arguments to the loss that cannot be differentiated."""
+
+
+class InvalidRule(PCPError):
+    """A rule that returned something other than one cotangent, of the right shape and type, for each operand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What a rule of an operation with regions returns.
+
+    Arguments:
+        operands: the cotangent of each operand.
+        values: cotangents of values that the regions use and that are made outside of them.
+    """
+
+    operands: Sequence[Cotangent]
+    values: dict[ir.Value, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A rule by way of other operations: `results` computes the operation's results from its inputs."""
+
+    results: Callable[["Primal"], Sequence[Tensor]]
+
+
+Rule = Union[tuple[Callable[..., Tensor] | None, ...], Callable[..., Sequence[Cotangent] | Captured], Expansion, None]
+
+RULES: dict[str, Rule] = {}
+"""Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""
+
+_R = TypeVar("_R", bound=Callable[..., Any])
+_MISSING = object()
+
+
+def register_rule(name: str, rule: Any = _MISSING) -> Any:
+    """Give an operation its derivative, or another one.
+
+    Arguments:
+        name: `add` or `stablehlo.add`, `chlo.erf`, or `custom_call.TARGET` for a custom call.
+        rule: a row as this module's text describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
+    """
+    if rule is _MISSING:
+        return functools.partial(_registered, name)
+    return _registered(name, rule)
+
+
+def _registered(name: str, rule: _R) -> _R:
+    RULES[name if "." in name else f"stablehlo.{name}"] = rule
+    return rule
+
+
+def register_rules(rows: dict[str, Rule]) -> None:
+    """Enter a table of rules."""
+    for name, rule in rows.items():
+        _registered(name, rule)  # type: ignore[type-var]  # a row need not be a function
+
+
+def rule_name(op: ir.Operation) -> str:
+    """The name under which the rule of an operation stands."""
+    if op.name == "stablehlo.custom_call":
+        return f"custom_call.{op.attributes['call_target_name'].value}"
+    return op.name
+
+
+def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:
+    """The error that an operation cannot be differentiated, with its place and what to do."""
+    name = rule_name(op)
+    place = describe_location(op.location)
+    return NoDerivative(
+        f"{name} cannot be differentiated: {reason}{place and f'{chr(10)}  at {place}'}\n"
+        f"  give it a rule: pcp.autodiff.register_rule({name!r}, rule); or cut it off: pcp.stop_gradient"
+    )
+
+
+class Primal:
+    """An operation of the forward pass, as its rule sees it.
+
+    Arguments:
+        op: the operation.
+        engine: the driver, for rules that differentiate regions or expansions.
+        active: for each operand, whether its cotangent is wanted; the others may be None.
+        captured: active values made outside that the regions of the operation use.
+    """
+
+    __slots__ = ("active", "captured", "engine", "op")
+
+    def __init__(
+        self, op: ir.Operation, engine: "Reverse", active: Sequence[bool], captured: Sequence[ir.Value] = ()
+    ) -> None:
+        self.op = op
+        self.engine = engine
+        self.active = active
+        self.captured = captured
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The operands."""
+        return tuple(Tensor(value, self.engine.builder) for value in self.op.operands)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The results."""
+        return tuple(Tensor(value, self.engine.builder) for value in self.op.results)
+
+    def input(self, index: int) -> Tensor:
+        """One operand."""
+        return Tensor(self.op.operands[index], self.engine.builder)
+
+    def output(self, index: int = 0) -> Tensor:
+        """One result."""
+        return Tensor(self.op.results[index], self.engine.builder)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is an array of integers; empty if it is absent."""
+        return tuple(self.op.attributes[name]) if name in self.op.attributes else ()
+
+    def integer(self, name: str) -> int:
+        """An attribute that is an integer."""
+        return int(self.op.attributes[name].value)
+
+    def flag(self, name: str) -> bool:
+        """An attribute that is a boolean; false if it is absent."""
+        return name in self.op.attributes and bool(self.op.attributes[name].value)
+
+    def numbers(self, name: str) -> dict[str, tuple[int, ...]]:
+        """The fields of a dimension numbers attribute, single integers as tuples of one."""
+        return dimension_numbers(str(self.op.attributes[name]))
+
+    def claim(self, index: int) -> Cotangent:
+        """Take over the cotangent that an operand has so far: the rule adds to it and returns the sum."""
+        return self.engine.claim(self.op.operands[index])
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise `NoDerivative` with a reason."""
+        raise no_derivative(self.op, reason)
+
+
+@functools.cache
+def dimension_numbers(text: str) -> dict[str, tuple[int, ...]]:
+    """The fields of an attribute such as `#stablehlo.gather<offset_dims = [1], index_vector_dim = 1>`."""
+    fields = re.findall(r"(\w+) = (\[[^]]*\]|\d+)", text)
+    return {name: tuple(int(n) for n in re.findall(r"\d+", value)) for name, value in fields}
+
+
+def scalar_constant(value: ir.Value) -> float | int | None:
+    """The number that every element of a value is, if it is a constant or a broadcast of one; else None."""
+    op = value.owner
+    while isinstance(op, ir.OpView | ir.Operation) and op.operation.name == "stablehlo.broadcast_in_dim":
+        op = op.operation.operands[0].owner
+    if not isinstance(op, ir.OpView | ir.Operation) or op.operation.name != "stablehlo.constant":
+        return None
+    if "complex" in str(op.operation.results[0].type):  # the bindings cannot read those
+        return None
+    elements = op.operation.attributes["value"]
+    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
+        return None
+    number: float | int = elements.get_splat_value().value
+    return number

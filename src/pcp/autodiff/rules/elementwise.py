@@ -1,0 +1,199 @@
+"""Derivatives of elementwise operations: g is the cotangent of the result y, then come the operands.
+
+Complex numbers follow JAX: the map of cotangents is the transpose, without conjugation, of the derivative as a linear map.
+At kinks, too: equal operands of a maximum share the cotangent, |x| and sign(x) have derivative 0 at 0.
+"""
+
+import math
+
+from pcp.autodiff.rule import Cotangent, Primal, register_rules, scalar_constant
+from pcp.ir import DType, TensorSpec
+from pcp.ops.elementwise import (
+    abs_,
+    bitwise_and,
+    convert,
+    cos,
+    equal,
+    exp,
+    floor,
+    greater,
+    less,
+    log,
+    power,
+    rsqrt,
+    sign,
+    sin,
+    where,
+)
+from pcp.tensor import Tensor, current_builder, emit
+
+TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
+
+
+def real(x: Tensor) -> Tensor:
+    """The real part."""
+    return emit("real", (x,))
+
+
+def imaginary(x: Tensor) -> Tensor:
+    """The imaginary part."""
+    return emit("imag", (x,))
+
+
+def as_complex(re: Tensor | float, im: Tensor | float, like: Tensor) -> Tensor:
+    """re + i im, of the element type of `like`."""
+    part = DType.f32 if like.dtype is DType.c64 else DType.f64
+    parts = (re + 0 * im if isinstance(im, Tensor) else re, im)
+    both = [p if isinstance(p, Tensor) else convert(p, part).broadcast_to(like.shape) for p in parts]
+    return emit("complex", (both[0], both[1]), (like.spec,))
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """The complex conjugate."""
+    return emit("complex", (real(x), -imaginary(x)), (x.spec,))
+
+
+def _larger_gets(g: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """g where x > other, half of it where they are equal, 0 elsewhere."""
+    return where(greater(x, other), g, where(equal(x, other), 0.5 * g, 0))
+
+
+def _abs(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    if x.dtype.is_float:
+        return g * sign(x)
+    direction = conjugate(x) / as_complex(where(equal(y, 0), 1, y), 0.0, x)  # d|x| = Re(conj(x) dx) / |x|
+    return as_complex(g, 0.0, x) * direction
+
+
+def _sign(primal: Primal, g: Tensor) -> list[Cotangent]:
+    if primal.output().dtype.is_float:
+        return [None]
+    primal.refuse("sign of complex numbers has no rule")
+
+
+def _power(primal: Primal, g: Tensor) -> list[Cotangent]:
+    x, y = primal.inputs
+    exponent = scalar_constant(primal.op.operands[1])
+    return [
+        _base_of_power(g, x, y, exponent) if primal.active[0] else None,
+        g * (log(where(equal(x, 0), 1, x)) * primal.output()) if primal.active[1] else None,
+    ]
+
+
+def _base_of_power(g: Tensor, x: Tensor, y: Tensor, exponent: float | None) -> Tensor:
+    if exponent == 2:
+        return g * (2 * x)
+    if exponent:
+        return g * (exponent * power(x, exponent - 1))
+    # The factor y is replaced where it is 0, so that 0 * 0^-1 is 0 there.
+    return g * where(equal(y, 0), 0, y * power(x, where(equal(y, 0), 1, y - 1)))
+
+
+def _convert(primal: Primal, g: Tensor) -> list[Cotangent]:
+    (x,) = primal.inputs
+    if x.dtype.is_float and not g.dtype.is_float:
+        return [convert(real(g), x.dtype)]
+    if not x.dtype.is_float and g.dtype.is_float:
+        part = DType.f32 if x.dtype is DType.c64 else DType.f64
+        return [as_complex(convert(g, part), 0.0, x)]
+    return [convert(g, x.dtype)]
+
+
+def _clamp(primal: Primal, g: Tensor) -> list[Cotangent]:
+    low, x, high = primal.inputs
+    chosen = (less(x, low), bitwise_and(greater(x, low), less(x, high)), greater(x, high))
+    parts = [where(mask, g, 0) if active else None for mask, active in zip(chosen, primal.active, strict=True)]
+    # A bound may be a scalar for a tensor of any shape.
+    return [None if p is None else p.sum() if bound.shape == () else p for p, bound in zip(parts, primal.inputs, strict=True)]
+
+
+def _reduce_precision(primal: Primal, g: Tensor) -> list[Cotangent]:
+    attributes = {name: primal.op.attributes[name] for name in ("exponent_bits", "mantissa_bits")}
+    return [emit("reduce_precision", (g,), (g.spec,), attributes)]
+
+
+def _barrier(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    """A barrier for the cotangents: what recomputes behind one must not be moved in front of it."""
+    given = [g for g in cotangents if g is not None]
+    builder = current_builder()
+    op = builder.emit("stablehlo.optimization_barrier", [g.value for g in given], [g.spec for g in given])
+    kept = (Tensor(value, builder) for value in op.results)
+    return [None if g is None else next(kept) for g in cotangents]
+
+
+def _chlo(name: str, x: Tensor) -> Tensor:
+    builder = current_builder()
+    return Tensor(builder.emit(f"chlo.{name}", [x.value], (x.spec,)).results[0], builder)
+
+
+register_rules(
+    {
+        "negate": (lambda g, y, x: -g,),
+        "abs": (_abs,),
+        "sign": _sign,
+        "exponential": (lambda g, y, x: g * y,),
+        "exponential_minus_one": (lambda g, y, x: g * (y + 1),),
+        "log": (lambda g, y, x: g / x,),
+        "log_plus_one": (lambda g, y, x: g / (x + 1),),
+        "sqrt": (lambda g, y, x: g * (0.5 / y),),
+        "rsqrt": (lambda g, y, x: g * (-0.5 * (y / x)),),
+        "cbrt": (lambda g, y, x: g / (3 * (y * y)),),
+        "sine": (lambda g, y, x: g * cos(x),),
+        "cosine": (lambda g, y, x: -(g * sin(x)),),
+        "tan": (lambda g, y, x: g * (y * y + 1),),
+        "tanh": (lambda g, y, x: (g + g * y) * (1 - y),),  # g (1 - y^2)
+        "logistic": (lambda g, y, x: g * (y * (1 - y)),),
+        "floor": None,
+        "ceil": None,
+        "round_nearest_even": None,
+        "round_nearest_afz": None,
+        "add": (lambda g, y, a, b: g, lambda g, y, a, b: g),
+        "subtract": (lambda g, y, a, b: g, lambda g, y, a, b: -g),
+        "multiply": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a),
+        "divide": (lambda g, y, a, b: g / b, lambda g, y, a, b: -((g / b) * y)),
+        "power": _power,
+        "maximum": (lambda g, y, a, b: _larger_gets(g, a, b), lambda g, y, a, b: _larger_gets(g, b, a)),
+        "minimum": (lambda g, y, a, b: _larger_gets(g, b, a), lambda g, y, a, b: _larger_gets(g, a, b)),
+        # x - b trunc(x / b)
+        "remainder": (lambda g, y, a, b: g, lambda g, y, a, b: -(g * (sign(a / b) * floor(abs_(a / b))))),
+        "atan2": (
+            lambda g, y, a, b: g * (b / (a * a + b * b)),
+            lambda g, y, a, b: -(g * (a / (a * a + b * b))),
+        ),
+        "select": (
+            None,
+            lambda g, y, p, a, b: where(p, g, 0),
+            lambda g, y, p, a, b: where(p, 0, g),
+        ),
+        "clamp": _clamp,
+        "convert": _convert,
+        "bitcast_convert": None,
+        "reduce_precision": _reduce_precision,
+        "optimization_barrier": _barrier,
+        "real": (lambda g, y, x: as_complex(g, 0.0, x),),
+        "imag": (lambda g, y, x: as_complex(0.0, -g, x),),
+        "complex": (lambda g, y, a, b: real(g), lambda g, y, a, b: -imaginary(g)),
+        "compare": None,
+        "is_finite": None,
+        "iota": None,
+        "rng": None,
+        "rng_bit_generator": None,
+        "chlo.erf": (lambda g, y, x: g * (TWO_OVER_ROOT_PI * exp(-(x * x))),),
+        "chlo.erfc": (lambda g, y, x: -(g * (TWO_OVER_ROOT_PI * exp(-(x * x)))),),
+        "chlo.erf_inv": (lambda g, y, x: g * (exp(y * y) / TWO_OVER_ROOT_PI),),
+        "chlo.square": (lambda g, y, x: g * (2 * x),),
+        "chlo.tan": (lambda g, y, x: g * (y * y + 1),),
+        "chlo.sinh": (lambda g, y, x: g * _chlo("cosh", x),),
+        "chlo.cosh": (lambda g, y, x: g * _chlo("sinh", x),),
+        "chlo.asin": (lambda g, y, x: g * rsqrt(1 - x * x),),
+        "chlo.acos": (lambda g, y, x: -(g * rsqrt(1 - x * x)),),
+        "chlo.atan": (lambda g, y, x: g / (x * x + 1),),
+        "chlo.asinh": (lambda g, y, x: g * rsqrt(x * x + 1),),
+        "chlo.acosh": (lambda g, y, x: g * (rsqrt(x - 1) * rsqrt(x + 1)),),
+        "chlo.atanh": (lambda g, y, x: g / (1 - x * x),),
+        "chlo.lgamma": (lambda g, y, x: g * _chlo("digamma", x),),
+        "chlo.is_inf": None,
+        "chlo.is_pos_inf": None,
+        "chlo.is_neg_inf": None,
+    }
+)

@@ -1,0 +1,13 @@
+"""Backends: what compiles or interprets a Program for a device."""
+
+from pcp.backends.base import Backend as Backend
+from pcp.backends.base import CompilationFailed as CompilationFailed
+from pcp.backends.base import Device as Device
+from pcp.backends.base import Executable as Executable
+from pcp.backends.base import ExecutionFailed as ExecutionFailed
+from pcp.backends.base import MemoryUse as MemoryUse
+from pcp.backends.base import OutOfMemory as OutOfMemory
+from pcp.backends.base import UnknownDevice as UnknownDevice
+from pcp.backends.registry import backend as backend
+from pcp.backends.registry import device as device
+from pcp.backends.registry import devices as devices

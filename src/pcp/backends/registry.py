@@ -1,0 +1,39 @@
+"""Which backends and devices there are, found by name."""
+
+import functools
+
+from pcp.backends.base import Backend, Device, UnknownDevice
+
+
+@functools.cache
+def backend(name: str = "xla") -> Backend:
+    """The backend of that name; it is imported when first asked for, because jax takes its time.
+
+    Raises:
+        UnknownDevice: there is none.
+    """
+    if name != "xla":
+        raise UnknownDevice(f"{name!r} is no backend; there is: xla")
+    from pcp.backends.xla import XLABackend
+
+    return XLABackend()
+
+
+def devices() -> list[Device]:
+    """Every device of this machine that a Program can be compiled for."""
+    return backend().devices()
+
+
+def device(name: str | Device) -> Device:
+    """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
+
+    Raises:
+        UnknownDevice: it is not there; the message lists those that are.
+    """
+    if isinstance(name, Device):
+        return name
+    found = {str(entry): entry for entry in devices()}
+    wanted = name if ":" in name else f"{name}:0"
+    if wanted not in found:
+        raise UnknownDevice(f"{name!r} is no device of this machine; there are: {', '.join(found)}")
+    return found[wanted]

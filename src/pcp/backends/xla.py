@@ -1,0 +1,252 @@
+"""XLA through PJRT: the only file that touches jax's and jaxlib's internals for execution.
+
+An upgrade of jax is an edit of this file. What it works around: element types are never jax's to change, so
+every transfer says that 64 bits are wanted instead of setting the global switch; an executable accepts an
+array of another type of the same size and reads its bits wrongly, so callers check; and a compiled program
+must be told its device, or it runs on the first.
+"""
+
+import functools
+import logging
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import xla_bridge
+from jax._src.array import ArrayImpl
+from jax._src.core import ShapedArray
+from jax._src.lib import xla_client
+from jax.sharding import SingleDeviceSharding
+
+from pcp.backends.base import (
+    Buffer,
+    CompilationFailed,
+    CompileOptions,
+    Device,
+    ExecutionFailed,
+    MemoryUse,
+    OutOfMemory,
+)
+from pcp.backends.cache import cache_key, default_cache
+from pcp.ir import Program, TensorSpec
+
+log = logging.getLogger("pcp.backends.xla")
+
+_KINDS = {"gpu": "cuda"}  # PJRT's older name for the platform
+
+
+class XLAExecutable:
+    """A program compiled by XLA for one device; its results are `jax.Array`s there."""
+
+    def __init__(self, loaded: Any, program: Program, device: Any) -> None:
+        self._loaded = loaded
+        self._execute = loaded.execute_sharded
+        sharding = _sharding(device)
+        self._handlers = [
+            xla_client.array_result_handler(_aval(result.spec), sharding, committed=True, _skip_checks=True)
+            for result in program.results
+        ]
+
+    @functools.cached_property
+    def memory(self) -> MemoryUse:
+        """Bytes that one call takes."""
+        stats = self._loaded.get_compiled_memory_stats()
+        return MemoryUse(
+            stats.argument_size_in_bytes,
+            stats.output_size_in_bytes,
+            stats.alias_size_in_bytes,
+            stats.temp_size_in_bytes,
+            exact=True,
+        )
+
+    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The results for flat arguments that were checked."""
+        try:
+            return self._execute(buffers).consume_with_handlers(self._handlers)  # type: ignore[no-any-return]
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise OutOfMemory(f"the device ran out of memory while the program ran: {error}") from None
+            raise ExecutionFailed(f"the device refused to run the program: {error}") from None
+
+    def serialize(self) -> bytes:
+        """The machine code and buffer assignment, for the same jaxlib and processor."""
+        return bytes(self._loaded.serialize())
+
+
+class XLABackend:
+    """Compiles for every platform that jax finds a PJRT client for."""
+
+    name = "xla"
+    # Methods taken from the class cost a third of what reading them from each array does.
+    is_deleted = staticmethod(ArrayImpl.is_deleted)
+
+    def devices(self) -> list[Device]:
+        """The devices of this process, those of the default platform first."""
+        return list(_devices())
+
+    def compile(
+        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
+    ) -> XLAExecutable:
+        """The program compiled by XLA.
+
+        Raises:
+            CompilationFailed: XLA refuses the program or an option.
+        """
+        native = _devices()[device]
+        made = _compile_options(native, options)
+        store = default_cache() if cache else None
+        key = cache_key(_identity(program, native, made)) if store else ""
+        kept = store.get(key) if store else None
+        loaded = None if kept is None else _load(kept, native, made)
+        if loaded is None:
+            loaded = _compile(program, device, native, made)
+            if store:
+                store.put(key, bytes(loaded.serialize()))
+        return XLAExecutable(loaded, program, native)
+
+    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
+        """An array in the memory of a device; it shares host memory only if nobody can write to that."""
+        native = _devices()[device]
+        if not self.is_buffer(array):
+            array = np.ascontiguousarray(array).reshape(spec.shape)
+            alias = alias and _is_read_only(array)
+        semantics = xla_client.HostBufferSemantics
+        return xla_client.batched_device_put(
+            _aval(spec),
+            _sharding(native),
+            [array],
+            [native],
+            force_copy=not alias,
+            host_buffer_semantics=semantics.ZERO_COPY if alias else semantics.IMMUTABLE_ONLY_DURING_CALL,
+            enable_x64=True,
+        )
+
+    def is_buffer(self, value: object) -> bool:
+        """Whether a value is a concrete `jax.Array`."""
+        return isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+
+    def facts(self, device: Device) -> Callable[[Buffer], object]:  # noqa: ARG002  (the same for all)
+        """The abstract value of an array and, where there are several devices, its sharding."""
+        if len(_devices()) > 1:
+            return attrgetter("aval", "_sharding")
+        return getattr(ArrayImpl.aval, "fget", None) or attrgetter("aval")
+
+    def is_on(self, buffer: Buffer, device: Device) -> bool:
+        """Whether the array is whole on this device."""
+        return bool(buffer.devices() == {_devices()[device]})
+
+
+@functools.cache
+def _devices() -> dict[Device, Any]:
+    found = {}
+    for name, client in xla_bridge.backends().items():
+        kind = _KINDS.get(name, name)
+        for index, native in enumerate(client.local_devices()):
+            found[Device(kind, index, _capacity(native))] = native
+    return found
+
+
+def _capacity(native: Any) -> int:
+    stats = native.memory_stats() if native.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"])
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    limits = []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):  # no such hierarchy, or "max"
+            continue
+    return limits
+
+
+@functools.cache
+def _sharding(native: Any) -> SingleDeviceSharding:
+    return SingleDeviceSharding(native)
+
+
+@functools.cache
+def _aval(spec: TensorSpec) -> ShapedArray:
+    """One object for equal specs, so that arrays made here are recognised by identity."""
+    return ShapedArray(spec.shape, spec.dtype.numpy)
+
+
+def _compile_options(native: Any, options: CompileOptions) -> Any:
+    made = xla_client.CompileOptions()
+    made.executable_build_options.device_assignment = xla_client.DeviceAssignment.create(
+        np.array([[native.id]])
+    )
+    made.env_option_overrides = sorted(options.items())
+    return made
+
+
+def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
+    try:
+        loaded = native.client.compile_and_load(program.module(), xla_client.DeviceList((native,)), options)
+    except jax.errors.JaxRuntimeError as error:
+        raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
+    log.debug("compiled %s for %s", program, device)
+    return loaded
+
+
+def _load(compiled: bytes, native: Any, options: Any) -> Any | None:
+    try:
+        return native.client.deserialize_executable(compiled, xla_client.DeviceList((native,)), options)
+    except jax.errors.JaxRuntimeError as error:
+        log.warning("a compiled program from the cache does not load, so it is compiled again: %s", error)
+        return None
+
+
+def _identity(program: Program, native: Any, options: Any) -> list[str | bytes]:
+    """All that the compiled form depends on; the artifact has no locations, but names every donation."""
+    return [
+        program.artifact(),
+        options.SerializeAsString(),
+        version("jaxlib"),
+        native.platform,
+        native.client.platform_version,
+        native.device_kind,
+        os.environ.get("XLA_FLAGS", ""),
+        _processor(),
+    ]
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's instructions and how many cores this process may use: code is generated for both."""
+    cores = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return " ".join([*platform.uname()[4:], cores])
+    facts = {line.partition("\t")[0]: line for line in lines}
+    return "\n".join(
+        [
+            platform.machine(),
+            cores,
+            facts.get("model name", ""),
+            facts.get("flags", ""),
+            facts.get("Features", ""),
+        ]
+    )
+
+
+def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
+    """Whether no NumPy array over this memory can be written to."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return isinstance(base, bytes)

@@ -1,0 +1,62 @@
+"""`pcp generate`: let a trained model go on with a text."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pcp.inference import Sampling, generate
+from pcp.models import gpt2
+from pcp.training.run_folder import RunFolder, load_state
+
+DESCRIPTION = {
+    "description": "Let a trained model go on with a text.",
+    "epilog": """examples:
+  pcp generate runs/gpt2-nano --prompt "ROMEO:"
+  pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("run", type=Path, help="folder of a run that `pcp train` made")
+    parser.add_argument("--prompt", default="\n", help="text to go on with")
+    parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
+    parser.add_argument("--top-k", type=int, default=None, help="draw among the k most likely tokens only")
+    parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
+    parser.add_argument("--device", default="cpu:0", help="where the model runs")
+    parser.add_argument("--json", action="store_true", help="one JSON object with `prompt` and `text`")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    folder = RunFolder.open(arguments.run)
+    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.seed)
+    pieces = continuation(folder, arguments.prompt, arguments.tokens, sampling, arguments.device)
+    if arguments.json:
+        print(json.dumps({"prompt": arguments.prompt, "text": "".join(pieces)}))
+        return 0
+    sys.stdout.write(arguments.prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    return 0
+
+
+def continuation(
+    folder: RunFolder, prompt: str, count: int, sampling: Sampling, device: str
+) -> Iterator[str]:
+    """Yield the text of each new token."""
+    tokenizer = folder.tokenizer()
+    _, state, _ = load_state(folder)
+    config = gpt2.configuration(folder.config().model)
+    config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
+    for token in generate(
+        state["params"], config, tokenizer.encode(prompt).tolist(), count, sampling, device
+    ):
+        yield tokenizer.decode([token])

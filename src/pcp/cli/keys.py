@@ -1,0 +1,47 @@
+"""`pcp keys`: make the certificates of a Shepherd and its Workers."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pcp.distributed.wire import Authority
+from pcp.training.run_folder import RunFolder
+
+DESCRIPTION = {
+    "description": "Make the key files of Workers, and take them back. Each run has an authority of its own.",
+    "epilog": """examples:
+  pcp keys worker alice --run runs/gpt2-nano           writes alice.pem; give it to the worker over a safe channel
+  pcp keys revoke alice --run runs/gpt2-nano           alice is no longer admitted
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("action", choices=["worker", "revoke"], help="make a key file, or take one back")
+    parser.add_argument("name", help="the worker's name: letters, digits, '.', '_' and '-'")
+    parser.add_argument("--run", required=True, type=Path, help="folder of the run")
+    parser.add_argument("--output", type=Path, default=None, help="key file to write (default: NAME.pem)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    authority = authority_of(RunFolder.open(arguments.run))
+    if arguments.action == "revoke":
+        count = authority.revoke(arguments.name)
+        said = {"revoked": count, "worker": arguments.name}
+        text = f"{arguments.name}: {count} certificates revoked"
+    else:
+        path = arguments.output or Path(f"{arguments.name}.pem")
+        authority.issue(arguments.name, "worker").save_bundle(path)
+        said = {"worker": arguments.name, "key": str(path)}
+        text = f"{path}: the key of worker {arguments.name}; keep it secret"
+    print(json.dumps(said) if arguments.json else text)
+    return 0
+
+
+def authority_of(folder: RunFolder) -> Authority:
+    """The authority of a run, made where there is none yet."""
+    path = folder.path / "keys"
+    return Authority.load(path) if (path / "authority.key").exists() else Authority.create(path)

@@ -1,0 +1,81 @@
+"""`pcp`: finds the command, and turns exceptions into messages and exit codes."""
+
+import argparse
+import importlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from pcp.errors import PCPError
+
+COMMANDS = {
+    "train": "train a model, in this process or with a Shepherd and Workers on this machine",
+    "generate": "let a trained model go on with a text",
+    "shepherd": "coordinate a distributed run",
+    "worker": "compute for a Shepherd",
+    "keys": "make the certificates of a Shepherd and its Workers",
+}
+
+EPILOG = """exit codes: 0 done; 1 a bug in PCP; 2 something given is wrong (the message says what); 130 interrupted
+
+examples:
+  pcp train                                       GPT-2 (nano) on Shakespeare, in this process
+  pcp train --workers 2                           the same, with a Shepherd and two Workers
+  pcp generate runs/gpt2-nano --prompt "ROMEO:"   text from what was trained
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="pcp",
+        description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"pcp {_version()}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for name, summary in COMMANDS.items():
+        # Only the command that was asked for is imported: the others cost seconds.
+        if name in given[:1]:
+            module = importlib.import_module(f"pcp.cli.{name}")
+            module.add_arguments(commands.add_parser(name, **module.DESCRIPTION, formatter_class=_Formatter))
+        else:
+            commands.add_parser(name, help=summary)
+    parsed = parser.parse_args(given)
+    logging.basicConfig(level=os.environ.get("PCP_LOG", "WARNING"), format="%(name)s: %(message)s")
+    try:
+        code: int = importlib.import_module(f"pcp.cli.{parsed.command}").run(parsed)
+    except PCPError as error:
+        _complain(error, getattr(parsed, "json", False))
+        return 2
+    except KeyboardInterrupt:
+        print("pcp: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read the output has gone; python would complain again when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Examples keep their line breaks, and every option shows its default."""
+
+
+def _complain(error: PCPError, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": type(error).__name__, "message": str(error)}), flush=True)
+    print(f"pcp: {error}", file=sys.stderr)
+
+
+def _version() -> str:
+    try:
+        return version("planetary-compute-protocol")
+    except PackageNotFoundError:
+        return "(not installed)"

@@ -1,0 +1,159 @@
+"""`pcp train`: train a model, in this process or with a Shepherd and Workers on this machine."""
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from pcp.cli.generate import continuation
+from pcp.inference import Sampling
+from pcp.training.config import TrainingConfig, read_config
+from pcp.training.loop import train
+from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
+from pcp.training.plot import plot_losses
+from pcp.training.recipe import prepare
+from pcp.training.run_folder import RunFolder
+
+DESCRIPTION = {
+    "description": "Train a model, in this process or with a Shepherd and Workers on this machine.",
+    "epilog": """Settings come from the defaults (nanoGPT's recipe for a small character model), then from --config,
+then from options. Everything of a run lies in its folder: settings, data, checkpoints, metrics, loss plot, sample.
+Ctrl-C keeps the last checkpoint; --resume goes on from there.
+
+examples:
+  pcp train                                    2000 steps in this process
+  pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
+  pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
+  pcp train --resume runs/gpt2-nano            go on after an interruption
+""",
+}
+
+_OPTIONS = {
+    "model": "name of a GPT-2 configuration",
+    "data": "`shakespeare` (downloaded once, public domain) or a text file",
+    "tokenizer": "`characters` or `bytes`",
+    "steps": "inner steps of each worker",
+    "batch": "sequences in a batch",
+    "learning_rate": "largest learning rate",
+    "final_learning_rate": "learning rate at the end of the cosine",
+    "warmup_steps": "steps of the linear rise",
+    "weight_decay": "of matrices",
+    "clip_norm": "largest global norm of the gradient; 0 does not clip",
+    "seed": "of parameters and data order",
+    "evaluate_every": "steps between evaluations on the whole validation part; 0 only at the end",
+    "checkpoint_every": "steps between checkpoints; 0 only at the end",
+    "device": "where a step runs",
+    "workers": "worker processes; 0 trains in this process",
+    "inner_steps": "steps of a worker between two outer steps (H)",
+    "outer_learning_rate": "of the outer Nesterov step",
+    "outer_momentum": "of the outer Nesterov step",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    defaults = TrainingConfig()
+    for name, meaning in _OPTIONS.items():
+        default = getattr(defaults, name)
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            type=type(default),
+            default=argparse.SUPPRESS,
+            help=f"{meaning} (default: {default})",
+        )
+    parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
+    parser.add_argument(
+        "--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)"
+    )
+    parser.add_argument("--resume", type=Path, default=None, help="go on with the run in this folder")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    folder = _folder(arguments)
+    config = folder.config()
+    began = time.monotonic()
+    with JSONLinesFile(folder.metrics_file) as file:
+        shown: MetricSink = JSONLinesStream() if arguments.json else _Lines()
+        try:
+            if config.workers:
+                from pcp.cli.local_run import train_with_workers
+
+                train_with_workers(folder, shown)
+            else:
+                train(prepare(folder), folder, FanOut([file, shown]).write)
+        except KeyboardInterrupt:
+            print(f"pcp: interrupted; pcp train --resume {folder.path} goes on", file=sys.stderr)
+            raise
+    finish(folder, arguments.json, time.monotonic() - began)
+    return 0
+
+
+def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
+    """Draw the loss, sample a text, and say where everything is."""
+    records = read_metrics(folder.metrics_file)
+    plot_losses(records, folder.plot_file, folder.path.name)
+    text = "".join(continuation(folder, "\n", 300, Sampling(), folder.config().device))
+    folder.sample_file.write_text(text.strip() + "\n", encoding="utf-8")
+    final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
+    summary = {
+        "event": "finished",
+        "step": final["step"],
+        "validation_loss": final["validation_loss"],
+        "seconds": round(seconds, 1),
+        "run": str(folder.path),
+        "plot": str(folder.plot_file),
+        "sample": str(folder.sample_file),
+        "checkpoints": str(folder.checkpoints),
+    }
+    if as_json:
+        print(json.dumps(summary), flush=True)
+        return
+    print(f"\n{text.strip()}\n")
+    print(f"validation loss {final['validation_loss']:.4f} after {final['step']} steps, {seconds:.0f} s")
+    print(f"loss plot    {folder.plot_file}")
+    print(f"checkpoints  {folder.checkpoints}")
+    print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
+
+
+class _Lines(MetricSink):
+    """One plain line for each record."""
+
+    def write(self, record: Any) -> None:
+        print(
+            "  ".join(
+                f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in record.items()
+            )
+        )
+
+
+def _folder(arguments: argparse.Namespace) -> RunFolder:
+    """The folder of the run that the arguments ask for, made or opened."""
+    if arguments.resume is not None:
+        return RunFolder.open(arguments.resume)
+    settings = read_config(arguments.config) if "config" in arguments else {}
+    names = {field.name for field in dataclasses.fields(TrainingConfig)}
+    settings |= {name: value for name, value in vars(arguments).items() if name in names}
+    config = TrainingConfig().replaced(**settings)
+    return RunFolder.create(arguments.run or _free(Path("runs") / config.model), config)
+
+
+def _free(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, ... where nothing stands."""
+    number, found = 1, path
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.name}-{number}")
+    return found
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,183 @@
+"""What a coordinator asks of its host. Effects are performed in order; where one fails, those after it are not performed."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.algorithms import Contribution
+from pcp.distributed.coordinator.records import Record
+from pcp.distributed.messages import Blob, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; if the connection is gone, drop it."""
+
+    connection: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a connection after what was sent on it; no ConnectionLost is expected for it."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append a record to the event log; with `sync`, go on only when it survives a power failure.
+
+    If it fails the host stops: nothing that follows may happen without the record.
+    """
+
+    record: Record
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Replace the event log by this snapshot of the durable state."""
+
+    snapshot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunOuterStep:
+    """Compute an outer step aside and answer with OuterStepDone or OuterStepFailed.
+
+    Arguments:
+        round: the round.
+        contributions: what to merge, reduced in this order.
+        weights: of the contributions.
+        parameters, optimizer_state: where the step starts from.
+    """
+
+    round: int
+    contributions: tuple[Contribution, ...]
+    weights: tuple[float, ...]
+    parameters: Blob
+    optimizer_state: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint:
+    """Write a checkpoint aside and answer with CheckpointDone or CheckpointFailed."""
+
+    version: int
+    tokens: int
+    parameters: Blob
+    optimizer_state: Blob | None
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBlob:
+    """Delete a stored blob; nothing refers to it any more."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over; `failure` is empty where every batch was merged and the last checkpoint is written."""
+
+    failure: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerChanged:
+    """A worker joined, came back, or was lost."""
+
+    worker_id: int
+    worker: str
+    change: str
+    reason: str
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseChanged:
+    """A lease was granted, or ended without an update."""
+
+    lease_id: int
+    worker_id: int
+    change: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseProgressed:
+    """A worker told how far it is."""
+
+    worker_id: int
+    lease_id: int
+    steps_done: int
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAccepted:
+    """An update was admitted; the losses are those of its steps, the first of which was inner step `first_step`."""
+
+    round: int
+    worker_id: int
+    first_step: int
+    losses: tuple[float, ...]
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRefused:
+    """An update was refused."""
+
+    worker_id: int
+    lease_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundMerged:
+    """A round's outer step is done.
+
+    Arguments:
+        round: the round.
+        loss: mean of the contributions' losses by their weights.
+        contributions: how many were merged.
+        carried: batches left for the next round.
+        tokens: behind the parameters now.
+        seconds: since the round opened (or the Shepherd restarted).
+        live: live workers.
+        refused: how many updates were refused since the Shepherd started, by reason.
+    """
+
+    round: int
+    loss: float
+    contributions: int
+    carried: int
+    tokens: int
+    seconds: float
+    live: int
+    refused: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that the operator should read; the run goes on."""
+
+    message: str
+
+
+Metrics = (
+    WorkerChanged | LeaseChanged | LeaseProgressed | UpdateAccepted | UpdateRefused | RoundMerged | Trouble
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Show, log and count this; nothing depends on it."""
+
+    metrics: Metrics
+
+
+Effect = Send | Close | Append | Compact | RunOuterStep | WriteCheckpoint | DeleteBlob | Finish | Report

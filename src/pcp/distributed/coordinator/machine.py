@@ -1,0 +1,168 @@
+"""The coordinator: one event in, a list of effects out; no I/O, no clock, no randomness, no threads."""
+
+from collections.abc import Iterable
+
+from pcp.distributed.coordinator import admission, leases, membership, rounds
+from pcp.distributed.coordinator.config import RunConfig
+from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
+from pcp.distributed.coordinator.events import (
+    BlobRefused,
+    BlobStored,
+    CheckpointDone,
+    CheckpointFailed,
+    ConnectionLost,
+    Event,
+    MemberJoined,
+    MessageReceived,
+    OuterStepDone,
+    OuterStepFailed,
+    Started,
+    Tick,
+)
+from pcp.distributed.coordinator.records import EpochStarted, RunStarted
+from pcp.distributed.coordinator.run import Phase, Run, replay, start_run
+from pcp.distributed.coordinator.state import Member, State, Turn
+from pcp.distributed.messages import Blob, Failure, Goodbye, Heartbeat, Message, Ready, Update
+from pcp.errors import PCPError
+
+
+class EmptyEventLog(PCPError):
+    """A run was to be restored from an event log that holds nothing."""
+
+
+class Coordinator:
+    """The state machine that decides everything in a distributed run. Make one with `create` or `restore`.
+
+    The host feeds events, the first of them `Started`, and performs the effects in their order. The
+    durable part of the state, `state.run`, changes only by records that are also effects, so the event log
+    always leads to the same state.
+    """
+
+    def __init__(self, run: Run, opening: tuple[Append, ...]) -> None:
+        self.state = State(run, pending=run.outstanding if run.phase == Phase.OPEN else ())
+        self._opening = opening
+
+    @classmethod
+    def create(cls, config: RunConfig, parameters: Blob, optimizer_state: Blob | None) -> "Coordinator":
+        """Return the coordinator of a new run.
+
+        Arguments:
+            config: its plan.
+            parameters: the initial parameters, already stored.
+            optimizer_state: the initial state of the outer optimizer, already stored; None where it has none.
+        """
+        record = RunStarted(config, parameters, optimizer_state)
+        return cls(start_run(record), (Append(record, sync=False),))
+
+    @classmethod
+    def restore(cls, records: Iterable[bytes]) -> "Coordinator":
+        """Return the coordinator of a run that was interrupted.
+
+        Arguments:
+            records: the payloads of its event log, oldest first.
+
+        Raises:
+            EmptyEventLog: there are none.
+        """
+        run = replay(records)
+        if run is None:
+            raise EmptyEventLog("the event log is empty, so there is no run to restore; create one")
+        return cls(run, ())
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Return what an event leads to.
+
+        Arguments:
+            event: what happened; `event.now` never goes back.
+        """
+        turn = Turn(self.state, event.now)
+        if self._dispatch(turn, event):
+            rounds.advance(turn)
+        return turn.effects
+
+    def _dispatch(self, turn: Turn, event: Event) -> bool:
+        """Handle one event; return whether it may have made something new possible."""
+        match event:
+            case Started():
+                self._start(turn)
+            case _ if self.state.finished and not isinstance(event, MemberJoined):
+                return False
+            case MemberJoined():
+                membership.join(turn, event)
+            case MessageReceived(_, connection, message):
+                return self._receive(turn, connection, message)
+            case ConnectionLost(_, connection):
+                if member := turn.member_of(connection):
+                    membership.lose_connection(turn, member)
+            case Tick():
+                leases.expire(turn)
+                membership.give_up_silent(turn)
+            case BlobStored():
+                admission.blob_stored(turn, event)
+            case BlobRefused():
+                admission.blob_refused(turn, event)
+            case OuterStepDone() | OuterStepFailed() | CheckpointDone() | CheckpointFailed():
+                self._work_ended(turn, event)
+        return True
+
+    def _work_ended(
+        self, turn: Turn, event: OuterStepDone | OuterStepFailed | CheckpointDone | CheckpointFailed
+    ) -> None:
+        match event:
+            case OuterStepDone():
+                rounds.outer_step_done(turn, event)
+            case OuterStepFailed():
+                rounds.outer_step_failed(turn, event)
+            case CheckpointDone():
+                rounds.checkpoint_done(turn, event)
+            case CheckpointFailed():
+                rounds.checkpoint_failed(turn, event)
+
+    def _start(self, turn: Turn) -> None:
+        turn.effects += self._opening
+        if self.state.run.phase == Phase.FINISHED:
+            self.state.finished = True
+            turn.effects.append(Finish(""))
+            return
+        # Until this record is safe no number of the new epoch may be seen by anybody: another epoch would
+        # reuse it.
+        turn.append(EpochStarted(self.state.run.epoch + 1), sync=True)
+        self.state.round_opened = turn.now
+
+    def _receive(self, turn: Turn, connection: int, message: Message) -> bool:
+        member = turn.member_of(connection)
+        if member is None:
+            turn.effects.append(Send(connection, Goodbye(False, "say hello first")))
+            turn.effects.append(Close(connection, "not a member"))
+            return False
+        member.last_heard = turn.now
+        match message:
+            case Heartbeat():
+                if not membership.heartbeat(turn, member, message):
+                    return True
+                turn.report(
+                    LeaseProgressed(
+                        member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step
+                    )
+                )
+                return False
+            case Ready():
+                membership.ready(turn, member, message)
+            case Update():
+                admission.receive(turn, member, message)
+            case Failure():
+                self._failure(turn, member, message)
+            case Goodbye():
+                membership.dismiss(turn, member, f"it left: {message.reason}")
+            case _:
+                membership.dismiss(turn, member, f"a worker does not send {type(message).__name__}")
+        return True
+
+    def _failure(self, turn: Turn, member: Member, message: Failure) -> None:
+        if not membership.current(turn, member, message.generation):
+            return
+        turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds)
+        if message.lease_id == 0:
+            membership.dismiss(turn, member, f"it failed: {message.reason}")
+        elif message.lease_id == member.lease_id:
+            leases.release(turn, message.lease_id, f"the worker failed: {message.reason}")

@@ -1,0 +1,158 @@
+"""Who belongs to the run: joining, coming back, fencing, and being given up."""
+
+from pcp.distributed.coordinator import leases
+from pcp.distributed.coordinator.effects import Close, Send, Trouble, WorkerChanged
+from pcp.distributed.coordinator.events import MemberJoined
+from pcp.distributed.coordinator.records import WorkerNamed
+from pcp.distributed.coordinator.run import Phase
+from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
+from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
+
+# Two machines that use one name would fence each other for ever; after so many times the newcomer has to
+# wait.
+FENCES_IN_A_ROW = 3
+
+
+def join(turn: Turn, event: MemberJoined) -> None:
+    """Make a worker a member, or recognise a member whose connection was lost."""
+    state, hello = turn.state, event.hello
+    problem = _unacceptable(turn, event)
+    if problem or state.finished:
+        complete = state.run.phase == Phase.FINISHED
+        reason = problem or ("the run is complete" if complete else "the run has failed")
+        turn.effects.append(Send(event.connection, Goodbye(complete and not problem, reason)))
+        turn.effects.append(Close(event.connection, reason))
+        return
+    worker_id = _worker_id(turn, hello.worker)
+    old = state.members.get(worker_id)
+    if old is not None and old.incarnation == hello.incarnation:
+        if old.connection:
+            turn.close(old.connection, "superseded by a newer connection of the same process")
+        member, change = old, "reconnected"
+        member.connection, member.last_heard, member.ready = event.connection, turn.now, False
+    else:
+        if old is not None:
+            turn.pace(worker_id).fenced += bool(old.connection)
+            dismiss(turn, old, "fenced: a new process of the same worker joined")
+        member, change = _new_member(turn, worker_id, event), "joined"
+        state.members[worker_id] = member
+    state.connections[event.connection] = worker_id
+    config = state.run.config
+    turn.send(
+        member,
+        Welcome(
+            worker_id=worker_id,
+            generation=member.generation,
+            run_id=config.run_id,
+            heartbeat_seconds=config.heartbeat_seconds,
+            run=config.description,
+            blobs=(*config.blobs, state.run.parameters),
+        ),
+    )
+    turn.report(WorkerChanged(worker_id, hello.worker, change, ", ".join(hello.devices), len(state.members)))
+
+
+def _unacceptable(turn: Turn, event: MemberJoined) -> str:
+    config = turn.state.run.config
+    if event.connection in turn.state.connections:
+        return "this connection already said hello"
+    if event.hello.protocol_version != config.protocol_version:
+        theirs, ours = event.hello.protocol_version, config.protocol_version
+        return f"protocol version {theirs}; this run speaks {ours}: install the same PCP"
+    if not event.hello.worker:
+        return "a worker needs a name"
+    return _contested(turn, event.hello)
+
+
+def _contested(turn: Turn, hello: Hello) -> str:
+    old = turn.state.members.get(turn.state.run.worker_ids.get(hello.worker, 0))
+    if old is None or not old.connection or old.incarnation == hello.incarnation:
+        return ""
+    if turn.pace(old.worker_id).fenced < FENCES_IN_A_ROW:
+        return ""
+    turn.report(Trouble(f"two live processes call themselves {hello.worker}; the later one has to wait"))
+    return f"another live process is {hello.worker}; give every worker its own name and key"
+
+
+def _worker_id(turn: Turn, worker: str) -> int:
+    known = turn.state.run.worker_ids
+    if worker not in known:
+        turn.append(WorkerNamed(worker, len(known) + 1))
+    return known[worker]
+
+
+def _new_member(turn: Turn, worker_id: int, event: MemberJoined) -> Member:
+    hello: Hello = event.hello
+    return Member(
+        worker_id=worker_id,
+        worker=hello.worker,
+        incarnation=hello.incarnation,
+        generation=_next_generation(turn),
+        connection=event.connection,
+        last_heard=turn.now,
+    )
+
+
+def _next_generation(turn: Turn) -> int:
+    turn.state.generations += 1
+    return turn.state.run.epoch * EPOCH_STRIDE + turn.state.generations
+
+
+def ready(turn: Turn, member: Member, message: Ready) -> None:
+    """Let a worker take leases; one that came back with a lease is told of it again."""
+    if not current(turn, member, message.generation):
+        return
+    member.ready = True
+    if turn.state.first_ready is None:
+        turn.state.first_ready = turn.now
+    if member.lease_id:
+        turn.send(member, Assign(turn.state.leases[member.lease_id].lease))
+
+
+def heartbeat(turn: Turn, member: Member, message: Heartbeat) -> bool:
+    """Answer a heartbeat; return whether it was of this generation."""
+    if not current(turn, member, message.generation):
+        return False
+    turn.send(member, HeartbeatReply(message.sequence))
+    return True
+
+
+def current(turn: Turn, member: Member, generation: int) -> bool:
+    """Return whether a message is of the member's generation; if not, its connection is closed so that it joins anew."""
+    if generation == member.generation:
+        return True
+    turn.report(Trouble(f"{member.worker} spoke with generation {generation}, but holds {member.generation}"))
+    dismiss(turn, member, "it spoke with another generation than its own")
+    return False
+
+
+def lose_connection(turn: Turn, member: Member) -> None:
+    """Note that a connection is lost; the lease stays for as long as it takes to reconnect."""
+    turn.state.connections.pop(member.connection, None)
+    member.connection, member.last_heard, member.ready = 0, turn.now, False
+    turn.report(
+        WorkerChanged(
+            member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)
+        )
+    )
+
+
+def dismiss(turn: Turn, member: Member, reason: str) -> None:
+    """End a membership: its generation is fenced and its lease goes to somebody else."""
+    state = turn.state
+    if member.lease_id:
+        leases.release(turn, member.lease_id, reason)
+    if member.connection:
+        turn.send(member, Goodbye(False, reason))
+        turn.close(member.connection, reason)
+    del state.members[member.worker_id]
+    turn.report(WorkerChanged(member.worker_id, member.worker, "lost", reason, len(state.members)))
+
+
+def give_up_silent(turn: Turn) -> None:
+    """End the memberships of workers that were not heard of for too long."""
+    config = turn.state.run.config
+    for _, member in sorted(turn.state.members.items()):
+        silence = turn.now - member.last_heard
+        if silence > (config.silence_seconds if member.connection else config.reconnect_seconds):
+            dismiss(turn, member, f"silent for {silence:.1f} s")

@@ -1,0 +1,105 @@
+"""What the event log holds: every fact that a restarted Shepherd must know, in the order in which it became true."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.algorithms import Contribution
+from pcp.distributed.coordinator.config import RunConfig
+from pcp.distributed.coordinator.serialisation import register, storable
+from pcp.distributed.messages import Blob, DataRange
+
+register(Contribution)
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """First record of a run: its plan and where it starts from."""
+
+    config: RunConfig
+    parameters: Blob
+    optimizer_state: Blob | None
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """A Shepherd process took the run over; everything it granted before is void."""
+
+    epoch: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class WorkerNamed:
+    """A worker was seen for the first time; its number orders reductions for the rest of the run."""
+
+    worker: str
+    worker_id: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RoundOpened:
+    """A round began on these ranges: those carried over first, then fresh ones."""
+
+    round: int
+    ranges: tuple[DataRange, ...]
+    first_step: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class UpdateAdmitted:
+    """An update passed admission and will be part of its round's outer step."""
+
+    round: int
+    contribution: Contribution
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RoundClosed:
+    """What the outer step of a round merges, in order, with which weights. From here on it cannot change."""
+
+    round: int
+    contributions: tuple[Contribution, ...]
+    weights: tuple[float, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class OuterStepTaken:
+    """The outer step of a round is done and its results are stored."""
+
+    round: int
+    parameters: Blob
+    optimizer_state: Blob | None
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """The parameters after this many outer steps are safe in a checkpoint."""
+
+    version: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """All data is merged and the last checkpoint is written."""
+
+    version: int
+
+
+Record = (
+    RunStarted
+    | EpochStarted
+    | WorkerNamed
+    | RoundOpened
+    | UpdateAdmitted
+    | RoundClosed
+    | OuterStepTaken
+    | CheckpointWritten
+    | RunFinished
+)

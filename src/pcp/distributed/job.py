@@ -1,0 +1,91 @@
+"""What a Shepherd tells a Worker of the run: which programs to run on which data. It travels as JSON in the welcome."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.distributed.messages import Blob
+from pcp.errors import PCPError
+
+VERSION = 1
+
+
+class InvalidJob(PCPError):
+    """A description of a run that this version does not understand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run as a Worker sees it.
+
+    Arguments:
+        programs: portable artifacts by name: `start`, `adopt`, `step`, `delta` (see `programs.py`).
+        tokens: the token file.
+        batch: sequences in a batch.
+        context: tokens in a sequence.
+        seed: of the order of the batches.
+        vocabulary: every token is smaller.
+    """
+
+    programs: dict[str, Blob]
+    tokens: Blob
+    batch: int
+    context: int
+    seed: int
+    vocabulary: int
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        """Everything to fetch before the first lease."""
+        return (*self.programs.values(), self.tokens)
+
+    def to_json(self) -> str:
+        """The description as JSON."""
+        content = {
+            "version": VERSION,
+            "programs": {name: _encode(blob) for name, blob in self.programs.items()},
+            "tokens": _encode(self.tokens),
+            "batch": self.batch,
+            "context": self.context,
+            "seed": self.seed,
+            "vocabulary": self.vocabulary,
+        }
+        return json.dumps(content, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> "Job":
+        """The description that `to_json` wrote, from a peer that is not trusted.
+
+        Raises:
+            InvalidJob: it is something else, or of another version.
+        """
+        try:
+            content = json.loads(text)
+            if content["version"] != VERSION:
+                raise InvalidJob(
+                    f"the run is described in version {content['version']}; this worker understands {VERSION}"
+                )
+            programs = {
+                name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
+            }
+            numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
+            return Job(programs, _decode(content["tokens"]), **numbers)
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
+
+
+def _encode(blob: Blob) -> dict[str, Any]:
+    return {"digest": blob.digest.hex(), "size": blob.size}
+
+
+def _decode(content: dict[str, Any]) -> Blob:
+    digest = bytes.fromhex(content["digest"])
+    if len(digest) != 32:
+        raise ValueError(f"a digest has {len(digest)} bytes")
+    return Blob(digest, _count(content["size"]))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value

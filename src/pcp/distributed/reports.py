@@ -1,0 +1,69 @@
+"""What the coordinator reports, as records of metrics: what displays, files and `--json` show."""
+
+from typing import Any
+
+from pcp.distributed.coordinator import State
+from pcp.distributed.coordinator.effects import (
+    LeaseChanged,
+    LeaseProgressed,
+    Metrics,
+    RoundMerged,
+    Trouble,
+    UpdateAccepted,
+    UpdateRefused,
+    WorkerChanged,
+)
+
+Record = dict[str, Any]
+
+
+def records_of(metrics: Metrics, state: State) -> list[Record]:
+    """The records that a report leads to.
+
+    Arguments:
+        metrics: the report.
+        state: the coordinator's state after it.
+    """
+    names = {number: name for name, number in state.run.worker_ids.items()}
+    match metrics:
+        case RoundMerged():
+            return [_round(metrics, state)]
+        case WorkerChanged():
+            status = {"joined": "joining", "reconnected": "joining"}.get(metrics.change, metrics.change)
+            return [_worker(metrics.worker, state=status, reason=metrics.reason, live=metrics.live)]
+        case LeaseChanged():
+            held = state.leases.get(metrics.lease_id)
+            name = names.get(metrics.worker_id, str(metrics.worker_id))
+            if held is None or metrics.change != "granted":
+                return [_worker(name, state="waiting", lease="", reason=metrics.reason)]
+            data = held.lease.data
+            return [_worker(name, state="training", lease=f"{data.start}-{data.start + data.count - 1}")]
+        case LeaseProgressed(worker_id, lease_id, _, seconds_per_step):
+            if not lease_id or not seconds_per_step:
+                return []
+            return [_worker(names[worker_id], state="training", steps_per_second=1 / seconds_per_step)]
+        case UpdateAccepted():
+            return [_worker(names[metrics.worker_id], state="waiting", lease="")]
+        case UpdateRefused():
+            return [_worker(names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}")]
+        case Trouble():
+            return [{"event": "trouble", "message": metrics.message}]
+
+
+def _round(metrics: RoundMerged, state: State) -> Record:
+    config = state.run.config
+    batches = config.batches_per_round
+    return {
+        "step": state.run.version * config.algorithm.inner_steps,
+        "loss": metrics.loss,
+        "tokens_per_second": batches * config.tokens_per_batch / max(metrics.seconds, 1e-9),
+        "round": metrics.round + 1,
+        "contributions": metrics.contributions,
+        "live_workers": metrics.live,
+        "tokens": metrics.tokens,
+        "refused": sum(count for _, count in metrics.refused),
+    }
+
+
+def _worker(name: str, **facts: Any) -> Record:
+    return {"event": "worker", "worker": name, **facts}

@@ -1,0 +1,118 @@
+"""A schedule to simulate: the plan of a run, its machines, and what goes wrong when; all of it follows from a seed."""
+
+from dataclasses import dataclass
+from random import Random
+
+from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
+from pcp.distributed.simulator.training import BYTES
+
+FAULTS = (
+    "crash worker",
+    "crash worker",
+    "lose worker",
+    "cut connection",
+    "partition",
+    "one-way partition",
+    "pause worker",
+    "slow worker",
+    "duplicate hello",
+    "zombie worker",
+    "hostile update",
+    "hostile update",
+    "crash shepherd",
+    "cut power",
+    "crash shepherd in a write",
+    "full disk",
+    "pause shepherd",
+    "failing transfers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that goes wrong.
+
+    Arguments:
+        time: when.
+        kind: one of `FAULTS`.
+        worker: index of the worker it strikes, where it strikes one.
+        seconds: how long it lasts.
+        count: a number whose meaning depends on the kind, such as effects performed before a crash.
+    """
+
+    time: float
+    kind: str
+    worker: int
+    seconds: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Everything that decides a simulated run.
+
+    Arguments:
+        seed: decides delays and the like while it runs.
+        config: the run's plan.
+        step_seconds: of each worker process; its length is their number.
+        clock_rates: how fast each worker's clock runs.
+        delay_seconds, jitter_seconds: of the network.
+        faults: in order of time.
+        limit_seconds: virtual time in which the run must be over.
+    """
+
+    seed: int
+    config: RunConfig
+    step_seconds: tuple[float, ...]
+    clock_rates: tuple[float, ...]
+    delay_seconds: float
+    jitter_seconds: float
+    faults: tuple[Fault, ...]
+    limit_seconds: float
+
+
+def scenario_of(seed: int) -> Scenario:
+    """Return the schedule of a seed."""
+    random = Random(seed)
+    workers = random.randint(1, 5)
+    config = RunConfig(
+        run_id=f"simulated-{seed}",
+        workers=max(1, workers - random.randint(0, 1)),
+        rounds=random.randint(2, 5),
+        algorithm=DiLoCo(inner_steps=random.randint(1, 4), weighting=random.choice(("equal", "tokens"))),
+        update_bytes=BYTES,
+        tokens_per_batch=7,
+        quorum=random.choice((1.0, 1.0, 0.75, 0.5)),
+        patience_seconds=5.0,
+        heartbeat_seconds=2.0,
+        reconnect_seconds=random.choice((0.5, 3.0)),
+        lease=TimeoutPolicy(initial_seconds=20.0, floor_seconds=2.0, cap_seconds=60.0),
+        grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
+        step_budgets=random.random() < 0.3,
+        checkpoint_every=random.randint(1, 3),
+    )
+    horizon = 40.0
+    faults = sorted(
+        (
+            Fault(
+                time=random.uniform(0.0, horizon),
+                kind=random.choice(FAULTS),
+                worker=random.randrange(workers),
+                seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
+                count=random.randint(0, 12),
+            )
+            for _ in range(random.randint(0, 10))
+        ),
+        key=lambda fault: fault.time,
+    )
+    return Scenario(
+        seed=seed,
+        config=config,
+        step_seconds=tuple(random.choice((0.3, 0.5, 0.5, 2.0)) for _ in range(workers)),
+        clock_rates=tuple(random.uniform(0.9, 1.1) for _ in range(workers)),
+        delay_seconds=random.choice((0.001, 0.05, 0.2)),
+        jitter_seconds=random.choice((0.0, 0.02, 0.3)),
+        faults=tuple(faults),
+        limit_seconds=horizon + 200.0,
+    )

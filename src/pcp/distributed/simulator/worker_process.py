@@ -1,0 +1,229 @@
+"""A simulated worker process: it performs the worker logic's effects under virtual time; its training is arithmetic."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pcp.distributed.messages import Blob, Lease, Message, Update
+from pcp.distributed.simulator import training
+from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.worker import WorkerConfig, WorkerLogic
+from pcp.distributed.worker.effects import (
+    AbortLease,
+    Connect,
+    Disconnect,
+    Effect,
+    FetchBlob,
+    Notice,
+    Prepare,
+    SendMessage,
+    StartLease,
+    Stop,
+    UploadUpdate,
+)
+from pcp.distributed.worker.events import (
+    BlobFetched,
+    BlobUnavailable,
+    Connected,
+    Disconnected,
+    Event,
+    LeaseFailed,
+    LeaseProgress,
+    LeaseTrained,
+    MessageReceived,
+    PreparationFailed,
+    Prepared,
+    Started,
+    Tick,
+    UpdateUploaded,
+    UploadFailed,
+)
+
+if TYPE_CHECKING:
+    from pcp.distributed.simulator.simulation import Simulation
+
+
+class WorkerProcess:
+    """One process of a worker, from its start to its crash.
+
+    Arguments:
+        world: the simulation that it lives in.
+        index: which worker it is.
+        incarnation: number of processes before it, of all workers.
+    """
+
+    def __init__(self, world: "Simulation", index: int, incarnation: int) -> None:
+        self._world, self._index = world, index
+        self.name = f"worker-{index}"
+        self._logic = WorkerLogic(
+            WorkerConfig(
+                self.name,
+                incarnation.to_bytes(8, "little"),
+                longest_retry_seconds=4.0,
+                greeting_seconds=5.0,
+                abandon_seconds=30.0,
+            )
+        )
+        self._content: dict[Blob, bytes] = {}
+        self._lease_id = 0
+        self._paused_until = 0.0
+        self._slow_until = 0.0
+        self._hostile_until = 0.0
+        self._tampering: dict[int, Callable[[Update], Update]] = {}
+        self.hello: Message | None = None
+        self.alive = True
+
+    def start(self) -> None:
+        """Begin to work."""
+        self.post(lambda now: Started(now))
+        self._tick()
+
+    def post(self, event: Callable[[float], Event]) -> None:
+        """Handle an event, now or when a pause is over."""
+        world = self._world
+        if not self.alive:
+            return
+        if world.clock.now < self._paused_until:
+            world.clock.at(self._paused_until, lambda: self.post(event))
+            return
+        happened = event(world.clock.now * world.scenario.clock_rates[self._index])
+        world.trace(self.name, happened)
+        for effect in self._logic.handle(happened):
+            world.trace(self.name, effect)
+            self._perform(effect)
+
+    def pause(self, seconds: float) -> None:
+        """Let the process do nothing for a while."""
+        self._paused_until = self._world.clock.now + seconds
+
+    def slow_down(self, seconds: float) -> None:
+        """Let training take six times as long for a while."""
+        self._slow_until = self._world.clock.now + seconds
+
+    def turn_hostile(self, seconds: float) -> None:
+        """Let the process send tampered updates for a while."""
+        self._hostile_until = self._world.clock.now + seconds
+
+    def delivered(self, connection: int, message: Message) -> None:
+        """Take a message from the network."""
+        self.post(lambda now: MessageReceived(now, connection, message))
+
+    def broken(self, connection: int) -> None:
+        """Learn that a connection is gone, or could not be made."""
+        self.post(lambda now: Disconnected(now, connection, "lost"))
+
+    def _tick(self) -> None:
+        if self.alive:
+            self.post(lambda now: Tick(now))
+            self._world.clock.after(self._world.scenario.config.heartbeat_seconds / 2, self._tick)
+
+    def _perform(self, effect: Effect) -> None:
+        world = self._world
+        match effect:
+            case Connect(seconds):
+                world.clock.after(seconds, self._connect)
+            case Disconnect(connection, _):
+                world.network.close(connection, WORKER)
+            case SendMessage(connection, message):
+                self._send(connection, message)
+            case Prepare(run, _):
+                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
+            case FetchBlob(blob):
+                world.clock.after(world.network.delay(), lambda: self._fetch(blob))
+            case StartLease(lease):
+                self._lease_id = lease.lease_id
+                self._train(lease, 0)
+            case AbortLease():
+                self._lease_id = 0
+            case UploadUpdate(lease_id, blob):
+                world.clock.after(world.network.delay(), lambda: self._upload(lease_id, blob))
+            case Stop():
+                self.alive = False
+            case Notice():
+                pass
+
+    def _connect(self) -> None:
+        if self.alive:
+            self._world.network.connect(
+                self.name, self, lambda number: self.post(lambda now: Connected(now, number))
+            )
+
+    def _send(self, connection: int, message: Message) -> None:
+        world = self._world
+        if isinstance(message, Update):
+            if world.clock.now < self._hostile_until and message.lease_id not in self._tampering:
+                self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
+                world.observer.tampered.add(message.lease_id)
+            if message.lease_id in self._tampering:
+                message = self._tampering[message.lease_id](message)
+            elif world.random.random() < 0.05:
+                world.network.send(connection, SHEPHERD, message)  # so that it is sent twice
+        if self._logic.state.beats == 0 and self.hello is None:
+            self.hello = message
+        world.network.send(connection, SHEPHERD, message)
+
+    def _prepare(self, run: str) -> None:
+        if self._world.transfer_fails(self.name):
+            self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
+        else:
+            self.post(lambda now: Prepared(now, run))
+
+    def _fetch(self, blob: Blob) -> None:
+        content = self._world.blobs.get(blob)
+        if content is None or self._world.transfer_fails(self.name):
+            self.post(lambda now: BlobUnavailable(now, blob, "the transfer broke"))
+        else:
+            self._content[blob] = content
+            self.post(lambda now: BlobFetched(now, blob))
+
+    def _train(self, lease: Lease, done: int) -> None:
+        world = self._world
+        if not self.alive or self._lease_id != lease.lease_id:
+            return
+        seconds = world.scenario.step_seconds[self._index] * world.random.uniform(0.9, 1.1)
+        if world.clock.now < self._slow_until:
+            seconds *= 6
+        if done:
+            self.post(lambda now: LeaseProgress(now, lease.lease_id, done, seconds))
+        if done < lease.data.count:
+            world.clock.after(seconds, lambda: self._train(lease, done + 1))
+        elif world.failing_transfers() and world.random.random() < 0.2:
+            self.post(lambda now: LeaseFailed(now, lease.lease_id, "out of memory"))
+        else:
+            self._trained(lease)
+
+    def _trained(self, lease: Lease) -> None:
+        content = training.pseudo_gradient(self._content[lease.parameters], lease.data)
+        blob = training.blob_of(content)
+        self._content[blob] = content
+        tokens = lease.data.count * self._world.scenario.config.tokens_per_batch
+        losses = (1.5,) * lease.data.count
+        self.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, 1.0))
+
+    def _upload(self, lease_id: int, blob: Blob) -> None:
+        world = self._world
+        if not self.alive:
+            return
+        stored = not world.transfer_fails(self.name)
+        if stored:
+            world.upload(self._content[blob])
+        if stored and not world.transfer_fails(self.name):
+            world.clock.after(
+                world.network.delay(), lambda: self.post(lambda now: UpdateUploaded(now, lease_id))
+            )
+        else:
+            self.post(lambda now: UploadFailed(now, lease_id, "the transfer broke"))
+
+
+TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
+    lambda update: replace(update, generation=update.generation - 1),
+    lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
+    lambda update: replace(update, base_version=update.base_version - 1),
+    lambda update: replace(update, round=update.round + 1),
+    lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
+    lambda update: replace(update, tokens=10 * update.tokens),
+    lambda update: replace(update, losses=(float("nan"),)),
+    lambda update: replace(
+        update, pseudo_gradient=Blob(update.pseudo_gradient.digest, update.pseudo_gradient.size + 1)
+    ),
+)

@@ -1,0 +1,168 @@
+"""Keeps processes alive: starts them, starts them again where they die, ends them together.
+
+Each child is in a session of its own, so that Ctrl-C reaches only the supervisor, which then decides; and each has the read
+end of a pipe as its standard input, so that it notices (see `end_with_parent`) when the supervisor is gone without a word.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pcp.errors import PCPError
+
+log = logging.getLogger("pcp.distributed.supervisor")
+
+
+class ChildFailed(PCPError):
+    """A process died again and again, or ended with a message that restarting would only repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildEvent:
+    """A child ended, and whether it was started again."""
+
+    name: str
+    code: int
+    restarted: bool
+
+
+@dataclass
+class Child:
+    """One process to keep alive.
+
+    Arguments:
+        name: for messages and for the file of its output.
+        command: program and arguments.
+        environment: variables set in addition to those of this process.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+    starts: list[float] = field(default_factory=list)
+    finished: bool = False
+
+
+class Supervisor:
+    """Runs children until they finish.
+
+    Arguments:
+        children: what to run.
+        logs: folder for their output, one file each.
+        restarts: how many starts a child may have in any `window_seconds`.
+        window_seconds: see above.
+
+    A child that exits with code 0 is finished; with code 2 it was given something wrong, which ends everything; any other
+    end starts it again.
+    """
+
+    def __init__(
+        self, children: Sequence[Child], logs: Path, restarts: int = 5, window_seconds: float = 60.0
+    ) -> None:
+        self.children = list(children)
+        self._logs = logs
+        self._restarts = restarts
+        self._window = window_seconds
+
+    def start(self, name: str) -> None:
+        """Start one child."""
+        child = next(child for child in self.children if child.name == name)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with (self._logs / f"{name}.log").open("ab") as output:
+            child.process = subprocess.Popen(
+                child.command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict(child.environment),
+                start_new_session=True,
+            )
+        child.starts.append(time.monotonic())
+
+    def poll(self) -> list[ChildEvent]:
+        """Look after every child once.
+
+        Returns:
+            What ended since the last look.
+
+        Raises:
+            ChildFailed: a child cannot go on.
+        """
+        events = []
+        for child in self.children:
+            code = None if child.process is None or child.finished else child.process.poll()
+            if code is None:
+                continue
+            child.finished = code == 0
+            if code == 2:
+                raise ChildFailed(f"{child.name} cannot go on: {self.last_words(child.name)}")
+            now = time.monotonic()
+            recent = [start for start in child.starts if now - start < self._window]
+            if not child.finished and len(recent) > self._restarts:
+                raise ChildFailed(
+                    f"{child.name} died {len(recent)} times within {self._window:.0f} s, the last time with code {code}: "
+                    f"{self.last_words(child.name)}; its output is in {self._logs / child.name}.log"
+                )
+            events.append(ChildEvent(child.name, code, not child.finished))
+            if not child.finished:
+                log.warning("%s ended with code %d; it is started again", child.name, code)
+                self._close_pipe(child)
+                self.start(child.name)
+        return events
+
+    def last_words(self, name: str) -> str:
+        """The last line of a child's output."""
+        path = self._logs / f"{name}.log"
+        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        return lines[-1] if lines else "it said nothing"
+
+    def finished(self, name: str) -> bool:
+        """Whether a child has ended well."""
+        return next(child for child in self.children if child.name == name).finished
+
+    def stop(self, grace_seconds: float = 10.0) -> None:
+        """End every child: ask with SIGTERM, in the order given, and after the grace end what is left."""
+        for child in self.children:
+            if child.process is not None and child.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    child.process.terminate()
+        deadline = time.monotonic() + grace_seconds
+        for child in self.children:
+            if child.process is None:
+                continue
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                log.warning("%s did not end within %.0f s; it is killed", child.name, grace_seconds)
+                child.process.kill()
+                child.process.wait()
+            self._close_pipe(child)
+
+    @staticmethod
+    def _close_pipe(child: Child) -> None:
+        if child.process is not None and child.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                child.process.stdin.close()
+
+
+def end_with_parent() -> None:
+    """In a child: end this process when the supervisor's end of standard input closes."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(sys.stdin.fileno(), 1024):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()

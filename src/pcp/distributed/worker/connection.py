@@ -1,0 +1,122 @@
+"""The worker's side of its connection: hello, heartbeats, noticing that the Shepherd is gone, coming back."""
+
+from dataclasses import dataclass, field
+
+from pcp.distributed.messages import Goodbye, Heartbeat, Hello, Message, Ready, Welcome
+from pcp.distributed.worker.effects import (
+    AbortLease,
+    Connect,
+    Disconnect,
+    Effect,
+    Notice,
+    Prepare,
+    SendMessage,
+    Stop,
+)
+from pcp.distributed.worker.state import Stage, WorkerConfig, WorkerState
+
+
+@dataclass(slots=True)
+class Turn:
+    """One event being handled: who, the state, the time, and the effects so far."""
+
+    config: WorkerConfig
+    state: WorkerState
+    now: float
+    effects: list[Effect] = field(default_factory=list)
+
+    def send(self, message: Message) -> None:
+        """Send a message, if the Shepherd knows this connection."""
+        if self.state.connection:
+            self.effects.append(SendMessage(self.state.connection, message))
+
+    def drop_task(self, reason: str) -> None:
+        """Give the current lease up."""
+        if self.state.task is not None:
+            self.effects.append(AbortLease(self.state.task.lease.lease_id, reason))
+            self.state.task = None
+
+
+def connected(turn: Turn, connection: int) -> None:
+    """Say hello on a new connection; one too many is closed."""
+    state, config = turn.state, turn.config
+    if state.connection:
+        turn.effects.append(Disconnect(connection, "there is a connection already"))
+        return
+    state.connection, state.welcomed, state.since = connection, False, turn.now
+    turn.send(
+        Hello(config.protocol_version, config.worker, config.incarnation, config.devices, config.memory_bytes)
+    )
+
+
+def lost(turn: Turn, reason: str) -> None:
+    """Come back later; the lease goes on for now, since the Shepherd keeps it for a worker that soon reconnects."""
+    state = turn.state
+    pause = turn.config.retry_seconds(state.attempts)
+    state.connection, state.welcomed, state.since = 0, False, turn.now
+    state.attempts += 1
+    turn.effects.append(Notice(f"no connection to the Shepherd ({reason}); trying again in {pause:.1f} s"))
+    turn.effects.append(Connect(pause))
+
+
+def leave(turn: Turn, reason: str) -> None:
+    """Close a connection that is of no use any more, and come back later."""
+    turn.effects.append(Disconnect(turn.state.connection, reason))
+    lost(turn, reason)
+
+
+def welcome(turn: Turn, message: Welcome) -> None:
+    """Become a member: a lease of an earlier membership is void, one of the same goes on."""
+    state = turn.state
+    if (message.generation, message.run_id) != (state.generation, state.run_id):
+        turn.drop_task("it belongs to an earlier membership")
+    state.generation, state.run_id = message.generation, message.run_id
+    state.heartbeat_seconds = message.heartbeat_seconds
+    state.welcomed, state.last_beat = True, turn.now
+    if state.task is not None and state.task.stage is Stage.REPORTED and state.task.update is not None:
+        turn.send(state.task.update)
+    if state.prepared == message.run:
+        turn.send(Ready(state.generation))
+    elif state.preparing != message.run:
+        state.preparing, state.prepared = message.run, None
+        turn.effects.append(Prepare(message.run, message.blobs))
+
+
+def goodbye(turn: Turn, message: Goodbye) -> None:
+    """End with the run, or come back later."""
+    if not message.finished:
+        leave(turn, message.reason)
+        return
+    turn.drop_task("the run is complete")
+    turn.effects.append(Disconnect(turn.state.connection, message.reason))
+    turn.effects.append(Stop(True, message.reason))
+    turn.state.connection, turn.state.stopped = 0, True
+
+
+def tick(turn: Turn) -> None:
+    """Send a heartbeat if one is due, and notice silence."""
+    state, config = turn.state, turn.config
+    if not state.connection:
+        if turn.now - state.since > config.abandon_seconds:
+            turn.drop_task(f"no Shepherd for {config.abandon_seconds:.0f} s")
+        return
+    if not state.welcomed:
+        if turn.now - state.since > config.greeting_seconds:
+            leave(turn, "the Shepherd does not answer the hello")
+        return
+    if turn.now - state.last_heard > config.missed_heartbeats * state.heartbeat_seconds:
+        leave(turn, f"the Shepherd is silent for {turn.now - state.last_heard:.1f} s")
+    elif turn.now - state.last_beat >= state.heartbeat_seconds:
+        state.last_beat = turn.now
+        state.beats += 1
+        task = state.task
+        lease_id, steps, pace = (
+            (task.lease.lease_id, task.steps_done, task.seconds_per_step) if task else (0, 0, 0.0)
+        )
+        turn.send(Heartbeat(state.beats, state.generation, lease_id, steps, pace))
+
+
+def heard(turn: Turn) -> None:
+    """Note that the Shepherd answered a heartbeat: if the worker is ready too, this connection is good."""
+    if turn.state.prepared is not None:
+        turn.state.attempts = 0

@@ -1,0 +1,154 @@
+"""What can happen to a worker. Every event carries `now`: seconds of a clock that never goes back."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.messages import Blob, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The worker process runs; the first event, once."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A control connection to the Shepherd stands, authenticated."""
+
+    now: float
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A connection ended, or (connection 0) could not be made."""
+
+    now: float
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReceived:
+    """A message of the Shepherd."""
+
+    now: float
+    connection: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The run's programs are verified and compiled, its data is there."""
+
+    now: float
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationFailed:
+    """The run's programs or data cannot be used here."""
+
+    now: float
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlobFetched:
+    """A blob is here and has its digest."""
+
+    now: float
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class BlobUnavailable:
+    """A blob cannot be fetched."""
+
+    now: float
+    blob: Blob
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseProgress:
+    """An inner step of a lease is done."""
+
+    now: float
+    lease_id: int
+    steps_done: int
+    seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTrained:
+    """All inner steps of a lease are done and its pseudo-gradient is ready to upload."""
+
+    now: float
+    lease_id: int
+    pseudo_gradient: Blob
+    tokens: int
+    losses: tuple[float, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFailed:
+    """A lease cannot be trained here."""
+
+    now: float
+    lease_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateUploaded:
+    """The Shepherd acknowledged the whole pseudo-gradient of a lease."""
+
+    now: float
+    lease_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class UploadFailed:
+    """A pseudo-gradient could not be uploaded; it is tried again."""
+
+    now: float
+    lease_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; expected several times in every heartbeat interval."""
+
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The worker is asked to leave the run."""
+
+    now: float
+    reason: str
+
+
+Event = (
+    Started
+    | Connected
+    | Disconnected
+    | MessageReceived
+    | Prepared
+    | PreparationFailed
+    | BlobFetched
+    | BlobUnavailable
+    | LeaseProgress
+    | LeaseTrained
+    | LeaseFailed
+    | UpdateUploaded
+    | UploadFailed
+    | Tick
+    | Stopping
+)

@@ -1,0 +1,111 @@
+"""Everything that the logic of a worker knows."""
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pcp.distributed.messages import Lease, Update
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """Who a worker is and how patient it is.
+
+    Arguments:
+        worker: its name, the one that its certificate vouches for.
+        incarnation: random bytes of this process; tells it from an earlier process of the same name.
+        devices: what it computes on, for display.
+        memory_bytes: memory of its largest device.
+        protocol_version: of the messages.
+        first_retry_seconds, longest_retry_seconds: pause before the first new connection, and its bound as
+            it doubles.
+        greeting_seconds: how long the Shepherd may take to answer a hello.
+        missed_heartbeats: unanswered heartbeats after which the Shepherd counts as gone.
+        abandon_seconds: how long a lease is worked on without a connection.
+    """
+
+    worker: str
+    incarnation: bytes
+    devices: tuple[str, ...] = ("cpu:0",)
+    memory_bytes: int = 0
+    protocol_version: int = 1
+    first_retry_seconds: float = 0.25
+    longest_retry_seconds: float = 30.0
+    greeting_seconds: float = 10.0
+    missed_heartbeats: int = 4
+    abandon_seconds: float = 60.0
+
+    def retry_seconds(self, attempt: int) -> float:
+        """Return the pause before a new connection: doubling, and spread so that not all come at once.
+
+        The spread comes from the incarnation, which is random, so the logic itself needs no randomness.
+        """
+        pause = min(self.longest_retry_seconds, self.first_retry_seconds * 2.0 ** min(attempt, 30))
+        seed = hashlib.sha256(self.incarnation + attempt.to_bytes(8, "little")).digest()
+        return pause * (0.5 + 0.5 * int.from_bytes(seed[:4], "little") / 2**32)
+
+
+class Stage(StrEnum):
+    """How far the work on a lease is."""
+
+    FETCHING = "fetching"
+    TRAINING = "training"
+    UPLOADING = "uploading"
+    REPORTED = "reported"  # uploaded; told, or to be told as soon as there is a connection
+
+
+@dataclass(slots=True)
+class Task:
+    """The lease being worked on.
+
+    Arguments:
+        lease: what to do.
+        stage: how far it is.
+        steps_done, seconds_per_step: for heartbeats.
+        update: what to report, once trained.
+        upload_retry: when to upload again; None while an upload is under way.
+        upload_attempts: uploads that failed.
+    """
+
+    lease: Lease
+    stage: Stage = Stage.FETCHING
+    steps_done: int = 0
+    seconds_per_step: float = 0.0
+    update: Update | None = None
+    upload_retry: float | None = None
+    upload_attempts: int = 0
+
+
+@dataclass(slots=True)
+class WorkerState:
+    """The state of a worker.
+
+    Arguments:
+        connection: 0 while there is none.
+        welcomed: whether the Shepherd answered the hello of this connection.
+        since: when the connection began, or was lost.
+        last_heard: when the Shepherd last spoke.
+        last_beat: when the last heartbeat left.
+        beats: heartbeats sent.
+        attempts: connections tried since one was good.
+        generation, run_id: of the membership; 0 and empty before the first.
+        heartbeat_seconds: as the Shepherd wishes.
+        preparing, prepared: descriptions of the run being prepared, and ready.
+        task: the lease being worked on.
+        stopped: whether Stop was said.
+    """
+
+    connection: int = 0
+    welcomed: bool = False
+    since: float = 0.0
+    last_heard: float = 0.0
+    last_beat: float = 0.0
+    beats: int = 0
+    attempts: int = 0
+    generation: int = 0
+    run_id: str = ""
+    heartbeat_seconds: float = 1.0
+    preparing: str | None = None
+    prepared: str | None = None
+    task: Task | None = None
+    stopped: bool = False

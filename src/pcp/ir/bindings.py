@@ -1,0 +1,200 @@
+"""The one door to jaxlib's MLIR bindings: context, parsing, bytecode, portable artifacts, passes.
+
+An upgrade of jaxlib is an edit of this file. Rules that the bindings impose, each learnt from a crash:
+the context never starts threads (a fork would hang); a wrapper is never kept across a pass; a module is held as long as
+anything inside it; and `serialize_portable_artifact` is only given a module of its own, because it rewrites it in place.
+"""
+
+import functools
+import io
+import os
+from collections.abc import Sequence
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
+# ruff: noqa: E402  (jaxlib reads the variable when it is imported)
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from pcp.errors import PCPError
+
+__all__ = [
+    "InvalidProgram",
+    "artifact_of",
+    "bytecode_of",
+    "context",
+    "describe_location",
+    "inline_calls",
+    "inline_composites",
+    "inline_function",
+    "ir",
+    "parse_artifact",
+    "parse_module",
+    "run_passes",
+    "verify",
+]
+
+# The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
+# operation that PCP emits.
+ARTIFACT_VERSION = "1.10.0"
+
+
+class InvalidProgram(PCPError):
+    """Text, bytes or a module that is no valid StableHLO program."""
+
+
+@functools.cache
+def context() -> ir.Context:
+    """The process-wide MLIR context with the StableHLO, CHLO, Shardy and func dialects."""
+    stablehlo.register_stablehlo_passes()
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    made = ir.Context()
+    made.append_dialect_registry(registry)
+    made.load_all_available_dialects()
+    stablehlo.register_dialect(made)
+    chlo.register_dialect(made)
+    sdy.register_dialect(made)
+    made.enable_multithreading(False)
+    return made
+
+
+def parse_module(source: str | bytes) -> ir.Module:
+    """A module from MLIR text or bytecode.
+
+    Raises:
+        InvalidProgram: it does not parse or verify.
+    """
+    try:
+        return ir.Module.parse(source, context())
+    except ir.MLIRError as error:
+        raise InvalidProgram(_explain("the program does not parse", error)) from None
+
+
+def bytecode_of(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode, locations included."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
+
+
+def verify(module: ir.Module) -> None:
+    """Check every operation of the module.
+
+    Raises:
+        InvalidProgram: the first operation that is wrong, with its location.
+    """
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise InvalidProgram(_explain("the program does not verify", error)) from None
+
+
+def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
+    """The portable (VHLO) artifact, without locations, of a module given as bytecode.
+
+    Raises:
+        InvalidProgram: an operation has no portable form at that version.
+    """
+    module = parse_module(bytecode)
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
+    try:
+        with context():
+            return stablehlo.serialize_portable_artifact(module, version, True)
+    except (ir.MLIRError, ValueError) as error:
+        raise InvalidProgram(
+            f"the program has no portable form at StableHLO version {version}: {error}"
+        ) from None
+
+
+def parse_artifact(artifact: bytes) -> ir.Module:
+    """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
+
+    Raises:
+        InvalidProgram: it is no artifact, or a newer one than this library reads.
+    """
+    try:
+        return stablehlo.deserialize_portable_artifact(context(), artifact)
+    except (ir.MLIRError, ValueError) as error:
+        raise InvalidProgram(
+            f"the bytes are no portable StableHLO artifact up to version {stablehlo.get_current_version()}: {error}"
+        ) from None
+
+
+def describe_location(location: ir.Location) -> str:
+    """Where in the user's files an operation was made, `model.py:12, in loss`; empty if that is unknown."""
+    name = ""
+    while not isinstance(location, ir.FileLineColLoc):
+        if isinstance(location, ir.NameLoc):
+            name = location.name_str
+            location = location.child_loc
+        elif isinstance(location, ir.CallSiteLoc):
+            location = location.callee
+        elif isinstance(location, ir.FusedLoc) and location.locations:
+            location = location.locations[0]
+        else:
+            return f"in {name}" if name else ""
+    return f"{location.filename}:{location.start_line}" + (f", in {name}" if name else "")
+
+
+def run_passes(module: ir.Module, pipeline: str) -> None:
+    """Run MLIR passes over the module in place; every wrapper into it is invalid afterwards."""
+    with context():
+        PassManager.parse(pipeline).run(module.operation)
+
+
+def inline_calls(module: ir.Module) -> None:
+    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions."""
+    functions = {
+        op.attributes["sym_name"].value: op
+        for op in module.body.operations
+        if op.OPERATION_NAME == "func.func"
+    }
+    while calls := _named(functions["main"].operation, "func.call"):
+        for call in calls:
+            callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+            with context(), call.location, ir.InsertionPoint(call):
+                results = inline_function(callee.operation, list(call.operands))
+            for old, new in zip(call.results, results, strict=True):
+                old.replace_all_uses_with(new)
+            call.erase()
+    del functions
+    if len(list(module.body.operations)) > 1:
+        run_passes(module, "builtin.module(symbol-dce)")
+
+
+def inline_composites(module: ir.Module) -> None:
+    """Replace every composite operation by a call of the function that decomposes it, in place."""
+    if _named(module.operation, "stablehlo.composite"):
+        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+
+
+def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+    """Copy the body of a single-block function to the current insertion point; returns what it returns.
+
+    The location comes from the context, because jaxlib 0.10.2 crashes when it is given as an argument.
+    """
+    return list(_jax_mlir_ext.inlined_func_call(function, list(arguments)))
+
+
+def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
+    """Every operation of that name inside another."""
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == name:
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    operation.walk(visit)
+    return found
+
+
+def _explain(what: str, error: ir.MLIRError) -> str:
+    diagnostics: Sequence[ir.DiagnosticInfo] = error.error_diagnostics
+    return "\n".join([f"{what}:", *(f"  {entry.location}: {entry.message}" for entry in diagnostics)])
+
+
+FUNCTION = func.FuncOp

@@ -1,0 +1,110 @@
+"""The identity of a program: a Merkle digest over its dataflow.
+
+A value is what computes it: the operation's name, its attributes, the digests of its operands and of its regions. So names,
+locations, the order of independent operations, dead code and calls leave no trace, and neither does the version of a library,
+because attributes that stand at their default are left out.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from pcp.ir.bindings import context, inline_calls, ir, parse_module
+
+# Attributes that a round trip through a portable artifact adds or drops; each says nothing at this value.
+_DEFAULTS = {
+    "precision_config": ("[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]", "[]"),
+    "result_accuracy": ("#stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<DEFAULT>>",),
+    "indices_are_sorted": ("false",),
+    "unique_indices": ("false",),
+    "is_stable": ("false",),
+    "has_side_effect": ("false",),
+    "backend_config": ('""',),
+    "called_computations": ("[]",),
+    "compare_type": (
+        "#stablehlo<comparison_type NOTYPE>",
+        "#stablehlo<comparison_type FLOAT>",
+        "#stablehlo<comparison_type SIGNED>",
+        "#stablehlo<comparison_type UNSIGNED>",
+    ),
+    "window_strides": (),
+    "operandSegmentSizes": (),
+}
+_EFFECTS = ("stablehlo.outfeed", "stablehlo.send", "stablehlo.infeed", "stablehlo.recv")
+
+
+def digest_of(bytecode: bytes) -> str:
+    """The digest, in hexadecimal, of the program in a module given as bytecode."""
+    module = parse_module(bytecode)
+    inline_calls(module)
+    main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+    with context():
+        return _Merkle().program(main.regions[0].blocks[0])
+
+
+class _Merkle:
+    """One walk over a program; digests of values and texts of attributes are computed once."""
+
+    def __init__(self) -> None:
+        self.values: dict[ir.Value, bytes] = {}
+        self.texts: dict[ir.Attribute, str] = {}
+
+    def program(self, block: ir.Block) -> str:
+        types = [str(argument.type) for argument in block.arguments]
+        return _hash("program", types, [self.block(block, "in")]).hex()
+
+    def block(self, block: ir.Block, prefix: str) -> bytes:
+        for index, argument in enumerate(block.arguments):
+            self.values[argument] = f"{prefix}{index}:{argument.type}".encode()
+        effects: list[bytes] = []
+        operations = list(block.operations)
+        for op in operations:
+            made = self.operation(op, prefix)
+            if has_effect(op):
+                effects.append(made)
+        return _hash("block", [], [self.values[value] for value in operations[-1].operands] + effects)
+
+    def operation(self, op: ir.Operation, prefix: str) -> bytes:
+        regions = [self.block(block, f"{prefix}.") for region in op.regions for block in region.blocks]
+        parts = [self.values[value] for value in op.operands]
+        made = _hash(op.name, self.attributes(op), [*parts, b"|", *regions])
+        for index, result in enumerate(op.results):
+            self.values[result] = _hash("result", [str(index), str(result.type)], [made])
+        return made
+
+    def attributes(self, op: ir.Operation) -> list[str]:
+        if op.name == "stablehlo.constant":
+            return [self.constant(op)]
+        found = sorted((name, self.text(value)) for name, value in op.attributes.items())
+        return [f"{name}={text}" for name, text in found if text not in _DEFAULTS.get(name, ())]
+
+    def constant(self, op: ir.Operation) -> str:
+        try:
+            return self.text(op.attributes["value"])
+        except TypeError:  # a complex constant cannot be read through the bindings
+            return op.get_asm(use_local_scope=True)
+
+    def text(self, attribute: ir.Attribute) -> str:
+        known = self.texts.get(attribute)
+        if known is None:
+            known = self.texts[attribute] = str(attribute)
+        return known
+
+
+def has_effect(op: ir.Operation) -> bool:
+    """Whether an operation does something besides computing its results."""
+    if op.name in _EFFECTS:
+        return True
+    return (
+        op.name == "stablehlo.custom_call"
+        and "has_side_effect" in op.attributes
+        and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
+    )
+
+
+def _hash(name: str, texts: Iterable[str], parts: Iterable[bytes]) -> bytes:
+    made = hashlib.sha256(name.encode())
+    for text in texts:
+        made.update(b"\0" + text.encode())
+    for part in parts:
+        made.update(b"\1" + part)
+    return made.digest()

@@ -1,0 +1,94 @@
+"""The operations of a program as a flat, read-only list: a table derived from the module."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.ir.bindings import InvalidProgram, inline_calls, ir
+from pcp.ir.program import Program, main_of, spec_of
+from pcp.ir.types import TensorSpec, UnknownDType
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of a program.
+
+    Arguments:
+        name: without its dialect where that is StableHLO: `add`.
+        operands: numbers of the values it takes.
+        results: numbers of the values it makes.
+        specs: shape and element type of every result; None for a value that is no tensor of static shape.
+        location: the user's `file:line`, where it is known.
+        depth: in how many regions (loop bodies, branches, reducers) it stands.
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    specs: tuple[TensorSpec | None, ...]
+    location: str | None
+    depth: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that its results take together."""
+        return sum(spec.bytes for spec in self.specs if spec)
+
+    def __str__(self) -> str:
+        def listed(numbers: tuple[int, ...]) -> str:
+            return ", ".join(f"%{number}" for number in numbers)
+
+        types = ", ".join(str(spec or "?") for spec in self.specs)
+        left = f"{listed(self.results)} = " if self.results else ""
+        where = f"  # {self.location}" if self.location else ""
+        return f"{'  ' * self.depth}{left}{self.name}({listed(self.operands)}) -> {types}{where}"
+
+
+def operations_of(program: Program) -> tuple[Operation, ...]:
+    """Every operation of a program in order, calls inlined; those in the regions of an operation follow it.
+
+    Values are numbered: first the arguments of the program, then what each operation makes, and before the
+    operations in a region the arguments of its block.
+    """
+    module = program.module()
+    inline_calls(module)
+    block = main_of(module).regions[0].blocks[0]
+    numbers = {argument: index for index, argument in enumerate(block.arguments)}
+    return tuple(_operations(block, numbers, 0))
+
+
+def _operations(block: ir.Block, numbers: dict[ir.Value[Any], int], depth: int) -> Iterator[Operation]:
+    for op in block.operations:
+        if op.operation.name in ("func.return", "stablehlo.return"):
+            continue
+        operands = tuple(numbers[value] for value in op.operands)
+        results = tuple(numbers.setdefault(value, len(numbers)) for value in op.results)
+        specs = tuple(_spec(value) for value in op.results)
+        name = op.operation.name.removeprefix("stablehlo.")
+        yield Operation(name, operands, results, specs, file_and_line(op.location), depth)
+        for region in op.regions:
+            for inner in region.blocks:
+                for argument in inner.arguments:
+                    numbers[argument] = len(numbers)
+                yield from _operations(inner, numbers, depth + 1)
+
+
+def file_and_line(location: ir.Location) -> str | None:
+    """The innermost `file:line` in an MLIR location."""
+    if isinstance(location, ir.FileLineColLoc):
+        return f"{location.filename}:{location.start_line}"
+    if isinstance(location, ir.NameLoc):
+        return file_and_line(location.child_loc)
+    if isinstance(location, ir.CallSiteLoc):
+        return file_and_line(location.callee) or file_and_line(location.caller)
+    if isinstance(location, ir.FusedLoc):
+        found = (file_and_line(inner) for inner in location.locations if isinstance(inner, ir.Location))
+        return next(filter(None, found), None)
+    return None
+
+
+def _spec(value: ir.Value[Any]) -> TensorSpec | None:
+    try:
+        return spec_of(value.type)
+    except (InvalidProgram, UnknownDType):
+        return None

@@ -1,0 +1,322 @@
+"""Program: an immutable, verified StableHLO module with one `main`, and the structure of its arguments and results.
+
+A Program is a value. It holds bytecode, from which MLIR objects are made when they are asked for and never shared. Names,
+roles and nesting of arguments are attributes of the module itself, so they travel wherever the program does.
+"""
+
+import enum
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pcp.ir import bindings, digest
+from pcp.ir.bindings import InvalidProgram, ir
+from pcp.ir.tree import LEAF, Tree, flatten_like
+from pcp.ir.types import DType, TensorSpec, dtype_from_mlir
+
+
+class Role(enum.StrEnum):
+    """What an argument is to its program: a `weight` is bound once, a `state` is donated and returned, an `input` changes."""
+
+    weight = "weight"
+    state = "state"
+    input = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One array that a program takes; `alias` is the index of the result that may reuse its memory."""
+
+    name: str
+    spec: TensorSpec
+    role: Role
+    alias: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that a program returns."""
+
+    name: str
+    spec: TensorSpec
+
+
+@dataclass(frozen=True)
+class Program:
+    """A verified StableHLO module as canonical bytecode; equal and hashed by that.
+
+    Make one with `pcp.trace`, `Program.parse` or `Program.from_module`, not by the constructor.
+    """
+
+    bytecode: bytes = field(repr=False)
+
+    @staticmethod
+    def parse(source: str | bytes) -> "Program":
+        """A program from MLIR text or bytecode.
+
+        Raises:
+            InvalidProgram: it does not parse or verify, or has no single public function.
+        """
+        return Program.from_module(bindings.parse_module(source))
+
+    @staticmethod
+    def from_module(module: ir.Module) -> "Program":
+        """A program from a module, which is verified and copied.
+
+        Raises:
+            InvalidProgram: the module does not verify, or has no single public function.
+        """
+        bindings.verify(module)
+        main = main_of(module)
+        if main.attributes["sym_name"].value != "main":
+            with bindings.context():
+                main.attributes["sym_name"] = ir.StringAttr.get("main")
+        program = Program(bindings.bytecode_of(module))
+        program.__dict__["_signature"] = _signature_of(main)
+        return program
+
+    def module(self) -> ir.Module:
+        """A fresh MLIR module of this program, the caller's to change."""
+        return bindings.parse_module(self.bytecode)
+
+    @functools.cached_property
+    def _signature(self) -> "_Signature":
+        module = self.module()
+        return _signature_of(main_of(module))
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Every array the program takes, in order."""
+        return self._signature.arguments
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """Every array the program returns, in order."""
+        return self._signature.results
+
+    @property
+    def argument_tree(self) -> Tree:
+        """The nesting of the arguments: a tuple with one entry for each."""
+        return self._signature.argument_tree
+
+    @property
+    def result_tree(self) -> Tree:
+        """The nesting of the result."""
+        return self._signature.result_tree
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The structural digest: equal for programs with the same dataflow, whatever their names, order and locations."""
+        return digest.digest_of(self.bytecode)
+
+    @property
+    def text(self) -> str:
+        """The program as MLIR text."""
+        return str(self.module())
+
+    def artifact(self) -> bytes:
+        """The program as a portable StableHLO artifact at the pinned version, without locations.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+        """
+        return bindings.artifact_of(self.bytecode)
+
+    @staticmethod
+    def from_artifact(artifact: bytes) -> "Program":
+        """The program in a portable artifact whose bytes are trusted (their digest was checked).
+
+        Raises:
+            InvalidProgram: the bytes are no artifact that this version reads.
+        """
+        return Program.from_module(bindings.parse_artifact(artifact))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to one file with a checksum; see `pcp.ir.program_file`.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+            OSError: the file cannot be written.
+        """
+        from pcp.ir import program_file
+
+        program_file.save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Program":
+        """The program in a file: one that `save` wrote, or MLIR text, bytecode or a portable artifact.
+
+        Raises:
+            NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
+            OSError: it cannot be read.
+        """
+        from pcp.ir import program_file
+
+        return program_file.load(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its portable artifact, which other versions read: equal in digest, without locations."""
+        more = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "bytecode"}
+        return _from_pickle, (type(self), self.artifact(), more)
+
+    def __copy__(self) -> "Program":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Program":
+        return self
+
+    def flatten_arguments(self, *arguments: Any) -> list[Any]:
+        """The leaves of nested arguments, in the order of `arguments`.
+
+        Raises:
+            TreeMismatch: they are nested otherwise than the program's.
+        """
+        return flatten_like(self.argument_tree, arguments)
+
+    def unflatten_results(self, leaves: Sequence[Any]) -> Any:
+        """The nested result with `leaves` in place."""
+        return self.result_tree.unflatten(leaves)
+
+    def __str__(self) -> str:
+        def listed(entries: Sequence[Argument | Result]) -> str:
+            shown = [f"{entry.name}: {entry.spec}" for entry in entries[:6]]
+            return ", ".join(shown + [f"... {len(entries) - 6} more"] * (len(entries) > 6))
+
+        return f"Program {self.digest[:12]} ({listed(self.arguments)}) -> ({listed(self.results)})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:
+    return kind(Program.from_artifact(artifact).bytecode, **more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    argument_tree: Tree
+    result_tree: Tree
+
+
+def main_of(module: ir.Module) -> ir.Operation:
+    """The function that a module is run by: `main`, or its only public function.
+
+    Raises:
+        InvalidProgram: there is none, or more than one and none called `main`.
+    """
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    public = [op for op in functions if _visibility(op) == "public"]
+    named = [op for op in public if op.attributes["sym_name"].value == "main"]
+    candidates = named or public
+    if len(candidates) != 1:
+        names = ", ".join(op.attributes["sym_name"].value for op in public) or "none"
+        raise InvalidProgram(
+            f"a program needs one public function, or one called main; this module has: {names}"
+        )
+    return candidates[0]
+
+
+@functools.cache
+def spec_of(type_: ir.Type) -> TensorSpec:
+    """The shape and element type of an MLIR tensor type.
+
+    Raises:
+        InvalidProgram: it is no tensor of static shape.
+    """
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        raise InvalidProgram(
+            f"{type_} is no tensor of static shape; refine or export the program with static shapes"
+        )
+    return TensorSpec(tuple(type_.shape), dtype_from_mlir(str(type_.element_type)))
+
+
+def mlir_type(spec: TensorSpec) -> ir.Type:
+    """The MLIR tensor type of a shape and element type, in the current context."""
+    return ir.RankedTensorType.get(spec.shape, element_type(spec.dtype))
+
+
+@functools.cache
+def element_type(dtype: DType) -> ir.Type:
+    """The MLIR type of one element."""
+    return ir.Type.parse(dtype.mlir, bindings.context())
+
+
+def describe_signature(
+    main: ir.Operation,
+    arguments: Sequence[Argument],
+    results: Sequence[Result],
+    argument_tree: Tree,
+    result_tree: Tree,
+) -> None:
+    """Write names, roles, aliases and nesting into the attributes of `main`, in place."""
+    with bindings.context():
+        text, number = ir.StringAttr.get, ir.IntegerAttr.get
+        i32 = ir.IntegerType.get_signless(32)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(
+            [
+                ir.DictAttr.get(
+                    {"pcp.name": text(entry.name), "pcp.role": text(entry.role)}
+                    | ({} if entry.alias is None else {"tf.aliasing_output": number(i32, entry.alias)})
+                )
+                for entry in arguments
+            ]
+        )
+        main.attributes["res_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({"pcp.name": text(entry.name)}) for entry in results]
+        )
+        main.attributes["pcp.arguments"] = text(argument_tree.to_json())
+        main.attributes["pcp.results"] = text(result_tree.to_json())
+
+
+def _signature_of(main: ir.Operation) -> _Signature:
+    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
+    result_facts = _facts(main, "res_attrs", len(type_.results))
+    arguments = tuple(
+        Argument(
+            facts.get("pcp.name", str(i)), spec_of(t), Role(facts.get("pcp.role", "input")), _alias(facts)
+        )
+        for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
+    )
+    results = tuple(
+        Result(facts.get("pcp.name", str(i)), spec_of(t))
+        for i, (t, facts) in enumerate(zip(type_.results, result_facts, strict=True))
+    )
+    argument_tree = _tree(main, "pcp.arguments") or Tree("tuple", (), (LEAF,) * len(arguments))
+    result_tree = _tree(main, "pcp.results") or (
+        LEAF if len(results) == 1 else Tree("tuple", (), (LEAF,) * len(results))
+    )
+    if (argument_tree.leaf_count, result_tree.leaf_count) != (len(arguments), len(results)):
+        raise InvalidProgram("the nesting written in the program does not fit its arguments and results")
+    return _Signature(arguments, results, argument_tree, result_tree)
+
+
+def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
+    if name not in main.attributes:
+        return [{}] * count
+    return [
+        {entry.name: getattr(entry.attr, "value", None) for entry in ir.DictAttr(d)}
+        for d in main.attributes[name]
+    ]
+
+
+def _alias(facts: dict[str, Any]) -> int | None:
+    alias = facts.get("tf.aliasing_output")
+    return None if alias is None else int(alias)
+
+
+def _tree(main: ir.Operation, name: str) -> Tree | None:
+    if name not in main.attributes:
+        return None
+    try:
+        return Tree.from_json(main.attributes[name].value)
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
+
+
+def _visibility(op: ir.Operation) -> str:
+    return op.attributes["sym_visibility"].value if "sym_visibility" in op.attributes else "public"

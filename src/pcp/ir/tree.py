@@ -1,0 +1,189 @@
+"""Nested containers (pytrees) of arguments and results: flattened to leaves, rebuilt, and written as JSON.
+
+Dictionaries (in the order of their keys), lists, tuples, named tuples and None are containers; anything else is a leaf.
+The structure must survive a trip to another machine, which is why it is a plain value with a JSON form.
+"""
+
+import json
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.errors import PCPError
+
+
+class TreeMismatch(PCPError):
+    """Arguments whose nesting is not that of the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The structure of a nested container.
+
+    Arguments:
+        kind: `leaf`, `none`, `dict`, `list`, `tuple`, or `namedtuple:NAME`.
+        keys: keys of a dictionary, field names of a named tuple, else empty.
+        children: structures of the values, in order.
+    """
+
+    kind: str
+    keys: tuple[str | int, ...] = ()
+    children: tuple["Tree", ...] = ()
+
+    @property
+    def leaf_count(self) -> int:
+        """Number of leaves."""
+        return 1 if self.kind == "leaf" else sum(child.leaf_count for child in self.children)
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        """The nested container with `leaves` in place.
+
+        Raises:
+            TreeMismatch: there are more or fewer leaves than places.
+        """
+        values = list(leaves)
+        if len(values) != self.leaf_count:
+            raise TreeMismatch(f"{len(values)} leaves were given for a structure with {self.leaf_count}")
+        return _build(self, iter(values))
+
+    def names(self, prefix: str = "") -> list[str]:
+        """A dotted name for every leaf: `params.blocks.0.w`."""
+        if self.kind == "leaf":
+            return [prefix]
+        keys = self.keys or range(len(self.children))
+        joined = [f"{prefix}.{key}" if prefix else str(key) for key in keys]
+        return [name for key, child in zip(joined, self.children, strict=True) for name in child.names(key)]
+
+    def to_json(self) -> str:
+        """The structure as one line of JSON."""
+        return json.dumps(_encode(self), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> "Tree":
+        """The structure that `to_json` wrote.
+
+        Raises:
+            ValueError: it did not write this.
+        """
+        return _decode(json.loads(text))
+
+    def __str__(self) -> str:
+        if self.kind == "leaf":
+            return "*"
+        inner = [str(child) for child in self.children]
+        if self.keys:
+            inner = [f"{key}: {child}" for key, child in zip(self.keys, inner, strict=True)]
+        left, right = {"dict": "{}", "list": "[]", "none": ("None", "")}.get(self.kind, "()")
+        return left + ", ".join(inner) + right
+
+
+LEAF = Tree("leaf")
+
+
+def flatten(value: Any) -> tuple[list[Any], Tree]:
+    """The leaves of a nested container in order, and its structure."""
+    leaves: list[Any] = []
+    return leaves, _flatten(value, leaves)
+
+
+def flatten_like(tree: Tree, value: Any, what: str = "argument") -> list[Any]:
+    """The leaves of `value`, whose structure must be `tree`.
+
+    Raises:
+        TreeMismatch: the structures differ; the message names the first place where they do.
+    """
+    leaves, found = flatten(value)
+    if found != tree:
+        place, expected, given = _difference(tree, found, what)
+        raise TreeMismatch(f"{place} is {given}, but the program expects {expected}")
+    return leaves
+
+
+def map_tree(function: Callable[..., Any], value: Any, *others: Any) -> Any:
+    """A container nested like `value` whose leaves are `function` of the leaves at the same places.
+
+    Raises:
+        TreeMismatch: one of `others` is nested otherwise.
+    """
+    leaves, tree = flatten(value)
+    columns = [leaves, *(flatten_like(tree, other) for other in others)]
+    return tree.unflatten(function(*row) for row in zip(*columns, strict=True))
+
+
+def _flatten(value: Any, leaves: list[Any]) -> Tree:
+    if value is None:
+        return Tree("none")
+    if isinstance(value, dict):
+        keys = tuple(sorted(value, key=lambda key: (isinstance(key, str), key)))
+        return Tree("dict", keys, tuple(_flatten(value[key], leaves) for key in keys))
+    if isinstance(value, list):
+        return Tree("list", (), tuple(_flatten(item, leaves) for item in value))
+    if isinstance(value, tuple):
+        fields: Sequence[str] = getattr(value, "_fields", ())
+        kind = f"namedtuple:{type(value).__name__}" if fields else "tuple"
+        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves) for item in value))
+    leaves.append(value)
+    return LEAF
+
+
+def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
+    if tree.kind == "leaf":
+        return next(leaves)
+    if tree.kind == "none":
+        return None
+    children = [_build(child, leaves) for child in tree.children]
+    if tree.kind == "dict":
+        return dict(zip(tree.keys, children, strict=True))
+    if tree.kind == "list":
+        return children
+    if tree.kind == "tuple":
+        return tuple(children)
+    name = tree.kind.partition(":")[2]
+    return namedtuple(name, [str(key) for key in tree.keys])(*children)  # noqa: PYI024  (its fields are data)
+
+
+def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
+    """Where two structures first differ, and what stands there in each."""
+    same_shape = (expected.kind, expected.keys, len(expected.children)) == (
+        given.kind,
+        given.keys,
+        len(given.children),
+    )
+    if not same_shape:
+        return place, _describe(expected), _describe(given)
+    keys = expected.keys or range(len(expected.children))
+    for key, left, right in zip(keys, expected.children, given.children, strict=True):
+        if left != right:
+            return _difference(left, right, f"{place}.{key}")
+    return place, _describe(expected), _describe(given)
+
+
+def _describe(tree: Tree) -> str:
+    if tree.kind == "leaf":
+        return "an array"
+    if tree.kind == "none":
+        return "None"
+    if tree.keys:
+        return f"a {tree.kind.partition(':')[0]} with keys {', '.join(map(str, tree.keys))}"
+    return f"a {tree.kind} of {len(tree.children)}"
+
+
+def _encode(tree: Tree) -> Any:
+    if tree.kind == "leaf":
+        return "*"
+    return [tree.kind, list(tree.keys), [_encode(child) for child in tree.children]]
+
+
+def _decode(value: Any) -> Tree:
+    if value == "*":
+        return LEAF
+    kind, keys, children = value
+    name = kind.removeprefix("namedtuple:")
+    known = kind in ("none", "dict", "list", "tuple") or (name != kind and all(map(str.isidentifier, (name, *keys))))
+    keyed = kind == "dict" or name != kind
+    if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
+        raise ValueError(f"{kind!r} with keys {keys} is no container")
+    if any(not isinstance(key, int | str) for key in keys) or len(set(keys)) != len(keys):
+        raise ValueError(f"the keys {keys} are no distinct integers and strings")
+    return Tree(kind, tuple(keys), tuple(_decode(child) for child in children))

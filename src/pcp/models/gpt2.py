@@ -1,0 +1,193 @@
+"""GPT-2: a decoder-only transformer with learnt positions and tied embeddings.
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp import nn
+from pcp.errors import PCPError
+from pcp.ir.tree import flatten
+from pcp.nn.attention import merge, project
+from pcp.ops.indexing import dynamic_update_slice, take
+from pcp.ops.movement import iota, slice_
+from pcp.ops.reduction import mean
+from pcp.tensor import Tensor, TensorLike, as_tensor
+
+Parameters = dict[str, Any]
+
+
+class InvalidConfiguration(PCPError):
+    """A model configuration that no model can have, or a name that no configuration has."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPT2Config:
+    """The sizes of a GPT-2.
+
+    Arguments:
+        layers: transformer blocks.
+        heads: attention heads of each block; they share the width.
+        width: size of the residual stream.
+        context: longest sequence, in tokens.
+        vocabulary: number of tokens.
+        bias: whether linear layers and normalisations have one.
+    """
+
+    layers: int
+    heads: int
+    width: int
+    context: int
+    vocabulary: int
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        if (
+            min(self.layers, self.heads, self.width, self.context, self.vocabulary) < 1
+            or self.width % self.heads
+        ):
+            raise InvalidConfiguration(f"{self} is no GPT-2: sizes must be positive, and heads divide width")
+
+
+CONFIGURATIONS = {
+    "gpt2": GPT2Config(layers=12, heads=12, width=768, context=1024, vocabulary=50257),
+    "gpt2-medium": GPT2Config(layers=24, heads=16, width=1024, context=1024, vocabulary=50257),
+    "gpt2-large": GPT2Config(layers=36, heads=20, width=1280, context=1024, vocabulary=50257),
+    "gpt2-xl": GPT2Config(layers=48, heads=25, width=1600, context=1024, vocabulary=50257),
+    "gpt2-nano": GPT2Config(layers=4, heads=4, width=128, context=64, vocabulary=65, bias=False),
+}
+
+
+def configuration(name: str) -> GPT2Config:
+    """A published configuration, or `gpt2-nano`, by name.
+
+    Raises:
+        InvalidConfiguration: there is none of that name.
+    """
+    try:
+        return CONFIGURATIONS[name]
+    except KeyError:
+        raise InvalidConfiguration(
+            f"there is no model {name!r}; one of {', '.join(CONFIGURATIONS)} is"
+        ) from None
+
+
+def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
+    """Random float32 parameters: normal with deviation 0.02, residual projections with 0.02 / sqrt(2 layers).
+
+    Arguments:
+        config: the sizes.
+        seed: of a counter-based generator; equal seeds give equal parameters on every machine.
+    """
+    generator = np.random.Generator(np.random.Philox(seed))
+
+    def normal(*shape: int, deviation: float = 0.02) -> np.ndarray[Any, Any]:
+        return (generator.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float32)
+
+    def linear(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
+        bias = {"bias": np.zeros(outputs, np.float32)} if config.bias else {}
+        return {"weight": normal(inputs, outputs, deviation=deviation)} | bias
+
+    def norm() -> Parameters:
+        bias = {"bias": np.zeros(width, np.float32)} if config.bias else {}
+        return {"scale": np.ones(width, np.float32)} | bias
+
+    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
+    return {
+        "wte": normal(config.vocabulary, width),
+        "wpe": normal(config.context, width),
+        "blocks": [
+            {
+                "ln_1": norm(),
+                "attn": {"qkv": linear(width, 3 * width), "out": linear(width, width, residual)},
+                "ln_2": norm(),
+                "mlp": {"up": linear(width, 4 * width), "down": linear(4 * width, width, residual)},
+            }
+            for _ in range(config.layers)
+        ],
+        "ln_f": norm(),
+    }
+
+
+def parameter_count(parameters: Parameters) -> int:
+    """Number of trained values."""
+    return sum(int(np.prod(leaf.shape)) for leaf in flatten(parameters)[0])
+
+
+def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Tensor:
+    """Scores of every next token.
+
+    Arguments:
+        tokens: integers of shape (batch, length), length at most the context.
+
+    Returns:
+        Shape (batch, length, vocabulary).
+    """
+    ids = as_tensor(tokens)
+    positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
+    x = nn.embedding(ids, parameters["wte"]) + positions
+    for block in parameters["blocks"]:
+        x = x + nn.attention(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads, causal=True)
+        x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
+    return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
+
+
+def empty_cache(config: GPT2Config, batch: int = 1) -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads)."""
+    shape = (batch, config.context, config.heads, config.width // config.heads)
+    return [
+        {"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)}
+        for _ in range(config.layers)
+    ]
+
+
+def decode(
+    parameters: Parameters,
+    cache: list[dict[str, Tensor]],
+    token: TensorLike,
+    position: TensorLike,
+    config: GPT2Config,
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in one token of each sequence and score the next.
+
+    Arguments:
+        cache: keys and values of the tokens before, as of `empty_cache`.
+        token: integers of shape (batch,).
+        position: how many tokens came before, an integer scalar below the context.
+
+    Returns:
+        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
+    """
+    ids, place = as_tensor(token), as_tensor(position)
+    x = nn.embedding(ids[:, None], parameters["wte"]) + take(parameters["wpe"], place)
+    seen = iota((config.context,)) <= place
+    grown = []
+    for block, past in zip(parameters["blocks"], cache, strict=True):
+        q, k, v = project(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
+        key = dynamic_update_slice(past["key"], k, (0, place, 0, 0))
+        value = dynamic_update_slice(past["value"], v, (0, place, 0, 0))
+        grown.append({"key": key, "value": value})
+        x = x + merge(nn.scaled_dot_product_attention(q, key, value, mask=seen), block["attn"])
+        x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
+    return grown, (nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T)[:, 0]
+
+
+def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config) -> Tensor:
+    """The mean cross entropy of the next token, in nats.
+
+    Arguments:
+        tokens: integers of shape (batch, length).
+        targets: the token that follows each, of the same shape.
+    """
+    return nn.cross_entropy(logits(parameters, tokens, config), targets)
+
+
+def window_losses(
+    parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config
+) -> Tensor:
+    """The mean cross entropy of each sequence alone, of shape (batch,): what validation averages exactly."""
+    return mean(nn.negative_log_likelihood(logits(parameters, tokens, config), targets), axis=1)

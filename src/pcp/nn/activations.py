@@ -1,0 +1,32 @@
+"""Activation functions, elementwise: the result has the shape and element type of x."""
+
+import math
+
+from pcp.ops.elementwise import erf, maximum, sigmoid, tanh
+from pcp.tensor import Tensor, TensorLike, as_tensor
+
+
+def relu(x: TensorLike) -> Tensor:
+    """max(x, 0)."""
+    return maximum(x, 0)
+
+
+def silu(x: TensorLike) -> Tensor:
+    """x * sigmoid(x)."""
+    tensor = as_tensor(x)
+    return tensor * sigmoid(tensor)
+
+
+def gelu(x: TensorLike, approximate: bool = True) -> Tensor:
+    """x times the probability that a standard normal variable is below x.
+
+    Arguments:
+        approximate: by tanh, as GPT-2 does; otherwise by the error function.
+
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016, section 2.
+    """
+    tensor = as_tensor(x)
+    if not approximate:
+        return 0.5 * tensor * (1 + erf(tensor * (1 / math.sqrt(2))))
+    inner = math.sqrt(2 / math.pi) * (tensor + 0.044715 * (tensor * tensor * tensor))
+    return 0.5 * tensor * (1 + tanh(inner))

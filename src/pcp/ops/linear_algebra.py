@@ -1,0 +1,157 @@
+"""Products of tensors: `dot_general`, which everything else is, and matmul and einsum on top of it."""
+
+from collections.abc import Sequence
+
+from pcp.ir import DTypeLike, TensorSpec
+from pcp.ir.types import dtype_of
+from pcp.ops.movement import expand_dims, reshape, transpose
+from pcp.ops.promotion import broadcast_shape, promoted
+from pcp.ops.reduction import sum_
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, operation
+
+Pairs = tuple[Sequence[int], Sequence[int]]
+
+
+@operation
+def dot_general(
+    x: TensorLike, y: TensorLike, contract: Pairs, batch: Pairs = ((), ()), dtype: DTypeLike | None = None
+) -> Tensor:
+    """The sum of products over pairs of axes.
+
+    Arguments:
+        contract: axes of x and of y that are summed over, pairwise of equal size.
+        batch: axes of x and of y that run together and come first in the result.
+        dtype: element type of result and accumulation; that of the operands if None.
+
+    Returns:
+        Axes: batch, then the free ones of x, then the free ones of y.
+
+    Raises:
+        ShapeMismatch: paired axes differ in size.
+    """
+    left, right = promoted(x, y)
+    if left.dtype.kind == "bool":
+        raise DTypeMismatch("dot_general: element type bool was given; expected numbers; use .astype")
+    for i, j in (*zip(*contract, strict=True), *zip(*batch, strict=True)):
+        if left.shape[i] != right.shape[j]:
+            raise ShapeMismatch(
+                f"dot_general: axis {i} of shape {left.shape} and axis {j} of shape {right.shape} are paired but differ in size"
+            )
+    free_left = [a for a in range(left.ndim) if a not in (*contract[0], *batch[0])]
+    free_right = [a for a in range(right.ndim) if a not in (*contract[1], *batch[1])]
+    shape = (
+        *(left.shape[a] for a in batch[0]),
+        *(left.shape[a] for a in free_left),
+        *(right.shape[a] for a in free_right),
+    )
+    numbers = (
+        f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
+        f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
+    )
+    spec = TensorSpec(shape, left.dtype if dtype is None else dtype_of(dtype))
+    from pcp.tensor import emit
+
+    return emit("dot_general", (left, right), (spec,), {"dot_dimension_numbers": numbers})
+
+
+@operation
+def matmul(x: TensorLike, y: TensorLike) -> Tensor:
+    """The matrix product, as NumPy's: leading axes broadcast, a vector is a row on the left and a column on the right.
+
+    Arguments:
+        x: shape (..., n, k) or (k,).
+        y: shape (..., k, m) or (k,).
+
+    Returns:
+        Shape (..., n, m), without the axes that a vector lacks.
+
+    Raises:
+        ShapeMismatch: the inner sizes differ, an operand is a scalar, or leading axes do not broadcast.
+    """
+    left, right = promoted(x, y)
+    if not left.ndim or not right.ndim:
+        raise ShapeMismatch(
+            f"matmul: shapes {left.shape} and {right.shape} were given; a scalar is no matrix, use *"
+        )
+    if left.shape[-1] != right.shape[max(right.ndim - 2, 0)]:
+        raise ShapeMismatch(
+            f"matmul: shapes {left.shape} and {right.shape} do not fit: the last axis of the first has size {left.shape[-1]}, "
+            f"the {'only' if right.ndim == 1 else 'second last'} axis of the second {right.shape[max(right.ndim - 2, 0)]}"
+        )
+    if right.ndim <= 2:
+        return dot_general(left, right, ((left.ndim - 1,), (max(right.ndim - 2, 0),)))
+    if left.ndim == 1:
+        return reshape_away(matmul(expand_dims(left, 0), right), -2)
+    lead = broadcast_shape("matmul", left.shape[:-2], right.shape[:-2])
+    left = left.broadcast_to((*lead, *left.shape[-2:]))
+    right = right.broadcast_to((*lead, *right.shape[-2:]))
+    together = tuple(range(len(lead)))
+    return dot_general(left, right, ((left.ndim - 1,), (right.ndim - 2,)), (together, together))
+
+
+def reshape_away(tensor: Tensor, axis: int) -> Tensor:
+    """The tensor without an axis of size 1."""
+    place = axis % tensor.ndim
+    return reshape(tensor, (*tensor.shape[:place], *tensor.shape[place + 1 :]))
+
+
+@operation
+def einsum(formula: str, *operands: TensorLike) -> Tensor:
+    """Einstein's summation: `einsum("bqhd,bkhd->bhqk", q, k)`.
+
+    Arguments:
+        formula: letters for the axes of each operand, `->`, the letters of the result (without `->`: those that occur
+            once, in alphabetical order).
+        operands: contracted from left to right.
+
+    Raises:
+        ShapeMismatch: the formula does not fit the operands.
+    """
+    inputs, arrow, output = formula.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if not arrow:
+        output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
+    tensors = promoted(*operands)
+    sizes: dict[str, int] = {}
+    if len(terms) != len(tensors) or any(
+        len(t) != x.ndim or len(set(t)) != len(t) for t, x in zip(terms, tensors, strict=False)
+    ):
+        shapes = ", ".join(str(t.shape) for t in tensors)
+        raise ShapeMismatch(
+            f"einsum: {formula!r} does not fit operands of shapes {shapes}; give one distinct letter for each axis"
+        )
+    for term, tensor in zip(terms, tensors, strict=True):
+        for letter, size in zip(term, tensor.shape, strict=True):
+            if sizes.setdefault(letter, size) != size:
+                raise ShapeMismatch(
+                    f"einsum: {formula!r}: axis {letter} has size {sizes[letter]} and size {size}"
+                )
+    if not set(output) <= set(sizes) or len(set(output)) != len(output):
+        raise ShapeMismatch(
+            f"einsum: {formula!r}: the result names an axis twice, or one that no operand has"
+        )
+    term, tensor = terms[0], tensors[0]
+    for index in range(1, len(terms)):
+        later = set("".join(terms[index + 1 :])) | set(output)
+        term, tensor = _contract(term, tensor, terms[index], tensors[index], later)
+    gone = [term.index(c) for c in term if c not in output]
+    if gone:
+        tensor = sum_(tensor, tuple(gone))
+    kept = "".join(c for c in term if c in output)
+    return transpose(tensor, [kept.index(c) for c in output]) if output else tensor
+
+
+def _contract(left: str, x: Tensor, right: str, y: Tensor, later: set[str]) -> tuple[str, Tensor]:
+    """One product of two operands, summed over the letters that nothing later needs."""
+    for term, other in ((left, right), (right, left)):
+        alone = tuple(term.index(c) for c in term if c not in other and c not in later)
+        if alone and term is left:
+            x, left = sum_(x, alone), "".join(c for c in left if c in other or c in later)
+        elif alone:
+            y, right = sum_(y, alone), "".join(c for c in right if c in other or c in later)
+    shared = [c for c in left if c in right]
+    summed, together = [c for c in shared if c not in later], [c for c in shared if c in later]
+    contract = [left.index(c) for c in summed], [right.index(c) for c in summed]
+    batch = [left.index(c) for c in together], [right.index(c) for c in together]
+    rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
+    return "".join(together + rest), dot_general(x, y, contract, batch)

@@ -1,0 +1,145 @@
+"""Reductions: the elements along some axes become one.
+
+The primitives are rows of a table (the StableHLO operation that combines two elements, and its neutral element); mean,
+variance and the like are composed from them.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from pcp.ir import DType, TensorSpec
+from pcp.ops.elementwise import convert, equal, where
+from pcp.ops.movement import broadcast_in_dim, checked_axes, checked_axis, iota, reshape
+from pcp.tensor import (
+    Axes,
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    checked,
+    current_builder,
+    operation,
+)
+
+_NUMBERS = ("signed", "unsigned", "float", "complex")
+
+# name, operation that combines, neutral element ("low", "high": the least and greatest value), element types, meaning
+REDUCTIONS: tuple[tuple[str, str, int | str, tuple[str, ...], str], ...] = (
+    ("sum", "add", 0, _NUMBERS, "sum"),
+    ("product", "multiply", 1, _NUMBERS, "product"),
+    ("max", "maximum", "low", ("bool", "signed", "unsigned", "float"), "largest element; NaN if any is"),
+    ("min", "minimum", "high", ("bool", "signed", "unsigned", "float"), "smallest element; NaN if any is"),
+    ("all", "and", 1, ("bool",), "whether all hold"),
+    ("any", "or", 0, ("bool",), "whether any holds"),
+)
+
+
+def neutral(entry: int | str, dtype: DType) -> np.ndarray[tuple[()], np.dtype[np.generic]]:
+    """The neutral element of a reduction, as a NumPy array of rank 0."""
+    if isinstance(entry, int):
+        return np.asarray(entry, dtype.numpy)
+    if dtype.is_float:
+        return np.asarray(-math.inf if entry == "low" else math.inf, dtype.numpy)
+    if dtype is DType.bool:
+        return np.asarray(entry == "high", np.bool_)
+    limits = np.iinfo(dtype.numpy)
+    return np.asarray(limits.min if entry == "low" else limits.max, dtype.numpy)
+
+
+def reduce_with(combine: str, tensor: Tensor, initial: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """StableHLO's `reduce` with a single elementwise operation as its body, without the reduced axes."""
+    builder = current_builder()
+    shape = tuple(size for axis, size in enumerate(tensor.shape) if axis not in axes)
+    spec, scalar = TensorSpec(shape, tensor.dtype), TensorSpec((), tensor.dtype)
+    operands = [checked(tensor).value, checked(initial).value]
+    op = builder.emit("stablehlo.reduce", operands, (spec,), {"dimensions": axes}, regions=1)
+    with builder.region(op, 0, (scalar, scalar)) as (left, right):
+        combined = builder.emit(f"stablehlo.{combine}", [left, right], (scalar,))
+        builder.emit("stablehlo.return", [combined.results[0]], ())
+    return Tensor(op.results[0], builder, spec)
+
+
+def _reduction(
+    name: str, combine: str, start: int | str, kinds: tuple[str, ...], meaning: str
+) -> Callable[..., Tensor]:
+    def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        tensor = as_tensor(x)
+        if tensor.dtype is DType.bool and "bool" not in kinds:
+            tensor = convert(tensor, DType.i32)
+        if tensor.dtype.kind not in kinds:
+            raise DTypeMismatch(
+                f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype"
+            )
+        axes = checked_axes(name, axis, tensor.ndim)
+        if not axes:
+            return tensor
+        reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
+        return keep_dimensions(reduced, tensor, axes) if keepdims else reduced
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
+    return operation(apply)
+
+
+sum_, product, max_, min_, all_, any_ = (_reduction(*row) for row in REDUCTIONS)
+
+
+def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A reduced tensor with the reduced axes put back at size 1."""
+    return reshape(reduced, [1 if axis in axes else size for axis, size in enumerate(original.shape)])
+
+
+def spread(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+    """A reduced tensor repeated along the reduced axes: the transpose of a sum."""
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    return broadcast_in_dim(reduced, shape, kept)
+
+
+@operation
+def mean(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean along the given axes (all if None); integers are converted to f32 first."""
+    tensor = as_tensor(x)
+    if not tensor.dtype.is_differentiable:
+        tensor = convert(tensor, DType.f32)
+    count = math.prod(tensor.shape[a] for a in checked_axes("mean", axis, tensor.ndim))
+    return sum_(tensor, axis, keepdims) / max(count, 1)
+
+
+@operation
+def var(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The variance (mean squared distance from the mean, not corrected for bias) along the given axes."""
+    tensor = as_tensor(x)
+    centred = tensor - mean(tensor, axis, keepdims=True)
+    return mean(centred * centred, axis, keepdims)
+
+
+@operation
+def argmax(x: TensorLike, axis: int = -1) -> Tensor:
+    """The index, as i32, of the first largest element along an axis.
+
+    Raises:
+        ShapeMismatch: the axis is empty.
+    """
+    return _first_index_of("argmax", x, axis, max_)
+
+
+@operation
+def argmin(x: TensorLike, axis: int = -1) -> Tensor:
+    """The index, as i32, of the first smallest element along an axis.
+
+    Raises:
+        ShapeMismatch: the axis is empty.
+    """
+    return _first_index_of("argmin", x, axis, min_)
+
+
+def _first_index_of(name: str, x: TensorLike, axis: int, extreme: Callable[..., Tensor]) -> Tensor:
+    tensor = as_tensor(x)
+    place = checked_axis(name, axis, tensor.ndim)
+    if not tensor.shape[place]:
+        raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
+    found = equal(tensor, extreme(tensor, place, keepdims=True))
+    return min_(where(found, iota(tensor.shape, place), tensor.shape[place]), place)

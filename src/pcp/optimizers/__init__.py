@@ -1,0 +1,14 @@
+"""Optimizers: each traces its update into the training step, so that one program holds the whole step."""
+
+from pcp.optimizers.adamw import AdamW as AdamW
+from pcp.optimizers.adamw import adamw as adamw
+from pcp.optimizers.adamw import matrices as matrices
+from pcp.optimizers.base import Optimizer as Optimizer
+from pcp.optimizers.base import Schedule as Schedule
+from pcp.optimizers.base import clip_by_global_norm as clip_by_global_norm
+from pcp.optimizers.base import global_norm as global_norm
+from pcp.optimizers.schedules import InvalidSchedule as InvalidSchedule
+from pcp.optimizers.schedules import WarmupCosine as WarmupCosine
+from pcp.optimizers.sgd import SGD as SGD
+from pcp.optimizers.sgd import nesterov as nesterov
+from pcp.optimizers.sgd import sgd as sgd

@@ -1,0 +1,90 @@
+"""AdamW: steps scaled by running moments of the gradient, and weight decay apart from them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pcp.ir.tree import flatten
+from pcp.ops.elementwise import convert, power, sqrt
+from pcp.optimizers.base import DecayMask, Parameters, Schedule, State, rate_at, zeros_like
+from pcp.tensor import Tensor, as_tensor
+
+
+def matrices(_name: str, shape: tuple[int, ...]) -> bool:
+    """The usual mask: matrices are decayed, vectors (biases, normalisations) are not."""
+    return len(shape) >= 2
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW:
+    """AdamW with bias correction and decoupled weight decay.
+
+    Arguments:
+        learning_rate: a number, or a schedule.
+        betas: decay of the first and second moment.
+        epsilon: added to the root of the second moment.
+        weight_decay: fraction of a parameter, times the learning rate, taken off at each step.
+        decays: which parameters are decayed, by name and shape.
+
+    State:
+        `first` and `second`, the moments, nested like the parameters, and `count`, the updates they have seen (which is not
+        the training step where moments begin anew in the middle of a run).
+
+    Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2.
+    """
+
+    learning_rate: float | Schedule
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    decays: DecayMask = matrices
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Moments of zero."""
+        return {
+            "count": np.zeros((), np.int32),
+            "first": zeros_like(parameters),
+            "second": zeros_like(parameters),
+        }
+
+    def update(
+        self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
+    ) -> tuple[Parameters, State, dict[str, Tensor]]:
+        """One step; see `Optimizer`."""
+        rate = rate_at(self.learning_rate, step)
+        count = state["count"] + 1
+        beta1, beta2 = self.betas
+        correction1 = 1 - power(as_tensor(beta1, "f32"), convert(count, "f32"))
+        correction2 = 1 - power(as_tensor(beta2, "f32"), convert(count, "f32"))
+        leaves, tree = flatten(parameters)
+        columns = (
+            leaves,
+            flatten(gradients)[0],
+            flatten(state["first"])[0],
+            flatten(state["second"])[0],
+            tree.names(),
+        )
+        new: list[tuple[Tensor, Tensor, Tensor]] = []
+        for parameter, gradient, first, second, name in zip(*columns, strict=True):
+            dtype = parameter.dtype
+            m = beta1 * first + (1 - beta1) * gradient
+            v = beta2 * second + (1 - beta2) * (gradient * gradient)
+            direction = (m / convert(correction1, dtype)) / (
+                sqrt(v / convert(correction2, dtype)) + self.epsilon
+            )
+            if self.weight_decay and self.decays(name, parameter.shape):
+                direction = direction + self.weight_decay * parameter
+            new.append((parameter - convert(rate, dtype) * direction, m, v))
+        updated, firsts, seconds = (tree.unflatten(column) for column in zip(*new, strict=True))
+        return updated, {"count": count, "first": firsts, "second": seconds}, {"learning_rate": rate}
+
+
+def adamw(
+    learning_rate: float | Schedule,
+    betas: tuple[float, float] = (0.9, 0.999),
+    epsilon: float = 1e-8,
+    weight_decay: float = 0.01,
+    decays: DecayMask = matrices,
+) -> AdamW:
+    """AdamW with bias correction and decoupled weight decay; see `AdamW`."""
+    return AdamW(learning_rate, betas, epsilon, weight_decay, decays)

@@ -1,0 +1,68 @@
+"""What an optimizer is: an initial state, and an update that is traced into the training step."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from pcp.ir.tree import flatten, map_tree
+from pcp.ops.elementwise import convert, minimum, sqrt
+from pcp.ops.reduction import sum_
+from pcp.tensor import Tensor, as_tensor
+
+Parameters = Any
+"""A nested container of arrays or Tensors."""
+
+State = Any
+"""A nested container of arrays or Tensors that the optimizer keeps from step to step."""
+
+Schedule = Callable[[Tensor], Tensor]
+"""A learning rate, as a scalar f32 Tensor, from the number of steps done, a scalar i32 Tensor."""
+
+DecayMask = Callable[[str, tuple[int, ...]], bool]
+"""Whether the parameter of a dotted name and a shape is decayed."""
+
+
+class Optimizer(Protocol):
+    """A rule that makes new parameters from gradients."""
+
+    def initial_state(self, parameters: Parameters) -> State:
+        """Arrays to begin with, for parameters that are arrays."""
+        ...
+
+    def update(
+        self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
+    ) -> tuple[Parameters, State, dict[str, Tensor]]:
+        """New parameters, new state and scalars worth reporting, as Tensors of the trace in progress."""
+        ...
+
+
+def rate_at(learning_rate: float | Schedule, step: Tensor) -> Tensor:
+    """The learning rate of a step, as a scalar f32 Tensor."""
+    return learning_rate(step) if callable(learning_rate) else as_tensor(np.float32(learning_rate), "f32")
+
+
+def zeros_like(parameters: Parameters) -> Parameters:
+    """Arrays of zeros with the shapes and element types of the parameters."""
+    return map_tree(lambda leaf: np.zeros(leaf.shape, leaf.dtype), parameters)
+
+
+def global_norm(gradients: Parameters) -> Tensor:
+    """The Euclidean norm of all values together, as a scalar f32 Tensor (f64 where a gradient is)."""
+    leaves = flatten(gradients)[0]
+    wide = [convert(g, "f64" if g.dtype == "f64" else "f32") for g in leaves]
+    squares = [sum_(g * g) for g in wide]
+    total = squares[0]
+    for square in squares[1:]:
+        total = total + square
+    return sqrt(total)
+
+
+def clip_by_global_norm(gradients: Parameters, limit: float) -> tuple[Parameters, Tensor]:
+    """The gradients, scaled down together if their norm exceeds `limit`; and the norm before.
+
+    Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013, algorithm 1.
+    """
+    norm = global_norm(gradients)
+    factor = minimum(limit / (norm + 1e-6), 1)
+    return map_tree(lambda g: g * convert(factor, g.dtype), gradients), norm

@@ -1,0 +1,4 @@
+"""Plans: a Program with the way it is run, compiled for a device."""
+
+from pcp.planning.plan import Plan as Plan
+from pcp.planning.plan import plan as plan

@@ -1,0 +1,196 @@
+"""The border of a Plan: nested arguments of any kind become the flat, checked buffers of its executable."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Backend, Device
+from pcp.backends.base import Buffer
+from pcp.errors import PCPError
+from pcp.ir import Argument, Role, Tree, TreeMismatch
+from pcp.ir.tree import flatten_like
+from pcp.ir.types import UnknownDType, dtype_of
+from pcp.planning.nesting import OtherNesting, flattener
+
+log = logging.getLogger("pcp.planning.arguments")
+
+
+class ArgumentMismatch(PCPError):
+    """An argument of `Plan.run` that is not what the plan was made for."""
+
+
+class ArgumentCountMismatch(ArgumentMismatch):
+    """More or fewer arguments than the plan takes."""
+
+
+class ArgumentShapeMismatch(ArgumentMismatch):
+    """An array of another shape than the plan's."""
+
+
+class ArgumentDTypeMismatch(ArgumentMismatch):
+    """An array of another element type than the plan's, or no array at all."""
+
+
+class DonatedArray(PCPError):
+    """An array whose memory was given to the results of an earlier call."""
+
+
+class ArgumentBorder:
+    """Flattens and checks the arguments of a plan.
+
+    The common call, with arrays that lie on the device, costs one comparison an argument: what is cheap to
+    read of an array (its abstract value) is compared by identity with what was accepted last time.
+
+    Arguments:
+        arguments: the arrays that are expected, in order.
+        tree: their nesting, a tuple with one entry for each argument of `run`.
+        device: where they must lie.
+        backend: whose buffers they become.
+    """
+
+    def __init__(self, arguments: Sequence[Argument], tree: Tree, device: Device, backend: Backend) -> None:
+        self.arguments = arguments
+        self.tree = tree
+        self.device = device
+        self.names = parameter_names(arguments, tree)
+        self._backend = backend
+        self._facts: Callable[[Buffer], object] = backend.facts(device)
+        self._is_deleted = backend.is_deleted
+        self._flatten = flattener(tree)
+        self._accepted: list[object] = [None] * len(arguments)
+
+    def admit(self, given: tuple[Any, ...]) -> list[Buffer]:
+        """The buffers for the arguments of one call.
+
+        Raises:
+            TreeMismatch: an argument is nested otherwise.
+            ArgumentMismatch: the count, a shape or an element type differs.
+            DonatedArray: the memory of an array was given away.
+        """
+        try:
+            leaves = self._flatten(given)
+        except OtherNesting:
+            leaves = self._flatten_carefully(given)
+        try:
+            if list(map(self._facts, leaves)) != self._accepted:
+                leaves = self._admit_each(leaves)
+        except (AttributeError, TypeError):  # not all are arrays of the backend
+            leaves = self._admit_each(leaves)
+        if any(map(self._is_deleted, leaves)):
+            raise donated(self.arguments, leaves)
+        return leaves
+
+    def _flatten_carefully(self, given: tuple[Any, ...]) -> list[Any]:
+        if len(given) != len(self.tree.children):
+            raise ArgumentCountMismatch(
+                f"{len(given)} arguments were given; the plan takes {len(self.names)}: "
+                f"{', '.join(self.names) or 'none'}"
+            )
+        leaves: list[Any] = []
+        for name, child, value in zip(self.names, self.tree.children, given, strict=True):
+            leaves += flatten_like(child, value, f"argument {name}")
+        return leaves
+
+    def _admit_each(self, leaves: Sequence[Any]) -> list[Buffer]:
+        admitted = []
+        for index, leaf in enumerate(leaves):
+            if self._backend.is_buffer(leaf):
+                facts = self._facts(leaf)
+                if facts is not self._accepted[index] and facts != self._accepted[index]:
+                    leaf = self._place(self.arguments[index], leaf)
+                    facts = self._facts(leaf)
+                self._accepted[index] = facts
+                admitted.append(leaf)
+            else:
+                admitted.append(self._place(self.arguments[index], leaf))
+        return admitted
+
+    def _place(self, argument: Argument, value: Any) -> Buffer:
+        """A value of the right shape and element type, on the device."""
+        array = self._as_array(argument, value)
+        check(argument, array)
+        if self._backend.is_buffer(array):
+            if array.is_deleted() or self._backend.is_on(array, self.device):
+                return array
+            log.info("argument %s is copied from %s to %s", argument.name, array.devices(), self.device)
+        alias = argument.alias is None and argument.role is not Role.state
+        return self._backend.place(array, argument.spec, self.device, alias=alias)
+
+    def _as_array(self, argument: Argument, value: Any) -> Any:
+        if self._backend.is_buffer(value) or isinstance(value, np.ndarray | np.generic):
+            return value
+        if isinstance(value, bool | int | float | complex) and not argument.spec.shape:
+            return _scalar(argument, value)
+        if hasattr(value, "__array__") and hasattr(value, "dtype"):
+            return np.asarray(value)
+        raise TreeMismatch(
+            f"argument {argument.name} is {_described(value)}; the plan expects an array of {argument.spec}"
+        )
+
+
+def check(argument: Argument, array: Any) -> None:
+    """Compare an array with the shape and element type that are expected.
+
+    Raises:
+        ArgumentShapeMismatch: the shapes differ.
+        ArgumentDTypeMismatch: the element types differ.
+    """
+    if tuple(array.shape) != argument.spec.shape:
+        raise ArgumentShapeMismatch(
+            f"argument {argument.name} has shape {tuple(array.shape)}; the plan expects {argument.spec}; "
+            "trace the function again for other shapes"
+        )
+    try:
+        same = dtype_of(array.dtype) is argument.spec.dtype
+    except UnknownDType:
+        same = False
+    if not same:
+        raise ArgumentDTypeMismatch(
+            f"argument {argument.name} has element type {array.dtype}; the plan expects {argument.spec}; "
+            f"convert it with .astype({argument.spec.dtype.numpy.name!r})"
+        )
+
+
+def donated(arguments: Sequence[Argument], leaves: Sequence[Buffer]) -> DonatedArray:
+    """The error that names the arrays whose memory is gone."""
+    gone = [argument.name for argument, leaf in zip(arguments, leaves, strict=True) if leaf.is_deleted()]
+    more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
+    return DonatedArray(
+        f"argument {gone[0]}{more} was donated to an earlier call of the plan; use the state it returned"
+    )
+
+
+def parameter_names(arguments: Sequence[Argument], tree: Tree) -> list[str]:
+    """A name for every argument of `run`, from the names of its leaves."""
+    names = []
+    leaves = iter(arguments)
+    for index, child in enumerate(tree.children):
+        inner = child.names()
+        own = [next(leaves).name for _ in inner]
+        names.append(own[0].removesuffix(inner[0]).removesuffix(".") if own else str(index))
+    return names
+
+
+def _scalar(argument: Argument, value: complex) -> Any:
+    dtype = argument.spec.dtype
+    kinds = ("bool", "signed", "float", "complex")
+    kind = "bool" if isinstance(value, bool) else dtype_of(type(value)).kind
+    wanted = "signed" if dtype.kind == "unsigned" else dtype.kind
+    fits = kinds.index(kind) <= kinds.index(wanted) and (kind == "bool") == (wanted == "bool")
+    try:
+        return np.asarray(value, dtype.numpy) if fits else np.asarray(value)
+    except OverflowError:
+        raise ArgumentDTypeMismatch(
+            f"argument {argument.name} is {value}, which {dtype} does not hold; "
+            f"the plan expects {argument.spec}"
+        ) from None
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, bool | int | float | complex | str):
+        return repr(value)
+    return f"a {type(value).__name__}"

@@ -1,0 +1,96 @@
+"""Whether a program fits in the memory of a device: asked before compiling and before running."""
+
+import os
+from collections.abc import Sequence
+
+from pcp.backends import Device, MemoryUse, OutOfMemory
+from pcp.errors import PCPError
+from pcp.ir import Argument, Program
+from pcp.ir.operations import Operation, operations_of
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+class InvalidMemoryLimit(PCPError):
+    """A limit that is no number of bytes."""
+
+
+def memory_limit(device: Device, limit: int | None = None) -> int:
+    """Bytes that may be used on a device: its capacity, or less by `limit` or the variable PCP_MEMORY_LIMIT.
+
+    Raises:
+        InvalidMemoryLimit: the limit is no positive number of bytes.
+    """
+    given: object = limit if limit is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
+    if given is None:
+        return device.capacity
+    if not str(given).isdecimal() or not int(str(given)):
+        raise InvalidMemoryLimit(
+            f"the memory limit {given!r} is no positive number of bytes; give one, like {2**30}"
+        )
+    return min(device.capacity, int(str(given)))
+
+
+def lower_bound(program: Program) -> MemoryUse:
+    """What a call takes at least: its arguments and results, less those that share memory."""
+    aliases = {entry.alias for entry in program.arguments if entry.alias is not None}
+    return MemoryUse(
+        arguments=sum(entry.spec.bytes for entry in program.arguments),
+        results=sum(entry.spec.bytes for entry in program.results),
+        aliased=sum(program.results[index].spec.bytes for index in aliases if index < len(program.results)),
+        temporaries=0,
+        exact=False,
+    )
+
+
+def check_capacity(program: Program, use: MemoryUse, device: Device, limit: int) -> None:
+    """Compare what a call takes with what the device has.
+
+    Raises:
+        OutOfMemory: it takes more; the message says how much and what the largest parts are.
+    """
+    if use.peak <= limit:
+        return
+    kind = "" if use.exact else "at least "
+    parts = [f"arguments {human(use.arguments)}", f"results {human(use.results)}"]
+    if use.exact:
+        parts.append(f"temporaries {human(use.temporaries)}")
+    lines = [
+        f"the program needs {kind}{human(use.peak)} on {device}, which has {human(limit)}: "
+        f"{', '.join(parts)}, "
+        f"less {human(use.aliased)} that donated arguments share with results",
+        f"  largest arguments: {_largest_arguments(program.arguments)}",
+    ]
+    if use.exact and use.temporaries:
+        lines.append(f"  largest values inside: {_largest_values(operations_of(program))}")
+    lines.append(f"  {_advice(use)}")
+    raise OutOfMemory("\n".join(lines))
+
+
+def human(count: int) -> str:
+    """A number of bytes as people write it."""
+    size, unit = float(count), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
+
+
+def _largest_arguments(arguments: Sequence[Argument]) -> str:
+    ordered = sorted(arguments, key=lambda entry: -entry.spec.bytes)[:3]
+    return "; ".join(f"{entry.name} {entry.spec}, {human(entry.spec.bytes)}" for entry in ordered) or "none"
+
+
+def _largest_values(operations: Sequence[Operation]) -> str:
+    ordered = sorted(operations, key=lambda op: -op.bytes)[:3]
+    return "; ".join(
+        f"{op.name} {', '.join(map(str, op.specs))}, {human(op.bytes)}, at {op.location or 'an unknown line'}"
+        for op in ordered
+    )
+
+
+def _advice(use: MemoryUse) -> str:
+    if use.temporaries > use.arguments:
+        return "use a smaller batch or shorter sequences, or a device with more memory"
+    if use.aliased < min(use.arguments, use.results) // 2:
+        return "give arguments that are replaced the role 'state', so that results take their memory"
+    return "use a smaller model or batch, or a device with more memory"

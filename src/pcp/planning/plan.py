@@ -1,0 +1,205 @@
+"""Plan: a Program with the way it is run, compiled for a device and ready to be called."""
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pcp import backends
+from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
+from pcp.backends.base import Buffer, CompileOptions
+from pcp.errors import PCPError
+from pcp.ir import Argument, Program, Result, Role, Tree
+from pcp.ir.operations import Operation, operations_of
+from pcp.planning import capacity
+from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
+from pcp.planning.capacity import check_capacity, human, lower_bound
+from pcp.planning.nesting import unflattener
+
+log = logging.getLogger("pcp.planning")
+
+
+class CannotBind(PCPError):
+    """Arguments that cannot be bound once for many calls, because every call consumes them."""
+
+
+class DonatedTwice(PCPError):
+    """One array given as two arguments of which one is donated."""
+
+
+class Plan:
+    """A Program compiled for a device. Make one with `pcp.plan`.
+
+    Arguments:
+        program: what it computes.
+        device: where it runs.
+        backend: what compiled it.
+        executable: the compiled form.
+        bound: buffers for the first arguments, which `run` then does not take.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        device: Device,
+        backend: Backend,
+        executable: Executable,
+        bound: Sequence[Buffer] = (),
+        bound_count: int = 0,
+    ) -> None:
+        self.program = program
+        self.device = device
+        self._backend = backend
+        self._executable = executable
+        self._bound = list(bound)
+        self._bound_count = bound_count
+        rest = Tree("tuple", (), program.argument_tree.children[bound_count:])
+        self._border = ArgumentBorder(program.arguments[len(bound) :], rest, device, backend)
+        self._unflatten = unflattener(program.result_tree)
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """Every array that `run` takes, in order: name, shape and element type, role."""
+        return tuple(self._border.arguments)
+
+    @property
+    def outputs(self) -> tuple[Result, ...]:
+        """Every array that `run` returns, in order: name, shape and element type."""
+        return self.program.results
+
+    @functools.cached_property
+    def operations(self) -> tuple[Operation, ...]:
+        """Every operation of the program in order, with the user's line that it comes from."""
+        return operations_of(self.program)
+
+    @property
+    def memory(self) -> Mapping[str, MemoryUse]:
+        """Bytes that one call takes on every device."""
+        return MappingProxyType({str(self.device): self._executable.memory})
+
+    def run(self, *arguments: Any) -> Any:
+        """The results for arguments nested as the traced function's.
+
+        Arguments:
+            arguments: leaves are NumPy arrays, which are copied to the device, or `jax.Array`s. Those of role
+                `state` are donated: their memory becomes the result's, and they cannot be used again.
+
+        Returns:
+            `jax.Array`s on the device, nested as what the function returned.
+
+        Raises:
+            TreeMismatch: an argument is nested otherwise.
+            ArgumentMismatch: their number, a shape or an element type differs.
+            DonatedArray: an array was donated to an earlier call.
+            DonatedTwice: an array is given twice, and one of the two is donated.
+            OutOfMemory: the device has too little memory left.
+        """
+        buffers = self._bound + self._border.admit(arguments)
+        try:
+            return self._unflatten(self._executable.run(buffers))
+        except ExecutionFailed as error:
+            raise self._explained(error, buffers) from None
+
+    def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
+        """What was wrong with the arguments of a call that the device refused."""
+        if any(map(self._backend.is_deleted, buffers)):
+            return donated(self.program.arguments, buffers)
+        given: dict[int, str] = {}
+        for entry, buffer in zip(self.program.arguments, buffers, strict=True):
+            first = given.setdefault(id(buffer), entry.name)
+            if entry.alias is not None and first != entry.name:
+                return DonatedTwice(
+                    f"arguments {first} and {entry.name} are one array, but its memory can be donated "
+                    f"only once; give a copy"
+                )
+        return error
+
+    def bind(self, *arguments: Any) -> "Plan":
+        """A plan with its first arguments placed on the device once; its `run` takes the others.
+
+        Raises:
+            CannotBind: one of them is donated by every call.
+            TreeMismatch, ArgumentMismatch: they are not what the plan takes.
+        """
+        tree = self._border.tree
+        if len(arguments) > len(tree.children):
+            raise ArgumentCountMismatch(
+                f"{len(arguments)} arguments were given to bind; the plan takes {len(tree.children)}: "
+                f"{', '.join(self._border.names)}"
+            )
+        first = Tree("tuple", (), tree.children[: len(arguments)])
+        entries = self.inputs[: first.leaf_count]
+        for entry in entries:
+            if entry.role is Role.state or entry.alias is not None:
+                raise CannotBind(
+                    f"argument {entry.name} is state, which every call consumes; give it to run instead"
+                )
+        placed = ArgumentBorder(entries, first, self.device, self._backend).admit(arguments)
+        bound_count = self._bound_count + len(arguments)
+        return Plan(
+            self.program, self.device, self._backend, self._executable, [*self._bound, *placed], bound_count
+        )
+
+    def __str__(self) -> str:
+        use = self._executable.memory
+        counts = Counter(op.name for op in self.operations if not op.depth)
+        shown = ", ".join(f"{count} {name}" for name, count in counts.most_common(8))
+        more = f", {len(counts) - 8} kinds more" if len(counts) > 8 else ""
+        bound = f" (the first {self._bound_count} arguments are bound)" if self._bound_count else ""
+        return "\n".join(
+            [
+                f"Plan of program {self.program.digest[:12]} on {self.device} by {self._backend.name}{bound}",
+                f"  takes       {_listed(self.inputs)}",
+                f"  returns     {_listed(self.outputs)}",
+                f"  memory      {human(use.peak)} of {human(self.device.capacity)}: "
+                f"arguments {human(use.arguments)}, results {human(use.results)} "
+                f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
+                f"  operations  {counts.total()}: {shown}{more}",
+            ]
+        )
+
+
+def _listed(entries: Sequence[Argument | Result]) -> str:
+    shown = [
+        f"{entry.name}: {entry.spec}"
+        + (" donated" if isinstance(entry, Argument) and entry.alias is not None else "")
+        for entry in entries[:4]
+    ]
+    return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
+
+
+def plan(
+    program: Program,
+    device: str | Device = "cpu:0",
+    tolerance: float | None = None,
+    *,
+    cache: bool = True,
+    memory_limit: int | None = None,
+    options: CompileOptions = MappingProxyType({}),
+) -> Plan:
+    """Compile a Program for a device.
+
+    Arguments:
+        program: from `pcp.trace`, `pcp.load` or a transformation of one.
+        device: `cpu:0`, `cuda:1`.
+        tolerance: how far results may be from the exact ones; None changes no numerics.
+        cache: whether the compiled form is kept on disk, and taken from there.
+        memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
+        options: settings of the compiler by their own names.
+
+    Raises:
+        OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
+        UnknownDevice: there is no such device.
+        CompilationFailed: the compiler refuses the program.
+    """
+    backend = backends.backend()
+    place = backends.device(device)
+    if tolerance is not None:
+        log.info("tolerance %g: no other path than the plain one is known, so it is used", tolerance)
+    limit = capacity.memory_limit(place, memory_limit)
+    check_capacity(program, lower_bound(program), place, limit)
+    executable = backend.compile(program, place, options, cache=cache)
+    check_capacity(program, executable.memory, place, limit)
+    return Plan(program, place, backend, executable)

@@ -1,0 +1,317 @@
+"""Tensor: a symbolic handle to a value of a program under construction.
+
+It holds no data. Its operators are the functions of `pcp.ops`, which enter themselves in `OPERATIONS` when they are defined.
+"""
+
+import contextvars
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.ir import Builder, DType, DTypeLike, TensorSpec
+from pcp.ir.bindings import context, ir
+from pcp.ir.program import spec_of
+from pcp.ir.types import dtype_of
+
+_PACKAGE = str(Path(__file__).parent)
+_CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("pcp_builder", default=None)
+
+Scalar = bool | int | float | complex
+"""A Python number: it takes the element type of the tensor that it meets."""
+
+
+class TracingError(PCPError):
+    """A mistake in a traced function; the message ends with the user's file and line."""
+
+    def __init__(self, message: str) -> None:
+        where = user_frame()
+        place = (
+            f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
+        )
+        super().__init__(message + place)
+
+
+class ShapeMismatch(TracingError):
+    """Shapes, ranks or axes that do not fit the operation."""
+
+
+class DTypeMismatch(TracingError):
+    """Element types that do not fit the operation."""
+
+
+class IndexOutOfBounds(TracingError):
+    """A static index beyond the size of its axis."""
+
+
+class LeakedTensor(TracingError):
+    """A Tensor used after the function, or the branch or loop body, that made it was traced."""
+
+
+class NoTrace(TracingError):
+    """An operation outside of any traced function."""
+
+
+class TensorHasNoValue(TracingError):
+    """A Tensor used where Python needs a number: in an `if`, a loop bound, `float()`."""
+
+
+class Tensor:
+    """A value of a program under construction: shape and element type, no data.
+
+    Tensors come from `pcp.trace`, which passes them to the traced function, and from operations on them.
+    """
+
+    __slots__ = ("_builder", "_scope", "_spec", "value")
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    def __init__(self, value: ir.Value, builder: Builder, spec: TensorSpec | None = None) -> None:
+        self.value = value
+        self._builder = builder
+        self._scope = builder.scope
+        self._spec = spec_of(value.type) if spec is None else spec
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Shape and element type."""
+        return self._spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self._spec.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._spec.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._spec.size
+
+    @property
+    def T(self) -> "Tensor":  # noqa: N802  (the name that NumPy gave it)
+        """All axes in reverse order."""
+        return _call("transpose", self)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self._spec})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ShapeMismatch("a Tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __bool__(self) -> NoReturn:
+        raise TensorHasNoValue(
+            f"{self!r} was used as a Python condition, but it has no value while it is traced; "
+            "use pcp.where to choose between values"
+        )
+
+    def _no_number(self) -> NoReturn:
+        raise TensorHasNoValue(
+            f"{self!r} was used as a Python number, but it has no value while it is traced"
+        )
+
+    __float__ = __int__ = __index__ = __complex__ = _no_number
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TensorHasNoValue(
+            f"{self!r} was given to NumPy, but it has no value while it is traced; use pcp's operations"
+        )
+
+    def __iter__(self) -> Iterator["Tensor"]:
+        return (self[i] for i in range(len(self)))
+
+    # fmt: off
+    def __add__(self, other: "TensorLike") -> "Tensor": return _call("add", self, other)
+    def __radd__(self, other: "TensorLike") -> "Tensor": return _call("add", other, self)
+    def __sub__(self, other: "TensorLike") -> "Tensor": return _call("subtract", self, other)
+    def __rsub__(self, other: "TensorLike") -> "Tensor": return _call("subtract", other, self)
+    def __mul__(self, other: "TensorLike") -> "Tensor": return _call("multiply", self, other)
+    def __rmul__(self, other: "TensorLike") -> "Tensor": return _call("multiply", other, self)
+    def __truediv__(self, other: "TensorLike") -> "Tensor": return _call("divide", self, other)
+    def __rtruediv__(self, other: "TensorLike") -> "Tensor": return _call("divide", other, self)
+    def __floordiv__(self, other: "TensorLike") -> "Tensor": return _call("floor_divide", self, other)
+    def __rfloordiv__(self, other: "TensorLike") -> "Tensor": return _call("floor_divide", other, self)
+    def __mod__(self, other: "TensorLike") -> "Tensor": return _call("modulo", self, other)
+    def __rmod__(self, other: "TensorLike") -> "Tensor": return _call("modulo", other, self)
+    def __pow__(self, other: "TensorLike") -> "Tensor": return _call("power", self, other)
+    def __rpow__(self, other: "TensorLike") -> "Tensor": return _call("power", other, self)
+    def __matmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", self, other)
+    def __rmatmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", other, self)
+    def __neg__(self) -> "Tensor": return _call("negate", self)
+    def __abs__(self) -> "Tensor": return _call("abs", self)
+    def __invert__(self) -> "Tensor": return _call("logical_not", self)
+    def __and__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_and", self, other)
+    def __or__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_or", self, other)
+    def __xor__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_xor", self, other)
+    def __lshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_left", self, other)
+    def __rshift__(self, other: "TensorLike") -> "Tensor": return _call("shift_right", self, other)
+    def __lt__(self, other: "TensorLike") -> "Tensor": return _call("less", self, other)
+    def __le__(self, other: "TensorLike") -> "Tensor": return _call("less_equal", self, other)
+    def __gt__(self, other: "TensorLike") -> "Tensor": return _call("greater", self, other)
+    def __ge__(self, other: "TensorLike") -> "Tensor": return _call("greater_equal", self, other)
+    def __eq__(self, other: object) -> "Tensor": return _call("equal", self, other)  # type: ignore[override]  # elementwise, as NumPy
+    def __ne__(self, other: object) -> "Tensor": return _call("not_equal", self, other)  # type: ignore[override]  # elementwise, as NumPy
+    def __getitem__(self, index: Any) -> "Tensor": return _call("index", self, index)
+
+    def astype(self, dtype: DTypeLike) -> "Tensor": return _call("convert", self, dtype)
+    def reshape(self, *shape: Any) -> "Tensor": return _call("reshape", self, shape[0] if len(shape) == 1 else shape)
+    def transpose(self, *axes: Any) -> "Tensor": return _call("transpose", self, *axes)
+    def swapaxes(self, first: int, second: int) -> "Tensor": return _call("swapaxes", self, first, second)
+    def broadcast_to(self, shape: Any) -> "Tensor": return _call("broadcast_to", self, shape)
+    def sum(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("sum", self, axis, keepdims)
+    def mean(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("mean", self, axis, keepdims)
+    def var(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("var", self, axis, keepdims)
+    def max(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("max", self, axis, keepdims)
+    def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
+    # fmt: on
+
+    __hash__ = None  # type: ignore[assignment]  # `==` compares elements, so a Tensor cannot be a key
+
+
+Axes = int | tuple[int, ...] | None
+TensorLike = Tensor | np.ndarray[Any, Any] | np.generic | Scalar
+
+OPERATIONS: dict[str, Callable[..., Tensor]] = {}
+"""Every function of `pcp.ops` by its name."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def operation(function: _F) -> _F:
+    """Enter a function of Tensors in `OPERATIONS` under its name; a trailing underscore, which keeps it off a Python name, is dropped."""
+    OPERATIONS[function.__name__.rstrip("_")] = function
+    return function
+
+
+def _call(name: str, *arguments: Any) -> Tensor:
+    return OPERATIONS[name](*arguments)
+
+
+@contextmanager
+def building(builder: Builder) -> Iterator[Builder]:
+    """Make `builder` the one that operations add to, in this thread, until the block ends."""
+    token = _CURRENT.set(builder)
+    try:
+        with context():
+            yield builder
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_builder() -> Builder:
+    """The builder that operations add to.
+
+    Raises:
+        NoTrace: no function is being traced.
+    """
+    builder = _CURRENT.get()
+    if builder is None:
+        raise NoTrace(
+            "operations on Tensors only exist inside a traced function; wrap the computation: pcp.trace(f, ...)"
+        )
+    builder.location = _location() if builder.pinned is None else builder.pinned
+    return builder
+
+
+def checked(tensor: Tensor) -> Tensor:
+    """The tensor, if it may be used here, or what stands for it here.
+
+    Raises:
+        LeakedTensor: the function or block that made it is no longer being traced.
+    """
+    builder = _CURRENT.get()
+    if not tensor._scope.open or tensor._builder is not builder:
+        if tensor._scope.open and builder is not None and builder.capture is not None:
+            captured: Tensor = builder.capture(tensor)
+            return captured
+        raise LeakedTensor(
+            f"{tensor!r} was made in a function or block whose trace has ended; return it from there, or pass it as an argument"
+        )
+    return tensor
+
+
+def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
+    """A Tensor from a Tensor, an array (as a constant of its own element type) or a Python number (of `dtype`).
+
+    Raises:
+        LeakedTensor: it is a Tensor of another trace.
+        DTypeMismatch: it is nothing that a tensor can be made from.
+    """
+    if isinstance(value, Tensor):
+        return checked(value)
+    builder = current_builder()
+    if isinstance(value, Scalar) or is_weak(value):
+        wanted = (
+            dtype_of(type(value) if isinstance(value, Scalar) else value.dtype)
+            if dtype is None
+            else dtype_of(dtype)
+        )
+        try:
+            array = np.asarray(value, wanted.numpy)
+        except OverflowError:
+            raise DTypeMismatch(f"{value} is beyond what {wanted} holds; convert the tensor with .astype") from None
+    elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise DTypeMismatch(f"an array of {array.dtype} cannot become a tensor; give numbers")
+    else:
+        raise DTypeMismatch(
+            f"{type(value).__name__} cannot become a tensor; give a Tensor, an array or a number"
+        )
+    return Tensor(builder.constant(array), builder)
+
+
+def is_weak(value: object) -> bool:
+    """Whether a value takes the element type of the tensor it meets: Python and NumPy scalars do, arrays do not."""
+    return isinstance(value, bool | int | float | complex | np.generic)
+
+
+def emit(
+    name: str,
+    operands: tuple[Tensor, ...],
+    results: tuple[TensorSpec, ...] | None = None,
+    attributes: dict[str, Any] | None = None,
+) -> Tensor:
+    """Add a StableHLO operation without regions and with one result."""
+    builder = current_builder()
+    op = builder.emit(f"stablehlo.{name}", [checked(t).value for t in operands], results, attributes)
+    return Tensor(op.results[0], builder, results[0] if results else None)
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the call stack outside of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+_LOCATIONS: dict[tuple[Any, int], ir.Location] = {}
+
+
+def _location() -> ir.Location:
+    frame = user_frame()
+    if frame is None:
+        return ir.Location.unknown()
+    key = (frame.f_code, frame.f_lasti)
+    known = _LOCATIONS.get(key)
+    if known is None:
+        place = ir.Location.file(frame.f_code.co_filename, frame.f_lineno, 0)
+        known = _LOCATIONS[key] = ir.Location.name(frame.f_code.co_name, place)
+    return known

@@ -1,0 +1,262 @@
+"""From a Python function of Tensors to a Program, by calling it once."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
+from pcp.ir.bindings import context, inline_calls, ir
+from pcp.ir.program import describe_signature, main_of, mlir_type
+from pcp.ir.tree import LEAF, flatten, map_tree
+from pcp.ir.types import checked_shape, dtype_of
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    TracingError,
+    as_tensor,
+    building,
+    checked,
+    current_builder,
+)
+
+
+class ArgumentSpec:
+    """What `trace` must know of one argument: its shape, its element type and its role."""
+
+    __slots__ = ("role", "spec")
+
+    def __init__(self, spec: TensorSpec, role: Role) -> None:
+        self.spec = spec
+        self.role = role
+
+    def __repr__(self) -> str:
+        return f"spec({self.spec}, role={self.role})"
+
+
+class InvalidArgument(TracingError):
+    """Something given to `trace` that has neither a shape nor an element type, or a result that is no tensor."""
+
+
+def spec(shape: Sequence[int] | int, dtype: DTypeLike, role: Role | str = Role.input) -> ArgumentSpec:
+    """The shape, element type and role of an argument that is known only at run time.
+
+    Arguments:
+        shape: sizes of the axes.
+        dtype: element type, as `"f32"`, a NumPy type or a `DType`.
+        role: `"input"` (changes at every call), `"weight"` (bound once) or `"state"` (donated and returned).
+    """
+    return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role(role))
+
+
+def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
+    """`tree` with every array replaced by its `spec`: to trace with parameters that are not made yet or not here."""
+    return map_tree(lambda leaf: ArgumentSpec(_leaf_spec(leaf).spec, Role(role)), tree)
+
+
+def trace(
+    function: Callable[..., Any], *arguments: Any, roles: Sequence[Role | str] | None = None
+) -> Program:
+    """Call `function` once with Tensors and return the Program that it computes.
+
+    Arguments:
+        function: takes and returns nested containers of Tensors; anything else that it closes over is constant.
+        arguments: one for each parameter, nested; leaves are arrays (their role is `weight`) or `pcp.spec`s.
+        roles: the role of each argument, in place of those of its leaves.
+
+    Returns:
+        A Program with the same nesting of arguments and results. If there are arguments that are `state` throughout, the
+        function must return their successors first, one for each, and the memory of the old becomes that of the new.
+
+    Raises:
+        InvalidArgument: a leaf has no shape and element type, a result is no Tensor, array or number, or a state has no
+            successor of its nesting, shapes and element types.
+        TracingError: an operation inside refuses its operands; the message names the line.
+    """
+    if roles is not None:
+        arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
+    return _traced(function, arguments, None)
+
+
+def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Tensor]]:
+    """As `trace`, for a function that may use Tensors of the traces around it.
+
+    Returns:
+        A Program that takes those Tensors as further arguments, after those of the function; and the Tensors.
+    """
+    captured: list[Tensor] = []
+    return _traced(function, arguments, captured), captured
+
+
+def _traced(function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None) -> Program:
+    leaves, tree = flatten(arguments)
+    specs = [_leaf_spec(leaf) for leaf in leaves]
+    names = _leaf_names(function, tree)
+    with context(), ir.Location.unknown():
+        module = ir.Module.create()
+        main, block = open_main(module, [entry.spec for entry in specs])
+        builder = Builder(module, block)
+        if captured is not None:
+            builder.capture = _Capture(builder, captured)
+        with building(builder):
+            tensors = [
+                Tensor(value, builder, entry.spec)
+                for value, entry in zip(block.arguments, specs, strict=True)
+            ]
+            returned, result_tree = flatten(function(*tree.unflatten(tensors)))
+            results = [_returned(value) for value in returned]
+            close_main(main, block, results)
+            builder.close()
+        for tensor in captured or ():
+            specs.append(ArgumentSpec(tensor.spec, Role.input))
+            tree = Tree("tuple", (), (*tree.children, LEAF))
+            names.append(f"captured.{len(names)}")
+        aliases = _aliases(specs, tree, [t.spec for t in results], result_tree)
+        described = [Argument(n, e.spec, e.role, a) for n, e, a in zip(names, specs, aliases, strict=True)]
+        result_names = result_tree.names()
+        described_results = [Result(n, t.spec) for n, t in zip(result_names, results, strict=True)]
+        describe_signature(main, described, described_results, tree, result_tree)
+    return Program.from_module(module)
+
+
+class _Capture:
+    """Makes a Tensor of an enclosing trace a further argument of the program that is traced inside."""
+
+    def __init__(self, builder: Builder, captured: list[Tensor]) -> None:
+        self._builder = builder
+        self._captured = captured
+        self._arguments: dict[ir.Value, Tensor] = {}
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        known = self._arguments.get(tensor.value)
+        if known is None:
+            outermost = self._builder.scopes[0]
+            value = outermost.block.add_argument(tensor.value.type, ir.Location.unknown())
+            known = self._arguments[tensor.value] = Tensor(value, self._builder, tensor.spec)
+            known._scope = outermost
+            self._captured.append(tensor)
+        return known
+
+
+def call(program: Program, *arguments: Any) -> Any:
+    """The results of a Program inside a traced function: its operations are copied in.
+
+    Arguments:
+        program: any Program.
+        arguments: nested as its own; leaves are Tensors, arrays or numbers of its shapes and element types.
+
+    Raises:
+        TreeMismatch: the arguments are nested otherwise.
+        ShapeMismatch: a leaf has another shape.
+        DTypeMismatch: a leaf has another element type.
+    """
+    leaves = program.flatten_arguments(*arguments)
+    tensors = [
+        as_tensor(leaf, entry.spec.dtype) for leaf, entry in zip(leaves, program.arguments, strict=True)
+    ]
+    for tensor, entry in zip(tensors, program.arguments, strict=True):
+        if tensor.shape != entry.spec.shape:
+            raise ShapeMismatch(
+                f"call: argument {entry.name} has shape {tensor.shape}; the program expects {entry.spec}"
+            )
+        if tensor.dtype is not entry.spec.dtype:
+            raise DTypeMismatch(
+                f"call: argument {entry.name} has element type {tensor.dtype}; the program expects {entry.spec}"
+            )
+    builder = current_builder()
+    module = program.module()
+    inline_calls(module)
+    values = builder.inline(main_of(module), [t.value for t in tensors])
+    return program.unflatten_results(
+        [Tensor(value, builder, entry.spec) for value, entry in zip(values, program.results, strict=True)]
+    )
+
+
+def open_main(module: ir.Module, arguments: Sequence[TensorSpec]) -> tuple[ir.Operation, ir.Block]:
+    """Add an empty public `main` to a module; its function type is completed by `close_main`."""
+    types = [mlir_type(entry) for entry in arguments]
+    with ir.InsertionPoint(module.body):
+        attributes = {
+            "sym_name": ir.StringAttr.get("main"),
+            "sym_visibility": ir.StringAttr.get("public"),
+            "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+        }
+        main = ir.Operation.create("func.func", [], [], attributes, regions=1)
+    return main, main.regions[0].blocks.append(*types)
+
+
+def close_main(main: ir.Operation, block: ir.Block, results: Sequence[Tensor]) -> None:
+    """Return `results` from `main`."""
+    with ir.InsertionPoint(block):
+        ir.Operation.create("func.return", [], [checked(t).value for t in results])
+    inputs = [argument.type for argument in block.arguments]
+    outputs = [t.value.type for t in results]
+    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
+
+
+def _aliases(
+    arguments: Sequence[ArgumentSpec], tree: Tree, results: Sequence[TensorSpec], result_tree: Tree
+) -> list[int | None]:
+    """For each argument, the index of the result that takes over its memory: the successor of a state."""
+    aliases: list[int | None] = [None] * len(arguments)
+    children = (result_tree,) if result_tree.kind != "tuple" else result_tree.children
+    start, place, successors = 0, 0, iter(children)
+    for number, child in enumerate(tree.children):
+        leaves = range(start, start + child.leaf_count)
+        start += child.leaf_count
+        if not leaves or any(arguments[i].role is not Role.state for i in leaves):
+            continue
+        if next(successors, None) != child:
+            raise InvalidArgument(
+                f"argument {number} is state, so the function must return its successor, nested like it, before other results; "
+                f"it returned {result_tree}"
+            )
+        for i in leaves:
+            if arguments[i].spec != results[place]:
+                raise InvalidArgument(
+                    f"a state of {arguments[i].spec} was returned as {results[place]}; its type must not change"
+                )
+            aliases[i] = place
+            place += 1
+    return aliases
+
+
+def _leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
+    """Dotted names of the leaves of all arguments, beginning with the names of the parameters where they are known."""
+    names = [str(i) for i in range(len(tree.children))]
+    try:
+        for i, parameter in enumerate(inspect.signature(function).parameters.values()):
+            if i < len(names) and parameter.kind in (
+                parameter.POSITIONAL_ONLY,
+                parameter.POSITIONAL_OR_KEYWORD,
+            ):
+                names[i] = parameter.name
+    except (TypeError, ValueError):  # a callable without a signature: numbers do
+        pass
+    return [leaf for name, child in zip(names, tree.children, strict=True) for leaf in child.names(name)]
+
+
+def _leaf_spec(leaf: Any) -> ArgumentSpec:
+    if isinstance(leaf, ArgumentSpec):
+        return leaf
+    if isinstance(leaf, TensorSpec):
+        return ArgumentSpec(leaf, Role.input)
+    if isinstance(leaf, bool | int | float | complex):
+        return ArgumentSpec(TensorSpec((), dtype_of(type(leaf))), Role.input)
+    shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+    if shape is None or dtype is None:
+        raise InvalidArgument(
+            f"{type(leaf).__name__} was given as an argument of trace; give an array or pcp.spec(shape, dtype)"
+        )
+    return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role.weight)
+
+
+def _returned(value: TensorLike) -> Tensor:
+    if isinstance(value, Tensor | bool | int | float | complex | np.generic | np.ndarray):
+        return as_tensor(value)
+    raise InvalidArgument(
+        f"the traced function returned {type(value).__name__}; return Tensors, arrays or numbers"
+    )

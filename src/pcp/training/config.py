@@ -1,0 +1,133 @@
+"""What a training run is: one flat value, from defaults, a TOML file and the command line, kept as JSON in the run's folder."""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcp.errors import PCPError
+
+
+class InvalidTrainingConfig(PCPError):
+    """A setting that does not exist, has the wrong type, or makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingConfig:
+    """The settings of a run. The defaults are nanoGPT's recipe for a small character model on a CPU.
+
+    Arguments:
+        model: name of a configuration of GPT-2.
+        data: `shakespeare`, or the path of a text file.
+        tokenizer: `characters` or `bytes`.
+        steps: inner steps of each worker (of the one process where there are no workers).
+        batch: sequences in a batch.
+        learning_rate: largest learning rate, reached after `warmup_steps` steps.
+        final_learning_rate: learning rate at the end of the cosine.
+        warmup_steps: steps of the linear rise.
+        beta1: decay of AdamW's first moment.
+        beta2: decay of AdamW's second moment.
+        weight_decay: of matrices.
+        clip_norm: largest global norm of the gradient; 0 does not clip.
+        seed: of the parameters and of the order of the data.
+        evaluate_every: steps between evaluations on the whole validation part; 0 only at the end.
+        checkpoint_every: steps between checkpoints; 0 only at the end.
+        device: where a step runs.
+        workers: worker processes; 0 trains in this process.
+        inner_steps: H, steps of a worker between two outer steps.
+        outer_learning_rate: of the outer Nesterov step.
+        outer_momentum: of the outer Nesterov step.
+
+    Raises:
+        InvalidTrainingConfig: a number is out of its range.
+    """
+
+    model: str = "gpt2-nano"
+    data: str = "shakespeare"
+    tokenizer: str = "characters"
+    steps: int = 2000
+    batch: int = 12
+    learning_rate: float = 1e-3
+    final_learning_rate: float = 1e-4
+    warmup_steps: int = 100
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0
+    seed: int = 1337
+    evaluate_every: int = 250
+    checkpoint_every: int = 500
+    device: str = "cpu:0"
+    workers: int = 0
+    inner_steps: int = 50
+    outer_learning_rate: float = 0.7
+    outer_momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "inner_steps"):
+            _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
+        for name in ("workers", "evaluate_every", "checkpoint_every", "clip_norm", "weight_decay", "seed"):
+            _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
+        for name in ("beta1", "beta2", "outer_momentum"):
+            _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")
+        _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
+        _require("warmup_steps", self.warmup_steps, 0 <= self.warmup_steps < self.steps, "below steps")
+        if self.workers:
+            divides = self.steps % self.inner_steps == 0
+            _require("inner_steps", self.inner_steps, divides, f"a divisor of steps, which is {self.steps}")
+
+    def replaced(self, **settings: Any) -> "TrainingConfig":
+        """The same run with other settings.
+
+        Raises:
+            InvalidTrainingConfig: a setting does not exist or has the wrong type.
+        """
+        fields = {field.name: field.type for field in dataclasses.fields(self)}
+        for name, value in settings.items():
+            if name not in fields:
+                raise InvalidTrainingConfig(f"there is no setting {name!r}; one of {', '.join(fields)} is")
+            kind = type(getattr(self, name))
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise InvalidTrainingConfig(f"{name} is {value!r}; expected a value of type {kind.__name__}")
+        typed = {name: type(getattr(self, name))(value) for name, value in settings.items()}
+        return dataclasses.replace(self, **typed)
+
+    def to_json(self) -> str:
+        """The settings as JSON."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> "TrainingConfig":
+        """The settings that `to_json` wrote.
+
+        Raises:
+            InvalidTrainingConfig: the text is something else.
+        """
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidTrainingConfig(f"the settings of the run are no JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise InvalidTrainingConfig("the settings of the run are no JSON object")
+        return TrainingConfig().replaced(**content)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, to be given to `TrainingConfig.replaced`.
+
+    Raises:
+        InvalidTrainingConfig: the file is missing or no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidTrainingConfig(f"there is no file {path}; give a TOML file of settings") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidTrainingConfig(f"{path} is no TOML file: {error}") from None
+
+
+def _require(name: str, value: object, holds: bool, expected: str) -> None:
+    if not holds:
+        raise InvalidTrainingConfig(f"{name} is {value}; expected {expected}")

@@ -1,0 +1,80 @@
+"""Training in this process: steps, evaluations and checkpoints, one after another."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pcp.ir.tree import map_tree
+from pcp.planning import plan
+from pcp.training import checkpoint
+from pcp.training.recipe import Recipe
+from pcp.training.run_folder import RunFolder, load_state, save_state
+
+REPORT_EVERY = 10
+"""Steps between two reports; the loss reported is the mean of these steps."""
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
+    """Train from the newest checkpoint in the folder, or from the beginning, to the last step.
+
+    An interruption (Ctrl-C) writes a checkpoint of the last whole step and is raised again.
+
+    Arguments:
+        recipe: what to train.
+        folder: where checkpoints go.
+        report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, and `tokens_per_second`.
+
+    Returns:
+        The trained parameters.
+    """
+    config = recipe.config
+    training = plan(recipe.step, device=config.device)
+    evaluation = plan(recipe.evaluation, device=config.device)
+    done, state = _start(recipe, folder)
+    saved = done
+    losses: list[Any] = []
+    began = time.perf_counter()
+    try:
+        while done < config.steps:
+            state, metrics = training.run(state, recipe.batches.batch(done))
+            done += 1
+            losses.append(metrics["loss"])
+            evaluates = _due(done, config.evaluate_every, config.steps)
+            if done % REPORT_EVERY == 0 or evaluates:
+                record = {"step": done, "loss": float(np.mean([np.asarray(loss) for loss in losses]))}
+                seconds = time.perf_counter() - began
+                record["tokens_per_second"] = len(losses) * recipe.tokens_per_step / seconds
+                record["learning_rate"] = float(metrics["learning_rate"])
+                record["gradient_norm"] = float(metrics["gradient_norm"])
+                if evaluates:
+                    record["validation_loss"] = recipe.validation_loss(evaluation.bind(state["params"]).run)
+                report(record)
+                losses, began = [], time.perf_counter()
+            if _due(done, config.checkpoint_every, config.steps):
+                _save(recipe, folder, done, state)
+                saved = done
+    except KeyboardInterrupt:
+        if done > saved:
+            _save(recipe, folder, done, state)
+        raise
+    return map_tree(np.asarray, state["params"])
+
+
+def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any]:
+    if checkpoint.latest(folder.checkpoints) is None:
+        return 0, recipe.step.initial_state(recipe.parameters)
+    step, state, _ = load_state(folder)
+    return step, state
+
+
+def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any) -> None:
+    host = map_tree(np.asarray, state)
+    save_state(folder, step, host, {"tokens": step * recipe.tokens_per_step}, recipe.step.digest)
+
+
+def _due(step: int, every: int, last: int) -> bool:
+    return step == last or (every > 0 and step % every == 0)

@@ -1,0 +1,135 @@
+"""The folder of a run: where its settings, data, checkpoints, metrics and pictures lie."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir.tree import Tree, flatten
+from pcp.training import checkpoint
+from pcp.training.config import TrainingConfig
+from pcp.training.tokenizer import Tokenizer, tokenizer_from_json
+
+
+class NotARun(PCPError):
+    """A folder that holds no run, or a run that stands there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The settings, JSON."""
+        return self.path / "config.json"
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokenizer, JSON."""
+        return self.path / "tokenizer.json"
+
+    @property
+    def token_file(self) -> Path:
+        """The tokens of the corpus."""
+        return self.path / "tokens.bin"
+
+    @property
+    def metrics_file(self) -> Path:
+        """What was measured, one JSON object a line."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Checkpoints, a folder each."""
+        return self.path / "checkpoints"
+
+    @property
+    def plot_file(self) -> Path:
+        """The loss curves."""
+        return self.path / "loss.png"
+
+    @property
+    def sample_file(self) -> Path:
+        """Text from the trained model."""
+        return self.path / "sample.txt"
+
+    @staticmethod
+    def create(path: Path, config: TrainingConfig) -> "RunFolder":
+        """A folder for a new run.
+
+        Raises:
+            NotARun: a run stands there already.
+        """
+        folder = RunFolder(path)
+        if folder.config_file.exists():
+            raise NotARun(
+                f"{path} holds a run already; give another folder, or --resume {path} to go on with it"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        _write(folder.config_file, config.to_json())
+        return folder
+
+    @staticmethod
+    def open(path: Path) -> "RunFolder":
+        """The folder of a run that was begun.
+
+        Raises:
+            NotARun: there is none.
+        """
+        folder = RunFolder(path)
+        if not folder.config_file.exists():
+            raise NotARun(
+                f"{path} holds no run: there is no {folder.config_file.name}; give the folder of a run"
+            )
+        return folder
+
+    def config(self) -> TrainingConfig:
+        """The settings of the run."""
+        return TrainingConfig.from_json(self.config_file.read_text(encoding="utf-8"))
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run.
+
+        Raises:
+            NotARun: the run has not got so far.
+        """
+        if not self.tokenizer_file.exists():
+            raise NotARun(
+                f"the run in {self.path} has no tokenizer yet; it was stopped before its data was read"
+            )
+        return tokenizer_from_json(self.tokenizer_file.read_text(encoding="utf-8"))
+
+    def write_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Keep the tokenizer."""
+        _write(self.tokenizer_file, tokenizer.to_json())
+
+
+def save_state(
+    folder: RunFolder, step: int, state: Any, metadata: dict[str, Any], program_digest: str
+) -> Path:
+    """A checkpoint of nested arrays; see `checkpoint.save`."""
+    leaves, tree = flatten(state)
+    arrays = dict(zip(tree.names(), leaves, strict=True))
+    structure = json.loads(tree.to_json())
+    return checkpoint.save(
+        folder.checkpoints, step, arrays, metadata, structure=structure, program_digest=program_digest
+    )
+
+
+def load_state(folder: RunFolder, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
+    """The step, nested arrays and metadata of a checkpoint, the newest if `step` is None; see `checkpoint.load`."""
+    found = checkpoint.load(folder.checkpoints, step)
+    tree = Tree.from_json(json.dumps(found.manifest.structure))
+    return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a small file so that it appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

@@ -1,0 +1,181 @@
+"""Named arrays in a safetensors file, streamed: written and read in one pass that also computes the digest.
+
+The package `safetensors` reads and writes the same files, but it hides from the caller what a full disk or an
+interrupted write is, and its NumPy side knows bfloat16 only in part.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from pcp.errors import PCPError
+
+Array = npt.NDArray[Any]
+
+_CODES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    "F8_E4M3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "F8_E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U64": np.dtype(np.uint64),
+    "U32": np.dtype(np.uint32),
+    "U16": np.dtype(np.uint16),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+_CODE_OF = {dtype: code for code, dtype in _CODES.items()}
+_LARGEST_HEADER_BYTES = 100_000_000
+
+
+class UnsupportedArray(PCPError):
+    """An array's dtype has no place in a safetensors file."""
+
+
+class SafetensorsForeign(PCPError):
+    """The file is not a safetensors file."""
+
+
+class SafetensorsTruncated(PCPError):
+    """The file is shorter than its header says."""
+
+
+class SafetensorsCorrupt(PCPError):
+    """The header describes arrays that cannot be."""
+
+
+def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
+    """Write arrays to an open file, largest elements first so that every array is aligned.
+
+    Arguments:
+        file: where the bytes go; only `write` is used.
+        arrays: name -> array of any shape and memory order.
+
+    Returns:
+        SHA-256 of what was written, in hex.
+
+    Raises:
+        UnsupportedArray: an array's dtype is not one of the format's.
+        OSError: as the file raises it, for example when the disk is full.
+    """
+    for name, array in arrays.items():
+        if array.dtype.newbyteorder("=") not in _CODE_OF:
+            raise UnsupportedArray(
+                f"Array {name!r} has dtype {array.dtype}; a safetensors file holds "
+                f"{', '.join(str(dtype) for dtype in _CODE_OF)}."
+            )
+    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    header: dict[str, object] = {}
+    offset = 0
+    for name in names:
+        array = arrays[name]
+        end = offset + array.nbytes
+        code = _CODE_OF[array.dtype.newbyteorder("=")]
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    for piece in (struct.pack("<Q", len(text)), text):
+        file.write(piece)
+        digest.update(piece)
+    for name in names:
+        # One array at a time is copied, and only where its memory is not already in file order.
+        array = arrays[name]
+        data = _bytes_of(np.array(array, array.dtype.newbyteorder("="), order="C", copy=None))
+        file.write(data)
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
+    """Read every array of a file into memory of its own.
+
+    Arguments:
+        path: the file.
+
+    Returns:
+        Name -> array, and SHA-256 of the whole file in hex.
+
+    Raises:
+        SafetensorsForeign: the file is of another format.
+        SafetensorsTruncated: it ends early.
+        SafetensorsCorrupt: its header is inconsistent.
+        OSError: it cannot be opened or read.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256()
+        layout, data_start = _read_header(path, file, size, digest)
+        arrays: dict[str, Array] = {}
+        end = 0
+        for name, dtype, shape, start, stop in sorted(layout, key=lambda row: (row[3], row[4])):
+            if start != end or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+                raise SafetensorsCorrupt(
+                    f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
+                    f"{start} to {stop}, which does not fit. The header is damaged."
+                )
+            end = stop
+            if data_start + stop > size:
+                raise SafetensorsTruncated(
+                    f"{path} has {size} bytes; its header places array {name!r} up to byte "
+                    f"{data_start + stop}. The file is incomplete."
+                )
+            array = np.empty(shape, dtype)
+            file.readinto(_bytes_of(array))
+            digest.update(_bytes_of(array))
+            arrays[name] = array
+        if data_start + end != size:
+            raise SafetensorsCorrupt(f"{path} has {size - data_start - end} bytes more than its header says.")
+    return arrays, digest.hexdigest()
+
+
+def _bytes_of(array: Array) -> Any:
+    return array.reshape(-1).view(np.uint8).data
+
+
+Row = tuple[str, np.dtype[Any], list[int], int, int]
+
+
+def _read_header(path: Path, file: BinaryIO, size: int, digest: Any) -> tuple[list[Row], int]:
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    first = file.read(1)
+    if len(prefix) < 8 or not 2 <= length <= _LARGEST_HEADER_BYTES or first not in (b"{", b""):
+        raise SafetensorsForeign(
+            f"{path} is not a safetensors file: it begins with {(prefix + first)[:12]!r}, "
+            f"expected the length of a JSON header and the header."
+        )
+    if 8 + length > size:
+        raise SafetensorsTruncated(
+            f"{path} ends inside its header, after {size} bytes. The file is incomplete."
+        )
+    text = first + file.read(length - 1)
+    digest.update(prefix)
+    digest.update(text)
+    try:
+        header = json.loads(text)
+        layout = [_row(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SafetensorsCorrupt(f"{path}: the header cannot be read: {error!r}.") from error
+    return layout, 8 + length
+
+
+def _row(name: str, entry: dict[str, Any]) -> Row:
+    shape, (start, stop) = entry["shape"], entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in [*shape, start, stop]):
+        raise ValueError(f"array {name!r} has a size or place that is not a whole number")
+    return name, _CODES[entry["dtype"]], shape, start, stop

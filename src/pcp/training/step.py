@@ -1,0 +1,123 @@
+"""The training step: forward pass, gradient and update of every parameter as one Program with donated state."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pcp.autodiff import value_and_grad
+from pcp.errors import PCPError
+from pcp.ir import Program, Role, TensorSpec
+from pcp.ir.tree import flatten, map_tree
+from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
+from pcp.tensor import Tensor
+from pcp.tracing import call, spec, trace
+
+Metrics = dict[str, Tensor]
+
+
+class NotALoss(PCPError):
+    """A program that cannot be trained: it has no parameters, or its result is no scalar loss."""
+
+
+@dataclass(frozen=True)
+class TrainingStep(Program):
+    """A Program `(state, batch) -> (state, metrics)`.
+
+    The state is `{"params": ..., "optimizer": ..., "step": i32}` and is donated. The batch is a tuple of the loss's arguments
+    after the parameters. The metrics are scalars: `loss`, `gradient_norm` and what the optimizer reports.
+    """
+
+    optimizer: Optimizer = field(compare=False, repr=False, kw_only=True)
+
+    def initial_state(self, parameters: Any) -> dict[str, Any]:
+        """The state before the first step, from parameters that are arrays."""
+        return initial_state(parameters, self.optimizer)
+
+
+def initial_state(parameters: Any, optimizer: Optimizer) -> dict[str, Any]:
+    """The state before the first step, from parameters that are arrays."""
+    return {
+        "params": parameters,
+        "optimizer": optimizer.initial_state(parameters),
+        "step": np.zeros((), np.int32),
+    }
+
+
+def training_step(
+    loss: Program | Callable[..., Any], optimizer: Optimizer, *arguments: Any, clip_norm: float | None = None
+) -> TrainingStep:
+    """One step of training as one Program.
+
+    Arguments:
+        loss: a Program, or a function to trace with `arguments`, from parameters and then anything to a scalar, or to a pair
+            of a scalar and a dictionary of metrics.
+        optimizer: what makes new parameters from gradients.
+        arguments: only for a function: parameters (arrays or specs), then the specs of one batch.
+        clip_norm: largest global norm of the gradient; None leaves it as it is.
+
+    Returns:
+        A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
+
+    Raises:
+        NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
+    """
+    program = loss if isinstance(loss, Program) else trace(loss, *arguments)
+    parameters, *batch = _specs(program)
+    has_metrics = _has_metrics(program)
+    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics)
+
+    def step(state: dict[str, Any], batch: tuple[Any, ...]) -> tuple[dict[str, Any], Metrics]:
+        value, gradients = call(differentiated, state["params"], *batch)
+        loss, metrics = value if has_metrics else (value, {})
+        gradients, norm = (
+            clip_by_global_norm(gradients, clip_norm) if clip_norm else (gradients, global_norm(gradients))
+        )
+        params, moments, reported = optimizer.update(
+            gradients, state["optimizer"], state["params"], state["step"]
+        )
+        new = {"params": params, "optimizer": moments, "step": state["step"] + 1}
+        return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
+
+    # Shapes only: a broadcast zero takes no memory, however large the model.
+    example = map_tree(lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), parameters)
+    traced = trace(step, initial_state(example, optimizer), tuple(batch), roles=(Role.state, Role.input))
+    return TrainingStep(traced.bytecode, optimizer=optimizer)
+
+
+def evaluation_step(loss: Program) -> Program:
+    """The loss alone, from `(params, batch)`: what validation runs."""
+    parameters, *batch = _specs(loss)
+    return trace(
+        lambda params, batch: call(loss, params, *batch),
+        parameters,
+        tuple(batch),
+        roles=(Role.weight, Role.input),
+    )
+
+
+def _specs(program: Program) -> list[Any]:
+    """The arguments of a loss as nested specs; the first is the parameters.
+
+    Raises:
+        NotALoss: there are no parameters, or some are not floating-point.
+    """
+    arguments = program.argument_tree.unflatten([entry.spec for entry in program.arguments])
+    parameters: list[TensorSpec] = flatten(arguments[0])[0] if arguments else []
+    if not parameters or not all(entry.dtype.is_float for entry in parameters):
+        found = ", ".join(str(entry) for entry in parameters[:4]) or "none"
+        raise NotALoss(
+            f"the first argument of a loss must be parameters of floating-point types; found {found}"
+        )
+    return [map_tree(lambda entry: spec(entry.shape, entry.dtype), argument) for argument in arguments]
+
+
+def _has_metrics(program: Program) -> bool:
+    tree, first = program.result_tree, program.results[0].spec if program.results else None
+    is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
+    if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
+        raise NotALoss(
+            f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"
+        )
+    return is_pair

@@ -1,0 +1,51 @@
+"""What holds for every test: no file of the user's is touched, and a failing input can be had again."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Set while this file is imported, because numpy and jax read them once, when a test file imports them.
+# One thread per process in numpy's libraries: the suite runs one process per core.
+os.environ["JAX_PLATFORMS"] = os.environ.get("PCP_TEST_PLATFORM", "cpu")
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+# A deadline fails on a busy machine. `ci` draws the same inputs in every run, `dev` goes on searching.
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, print_blob=True)
+settings.load_profile(os.environ.get("PCP_HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+TEST_HOME = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this process, and those it starts, an empty home directory before any test file is imported."""
+    home = Path(tempfile.mkdtemp(prefix="pcp-test-home-"))
+    config.stash[TEST_HOME] = home
+    os.environ["HOME"] = str(home)
+    for variable, folder in {
+        "XDG_CACHE_HOME": ".cache",
+        "XDG_CONFIG_HOME": ".config",
+        "XDG_DATA_HOME": ".local/share",
+        "XDG_STATE_HOME": ".local/state",
+    }.items():
+        os.environ[variable] = str(home / folder)
+    os.environ["MPLBACKEND"] = "agg"
+    # Matplotlib takes seconds to list the fonts; one list serves every run of the suite.
+    if (cache := getattr(config, "cache", None)) is not None:
+        os.environ["MPLCONFIGDIR"] = str(cache.mkdir("matplotlib"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the home directory of this session."""
+    shutil.rmtree(config.stash[TEST_HOME], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def test_home(pytestconfig: pytest.Config) -> Path:
+    """The home directory of this test session: empty at its start, removed at its end."""
+    return pytestconfig.stash[TEST_HOME]

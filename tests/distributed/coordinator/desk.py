@@ -1,0 +1,167 @@
+"""A coordinator under test, its host, and the messages of workers, in a few words each."""
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy, check_books, encode, replay
+from pcp.distributed.coordinator.effects import Append, Compact, Effect, Report, Send
+from pcp.distributed.coordinator.events import (
+    BlobStored,
+    CheckpointDone,
+    Event,
+    MemberJoined,
+    MessageReceived,
+    OuterStepDone,
+    Started,
+    Tick,
+)
+from pcp.distributed.messages import Assign, Blob, Hello, Lease, Message, Ready, Update, Welcome
+
+T = TypeVar("T")
+
+PARAMETERS = Blob(b"\x01" * 32, 40)
+MOMENTUM = Blob(b"\x02" * 32, 40)
+
+CONFIG = RunConfig(
+    run_id="tested",
+    workers=2,
+    rounds=3,
+    algorithm=DiLoCo(inner_steps=4),
+    description='{"model": "tested"}',
+    blobs=(Blob(b"\x09" * 32, 9),),
+    update_bytes=40,
+    tokens_per_batch=10,
+    patience_seconds=30.0,
+    lease=TimeoutPolicy(initial_seconds=100.0, floor_seconds=5.0, cap_seconds=300.0),
+    checkpoint_every=2,
+)
+
+
+def blob(number: int) -> Blob:
+    """Return a blob of the size of a pseudo-gradient."""
+    return Blob(number.to_bytes(32, "big"), 40)
+
+
+class Desk:
+    """Feeds a coordinator and keeps what it says.
+
+    Arguments:
+        config: of a new run.
+        log: payloads of an event log to restore a run from instead.
+    """
+
+    def __init__(self, config: RunConfig = CONFIG, log: list[bytes] | None = None) -> None:
+        self.now = 0.0
+        self.log = [] if log is None else list(log)
+        self.history = list(self.log)  # never compacted
+        self.coordinator = (
+            Coordinator.create(config, PARAMETERS, MOMENTUM) if log is None else Coordinator.restore(log)
+        )
+        self.effects: list[Effect] = []
+        self.generations: dict[int, int] = {}
+        self.do(Started(0.0))
+
+    @property
+    def state(self) -> Any:
+        return self.coordinator.state
+
+    def do(self, event: Event) -> list[Effect]:
+        """Feed one event; the log and the books are checked."""
+        self.effects = self.coordinator.handle(event)
+        for effect in self.effects:
+            if isinstance(effect, Append):
+                self.log.append(encode(effect.record))
+                self.history.append(self.log[-1])
+            elif isinstance(effect, Compact):
+                self.log = [effect.snapshot]
+            elif isinstance(effect, Send) and isinstance(effect.message, Welcome):
+                self.generations[effect.connection] = effect.message.generation
+        check_books(self.state)
+        replayed = replay(self.log)
+        assert replayed is not None
+        assert replayed.digest() == self.state.run.digest()
+        return self.effects
+
+    def wait(self, seconds: float) -> list[Effect]:
+        """Let time pass, then tick."""
+        self.now += seconds
+        return self.do(Tick(self.now))
+
+    def hello(
+        self, connection: int, worker: str, incarnation: bytes = b"first", version: int = 1
+    ) -> list[Effect]:
+        """Let a worker say hello."""
+        return self.do(MemberJoined(self.now, connection, Hello(version, worker, incarnation, ("cpu:0",), 1)))
+
+    def say(self, connection: int, message: Message) -> list[Effect]:
+        """Let a worker say something."""
+        return self.do(MessageReceived(self.now, connection, message))
+
+    def join(self, connection: int, worker: str, incarnation: bytes = b"first") -> list[Effect]:
+        """Let a worker join and become ready."""
+        self.hello(connection, worker, incarnation)
+        return self.say(connection, Ready(self.generations[connection]))
+
+    def lease(self, connection: int) -> Lease:
+        """Return the lease that a connection's worker holds."""
+        member = self.state.members[self.state.connections[connection]]
+        lease: Lease = self.state.leases[member.lease_id].lease
+        return lease
+
+    def update(self, lease: Lease, content: Blob | None = None, **changes: Any) -> Update:
+        """Return a proper update of a lease, with changes."""
+        right = Update(
+            lease_id=lease.lease_id,
+            generation=lease.generation,
+            round=lease.round,
+            base_version=lease.base_version,
+            pseudo_gradient=content or blob(lease.lease_id),
+            steps=lease.data.count,
+            tokens=10 * lease.data.count,
+            losses=(2.0,) * lease.data.count,
+            seconds=1.0,
+        )
+        return replace(right, **changes)
+
+    def fulfil(self, connection: int) -> list[Effect]:
+        """Let a worker upload and report the update of its lease."""
+        update = self.update(self.lease(connection))
+        self.do(BlobStored(self.now, update.pseudo_gradient))
+        return self.say(connection, update)
+
+    def step(self) -> list[Effect]:
+        """Finish the outer step that is due."""
+        version = self.state.run.version + 1
+        return self.do(
+            OuterStepDone(self.now, self.state.run.round, blob(10**6 + version), blob(2 * 10**6 + version))
+        )
+
+    def checkpoint(self) -> list[Effect]:
+        """Finish the checkpoint that is under way."""
+        return self.do(CheckpointDone(self.now, self.state.checkpointing))
+
+    def sent(self, connection: int, kind: type[T]) -> list[T]:
+        """Return the messages of a kind that the last event sent on a connection."""
+        return [
+            each.message
+            for each in self.effects
+            if isinstance(each, Send) and each.connection == connection and isinstance(each.message, kind)
+        ]
+
+    def made(self, kind: type[T]) -> list[T]:
+        """Return the effects of a kind that the last event had."""
+        return [each for each in self.effects if isinstance(each, kind)]
+
+    def reported(self, kind: type[T]) -> list[T]:
+        """Return the metrics of a kind that the last event reported."""
+        return [
+            each.metrics
+            for each in self.effects
+            if isinstance(each, Report) and isinstance(each.metrics, kind)
+        ]
+
+    def assigned(self, connection: int) -> Lease | None:
+        """Return the lease that the last event assigned on a connection."""
+        found = self.sent(connection, Assign)
+        return found[0].lease if found else None

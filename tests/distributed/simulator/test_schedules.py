@@ -1,0 +1,95 @@
+"""Seeded schedules of faults: no invariant breaks, every run ends, and its parameters are those of the reference.
+
+`PCP_SIMULATED_SEEDS=10000 pytest tests/distributed/simulator/test_schedules.py` runs more of them.
+"""
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from pcp.distributed.coordinator import Refusal, RunConfig
+from pcp.distributed.messages import DataRange
+from pcp.distributed.simulator import (
+    FAULTS,
+    Scenario,
+    Simulation,
+    SimulationFailed,
+    scenario_of,
+    simulate,
+    training,
+)
+
+SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "400"))
+PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_schedules_lose_nothing_and_end(part: int) -> None:
+    for seed in range(part, SEEDS, PARTS):
+        simulate(scenario_of(seed))
+
+
+def traced(seed: int) -> tuple[object, list[str]]:
+    lines: list[str] = []
+    return simulate(scenario_of(seed), lines.append), lines
+
+
+@pytest.mark.parametrize("seed", [3, 10, 16])
+def test_a_seed_replays_line_by_line(seed: int) -> None:
+    assert traced(seed) == traced(seed)
+
+
+def calm(config: RunConfig, workers: int) -> Scenario:
+    return Scenario(
+        seed=1,
+        config=config,
+        step_seconds=tuple(0.5 + 0.1 * index for index in range(workers)),
+        clock_rates=(1.0,) * workers,
+        delay_seconds=0.01,
+        jitter_seconds=0.01,
+        faults=(),
+        limit_seconds=200.0,
+    )
+
+
+def test_without_faults_each_worker_trains_one_range_a_round() -> None:
+    config = replace(scenario_of(1).config, workers=3, rounds=4, quorum=1.0, step_budgets=False)
+    simulation = Simulation(calm(config, workers=3))
+    outcome = simulation.run()
+    size = config.batches_per_round
+    assert outcome.parameters == training.reference([[DataRange(number * size, size)] for number in range(4)])
+    assert (outcome.rounds, outcome.epochs) == (4, 1)
+    assert [len(ranges) for ranges in simulation.observer.rounds] == [3, 3, 3, 3]
+
+
+def test_a_run_that_cannot_end_fails_with_its_seed() -> None:
+    scenario = replace(scenario_of(7), limit_seconds=1.0, faults=())
+    with pytest.raises(
+        SimulationFailed, match=r"seed 7, .*the run is not complete after 1 s.*--first 7 --trace"
+    ):
+        simulate(scenario)
+
+
+def test_the_schedules_reach_every_fault_and_nearly_every_refusal() -> None:
+    faults: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    for seed in range(250):
+        scenario = scenario_of(seed)
+        faults.update(fault.kind for fault in scenario.faults)
+        lines: list[str] = []
+        outcome = simulate(scenario, lines.append)
+        text = "\n".join(lines)
+        seen.update(refusal.name for refusal in Refusal if "UpdateRefused" in text and refusal.value in text)
+        seen["restart"] += outcome.epochs > 1
+        seen["power lost"] += "power lost" in text
+        for word in ("reconnected", "fenced", "expired", "superseded", "Compact", "carried=1", "it failed"):
+            seen[word] += word in text
+    assert set(faults) == set(FAULTS)
+    missing = {refusal.name for refusal in Refusal} - set(seen)
+    assert missing <= {"UNUSABLE", "FOREIGN_LEASE"}
+    assert all(
+        seen[word] > 3 for word in ("restart", "power lost", "reconnected", "fenced", "expired", "Compact")
+    )
+    assert all(seen[word] > 0 for word in ("superseded", "carried=1", "it failed")), seen

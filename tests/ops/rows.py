@@ -1,0 +1,371 @@
+"""One row for every operation: how it is called, NumPy's form of it, what it is called with, how near it must be.
+
+Reference functions take NumPy arrays of a wider type than the operation's own (float64 for floats, complex128 for complex), so
+that the error measured is the operation's.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp import ops
+from pcp.ir import DType
+from pcp.ops.elementwise import BINARY, COMPARISONS, UNARY
+from pcp.ops.reduction import REDUCTIONS
+from pcp.tensor import OPERATIONS
+
+Shape = tuple[int, ...]
+Reference = Callable[..., Any]
+
+FLOATS = ("float",)
+NUMBERS = ("signed", "unsigned", "float")
+ALL = ("bool", "signed", "unsigned", "float")
+
+VECTORS: tuple[tuple[Shape, ...], ...] = (((),), ((7,),), ((0, 3),), ((2, 3, 4),))
+PAIRS: tuple[tuple[Shape, ...], ...] = (((), ()), ((5,), (5,)), ((3, 1), (1, 4)), ((2, 3), ()), ((0, 3), (3,)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A test of one operation.
+
+    Arguments:
+        apply: from Tensors to a Tensor or a tuple of them.
+        reference: the same on arrays.
+        shapes: of the operands, one entry for each case.
+        kinds: of element types to try.
+        low, high: bounds of the operands; integers are drawn from the integers between.
+        operands: in place of `low` and `high`, a function from generator, shapes and element type to operands.
+        ulps: how many roundings of the result's type the error may be, beside one part in 10^12 in float64.
+    """
+
+    apply: Callable[..., Any]
+    reference: Reference
+    shapes: tuple[tuple[Shape, ...], ...] = VECTORS
+    kinds: tuple[str, ...] = ALL
+    low: float = -3.0
+    high: float = 3.0
+    operands: Callable[[np.random.Generator, Sequence[Shape], DType], list[Any]] | None = None
+    ulps: float = 4.0
+
+
+def draw(rng: np.random.Generator, shape: Shape, dtype: DType, low: float, high: float) -> Any:
+    """Random elements between the bounds that the type allows."""
+    if dtype is DType.bool:
+        return rng.random(shape) < 0.5
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        bottom, top = max(math.ceil(low), limits.min), min(math.floor(high), limits.max)
+        return rng.integers(bottom, top, shape, endpoint=True).astype(dtype.numpy)
+    if dtype.kind == "complex":
+        return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype.numpy)
+    return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
+
+
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64))
+
+
+def _bits(count: Callable[[str], int]) -> Reference:
+    def apply(x: Any) -> Any:
+        width = 8 * x.dtype.itemsize
+        texts = [np.binary_repr(int(v) % 2**width, width) for v in x.reshape(-1)]
+        return np.array([count(text) for text in texts], x.dtype).reshape(x.shape)
+
+    return apply
+
+
+def _sign(x: Any) -> Any:
+    return np.sign(x)
+
+
+def _modulo_divisor(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
+    x = draw(rng, shapes[0], dtype, -40, 40)
+    y = draw(rng, shapes[1], dtype, 1, 9)
+    negative = rng.random(shapes[1]) < 0.5 if dtype.kind in ("signed", "float") else np.zeros(shapes[1], bool)
+    return [x, np.where(negative, -y, y).astype(dtype.numpy)]
+
+
+def _power_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
+    return [draw(rng, shapes[0], dtype, 0.5, 3), draw(rng, shapes[1], dtype, 0, 4)]
+
+
+def _shift_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
+    return [draw(rng, shapes[0], dtype, -100, 100), draw(rng, shapes[1], dtype, 0, 8 * dtype.itemsize - 1)]
+
+
+def _mask_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
+    return [rng.random(shapes[0]) < 0.5, *(draw(rng, shape, dtype, -9, 9) for shape in shapes[1:])]
+
+
+def _index_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
+    return [draw(rng, shapes[0], dtype, -9, 9), rng.integers(-3, 3, shapes[1]).astype(np.int32)]
+
+
+# name -> NumPy's function, lowest and highest operand
+_UNARY: dict[str, tuple[Reference, float, float]] = {
+    "negate": (np.negative, -9, 9),
+    "abs": (np.abs, -9, 9),
+    "sign": (_sign, -2, 2),
+    "exp": (np.exp, -4, 4),
+    "expm1": (np.expm1, -1, 1),
+    "log": (np.log, 0.01, 9),
+    "log1p": (np.log1p, -0.5, 3),
+    "sqrt": (np.sqrt, 0, 9),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), 0.1, 9),
+    "cbrt": (np.cbrt, -9, 9),
+    "sin": (np.sin, -4, 4),
+    "cos": (np.cos, -4, 4),
+    "tan": (np.tan, -1, 1),
+    "tanh": (np.tanh, -2, 2),
+    "sigmoid": (_sigmoid, -5, 5),
+    "floor": (np.floor, -9, 9),
+    "ceil": (np.ceil, -9, 9),
+    "round": (np.round, -9, 9),
+    "is_finite": (np.isfinite, -9, 9),
+    "logical_not": (np.invert, -99, 99),
+    "population_count": (_bits(lambda text: text.count("1")), -99, 99),
+    "count_leading_zeros": (_bits(lambda text: len(text) - len(text.lstrip("0"))), -99, 99),
+}
+
+_BINARY: dict[str, Reference] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "power": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "remainder": np.fmod,
+    "arctan2": np.arctan2,
+    "bitwise_and": np.bitwise_and,
+    "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor,
+    "shift_left": np.left_shift,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+}
+_BINARY_OPERANDS = {"remainder": _modulo_divisor, "power": _power_operands, "shift_left": _shift_operands}
+
+_REDUCTION: dict[str, Reference] = {
+    "sum": np.sum,
+    "product": np.prod,
+    "max": np.max,
+    "min": np.min,
+    "all": np.all,
+    "any": np.any,
+}
+
+# arctan2 and remainder of complex numbers, and complex orders, mean nothing; XLA refuses them or picks an order.
+_NOT_COMPLEX = {"arctan2", "remainder", "maximum", "minimum", "cbrt"}
+
+
+def _kinds(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(kind for kind in kinds if not (kind == "complex" and name in _NOT_COMPLEX))
+
+
+ROWS: dict[str, list[Row]] = {
+    name: [Row(OPERATIONS[name], _UNARY[name][0], VECTORS, kinds, *_UNARY[name][1:], ulps=16)]
+    for name, _, kinds, _ in UNARY
+}
+ROWS |= {
+    name: [
+        Row(OPERATIONS[name], _BINARY[name], PAIRS, _kinds(name, kinds), operands=_BINARY_OPERANDS.get(name), ulps=16)
+    ]
+    for name, _, kinds, _ in (*BINARY, *COMPARISONS)
+}
+
+
+def _reduction_rows(name: str, kinds: tuple[str, ...]) -> list[Row]:
+    apply, reference = OPERATIONS[name], _REDUCTION[name]
+    empty: tuple[tuple[Shape, ...], ...] = () if name in ("max", "min") else (((0, 3),),)
+    low, high = (0.5, 1.5) if name == "product" else (-3.0, 3.0)
+    exact = {"kinds": kinds, "low": low, "high": high, "ulps": 40}
+    return [
+        Row(lambda x: apply(x), lambda x: reference(x), (((),), ((7,),), ((2, 3, 4),), *empty), **exact),
+        Row(lambda x: apply(x, 1), lambda x: reference(x, 1), (((2, 3),), ((0, 3),), ((2, 3, 4),)), **exact),
+        Row(
+            lambda x: apply(x, (0, -1), True),
+            lambda x: reference(x, (0, -1), keepdims=True),
+            (((2, 3),), ((2, 3, 4),)),
+            **exact,
+        ),
+    ]
+
+
+ROWS |= {name: _reduction_rows(name, kinds) for name, _, _, kinds, _ in REDUCTIONS}
+
+
+def _softmax(x: Any, axis: int = -1) -> Any:
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def _update(x: Any, update: Any) -> Any:
+    result = x.copy()
+    result[1:3, 2:4] = update
+    return result
+
+
+def _interior(x: Any) -> Any:
+    result = np.full((1 + 2 * x.shape[0] - 1 + 2, x.shape[1] - 1), 2, x.dtype)
+    result[1:-2:2] = x[:, 1:]
+    return result
+
+
+_MATRIX: tuple[tuple[Shape, ...], ...] = (((3, 4),), ((0, 4),))
+_AXES: tuple[tuple[Shape, ...], ...] = (((2, 3, 4),),)
+_SUMMABLE = ("signed", "unsigned", "float", "complex")
+
+ROWS |= {
+    "divide": [Row(ops.elementwise.divide, np.divide, PAIRS, FLOATS, 0.5, 4)],
+    "floor_divide": [Row(ops.elementwise.floor_divide, np.floor_divide, PAIRS, NUMBERS, operands=_modulo_divisor)],
+    "modulo": [Row(ops.elementwise.modulo, np.mod, PAIRS, NUMBERS, operands=_modulo_divisor, ulps=200)],
+    "shift_right": [
+        Row(ops.elementwise.shift_right, np.right_shift, PAIRS, ("signed", "unsigned"), operands=_shift_operands)
+    ],
+    "where": [Row(ops.elementwise.where, np.where, (((3,), (3,), (3,)), ((2, 1), (3,), ())), ALL, operands=_mask_operands)],
+    "clip": [Row(lambda x: ops.elementwise.clip(x, 1, 2), lambda x: np.clip(x, 1, 2), kinds=NUMBERS)],
+    "convert": [
+        Row(lambda x: ops.elementwise.convert(x, "i32"), lambda x: np.asarray(x).astype(np.int32), low=-9, high=9),
+        Row(lambda x: ops.elementwise.convert(x, "f64"), lambda x: np.asarray(x).astype(np.float64), low=-9, high=9),
+        Row(lambda x: ops.elementwise.convert(x, "bool"), lambda x: np.asarray(x) != 0, low=-1, high=1),
+        Row(lambda x: ops.elementwise.convert(x, "bf16"), lambda x: np.asarray(x).astype(DType.bf16.numpy), low=-9, high=9),
+    ],
+    "square": [Row(ops.elementwise.square, np.square, kinds=(*NUMBERS, "complex"))],
+    "reciprocal": [Row(ops.elementwise.reciprocal, np.reciprocal, kinds=FLOATS, low=0.5, high=4)],
+    "erf": [Row(ops.elementwise.erf, _erf, kinds=FLOATS, ulps=16)],
+    "reshape": [
+        Row(lambda x: ops.movement.reshape(x, (4, -1)), lambda x: x.reshape(4, -1), (((2, 6),), ((4, 1),))),
+        Row(lambda x: ops.movement.reshape(x, ()), lambda x: x.reshape(()), (((1, 1),), ((),))),
+    ],
+    "transpose": [
+        Row(lambda x: ops.movement.transpose(x), np.transpose),
+        Row(lambda x: ops.movement.transpose(x, 2, 0, 1), lambda x: x.transpose(2, 0, 1), _AXES),
+    ],
+    "swapaxes": [Row(lambda x: ops.movement.swapaxes(x, 0, -1), lambda x: x.swapaxes(0, -1), _AXES)],
+    "broadcast_to": [
+        Row(lambda x: ops.movement.broadcast_to(x, (2, 3)), lambda x: np.broadcast_to(x, (2, 3)), (((),), ((3,),), ((2, 1),)))
+    ],
+    "expand_dims": [Row(lambda x: ops.movement.expand_dims(x, -1), lambda x: np.expand_dims(x, -1))],
+    "squeeze": [
+        Row(lambda x: ops.movement.squeeze(x), np.squeeze, (((1, 3, 1),), ((),))),
+        Row(lambda x: ops.movement.squeeze(x, 0), lambda x: np.squeeze(x, 0), (((1, 1),),)),
+    ],
+    "slice": [
+        Row(lambda x: ops.movement.slice_(x, (1, 0), (3, 4), (1, 2)), lambda x: x[1:3, 0:4:2], (((3, 4),),)),
+    ],
+    "reverse": [Row(lambda x: ops.movement.reverse(x, -1), lambda x: x[..., ::-1], _AXES)],
+    "pad": [
+        Row(
+            lambda x: ops.movement.pad(x, [(1, 2), (0, 1)]),
+            lambda x: np.pad(x, [(1, 2), (0, 1)]),
+            _MATRIX,
+        ),
+        Row(lambda x: ops.movement.pad(x, [(1, 2, 1), (-1, 0)], 2), _interior, (((3, 4),),), NUMBERS),
+    ],
+    "concatenate": [
+        Row(lambda x, y: ops.movement.concatenate([x, y, x], -1), lambda x, y: np.concatenate([x, y, x], -1), (((2, 3), (2, 0)),))
+    ],
+    "stack": [Row(lambda x, y: ops.movement.stack([x, y], 1), lambda x, y: np.stack([x, y], 1), (((2, 3), (2, 3)),))],
+    "split": [Row(lambda x: ops.movement.split(x, 2, 1), lambda x: tuple(np.split(x, 2, 1)), (((3, 4),), ((0, 4),)))],
+    "stop_gradient": [Row(ops.movement.stop_gradient, lambda x: x)],
+    "iota": [
+        Row(lambda x: ops.movement.iota(x.shape, 1, x.dtype), lambda x: np.broadcast_to(np.arange(4), x.shape), _MATRIX, NUMBERS)
+    ],
+    "full": [Row(lambda x: ops.movement.full((2, 3), x), lambda x: np.full((2, 3), x), (((),),))],
+    "zeros": [Row(lambda x: ops.movement.zeros(x.shape, x.dtype), np.zeros_like)],
+    "ones": [Row(lambda x: ops.movement.ones(x.shape, x.dtype), np.ones_like)],
+    "index": [
+        Row(lambda x: x[1:, ::-1, None, -1], lambda x: x[1:, ::-1, None, -1], _AXES),
+        Row(lambda x, i: x[i], lambda x, i: x[i], (((3, 4), (5,)), ((3,), ()), ((3, 0), (2, 2))), operands=_index_operands),
+    ],
+    "take": [
+        Row(
+            lambda x, i: ops.indexing.take(x, i, 1),
+            lambda x, i: np.take(x, i, 1),
+            (((2, 3, 4), (2, 2)), ((0, 3), (5,))),
+            operands=_index_operands,
+        )
+    ],
+    "dynamic_slice": [
+        Row(lambda x: ops.indexing.dynamic_slice(x, (1, 9), (2, 2)), lambda x: x[1:3, 2:4], (((3, 4),),)),
+    ],
+    "dynamic_update_slice": [
+        Row(lambda x, u: ops.indexing.dynamic_update_slice(x, u, (1, 9)), _update, (((3, 4), (2, 2)),)),
+    ],
+    "one_hot": [
+        Row(
+            lambda x: ops.indexing.one_hot(x, 5, "i32"),
+            lambda x: (np.asarray(x)[..., None] == np.arange(5)).astype(np.int32),
+            kinds=("signed", "unsigned"),
+        )
+    ],
+    "mean": [Row(lambda x: ops.reduction.mean(x, 1), lambda x: np.mean(x, 1), _AXES, (*FLOATS, "complex"), ulps=40)],
+    "var": [Row(lambda x: ops.reduction.var(x, 1, True), lambda x: np.var(x, 1, keepdims=True), _AXES, FLOATS, ulps=40)],
+    "argmax": [Row(lambda x: ops.reduction.argmax(x, 1), lambda x: np.argmax(x, 1), (((3, 40),), ((0, 4),)))],
+    "argmin": [Row(lambda x: ops.reduction.argmin(x, 0), lambda x: np.argmin(x, 0), (((40, 3),), ((4, 0),)))],
+    "dot_general": [
+        Row(
+            lambda x, y: ops.linear_algebra.dot_general(x, y, ((2,), (1,)), ((0,), (0,))),
+            lambda x, y: np.einsum("bij,bjk->bik", x, y),
+            (((2, 3, 4), (2, 4, 5)), ((2, 3, 0), (2, 0, 5))),
+            _SUMMABLE,
+            ulps=40,
+        )
+    ],
+    "matmul": [
+        Row(
+            ops.linear_algebra.matmul,
+            np.matmul,
+            (
+                ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)),
+                ((2, 1, 3, 4), (6, 4, 5)), ((4,), (2, 4, 5)), ((2, 3, 4), (4,)), ((0, 4), (4, 5)),
+            ),
+            _SUMMABLE,
+            ulps=40,
+        )
+    ],
+    "einsum": [
+        Row(
+            lambda x, y, f=formula: ops.linear_algebra.einsum(f, x, y),
+            lambda x, y, f=formula: np.einsum(f, x, y),
+            (shapes,),
+            _SUMMABLE,
+            ulps=60,
+        )
+        for formula, shapes in (
+            ("bqhd,bkhd->bhqk", ((2, 3, 2, 4), (2, 5, 2, 4))),
+            ("ij,jk", ((3, 4), (4, 5))),
+            ("ij,ik->k", ((3, 4), (3, 5))),
+            ("ij,kl->jlik", ((3, 2), (2, 4))),
+            ("ij,ij->", ((3, 4), (3, 4))),
+        )
+    ],
+    "softmax": [Row(ops.normalizing.softmax, _softmax, (((2, 5),), ((3, 1),)), FLOATS, ulps=40)],
+    "log_softmax": [
+        Row(ops.normalizing.log_softmax, lambda x: np.log(_softmax(x)), (((2, 5),), ((3, 1),)), FLOATS, ulps=40)
+    ],
+    "logsumexp": [
+        Row(
+            lambda x: ops.normalizing.logsumexp(x, 0, True),
+            lambda x: np.log(np.exp(x).sum(0, keepdims=True)),
+            (((2, 5),), ((3, 1),)),
+            FLOATS,
+            ulps=40,
+        )
+    ],
+}  # fmt: skip
+
+# Its own test: the result depends on the width of the element type.
+OWN_TEST = {"bitcast"}

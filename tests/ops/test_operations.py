@@ -1,0 +1,109 @@
+"""Every operation against NumPy, on random operands of every element type that it admits."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.ir import DType
+from pcp.ops.elementwise import bitcast
+from pcp.tensor import OPERATIONS
+from tests.ops.rows import OWN_TEST, ROWS, Row, draw
+
+# Compiling takes most of the time here, and XLA's optimisations are not what is tested.
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+_WIDE = {"float": np.float64, "complex": np.complex128}
+
+
+def results_and_references(row: Row, dtype: DType, rng: np.random.Generator) -> list[tuple[str, Any, Any]]:
+    """What the operation makes and what it should, for every case of a row in one element type."""
+    cases = []
+    for shapes in row.shapes:
+        if row.operands is not None:
+            cases.append(row.operands(rng, shapes, dtype))
+        else:
+            cases.append([draw(rng, shape, dtype, row.low, row.high) for shape in shapes])
+    program = pcp.trace(lambda given: [row.apply(*operands) for operands in given], cases, roles=("input",))
+    made = pcp.plan(program, cache=False, options=QUICK).run(cases)
+    found = []
+    for operands, result in zip(cases, made, strict=True):
+        wide = [x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x for x in operands]
+        with np.errstate(all="ignore"):
+            expected = row.reference(*wide)
+        label = f"{dtype} {[x.shape for x in operands]}"
+        if isinstance(result, tuple):
+            found += [(label, r, e) for r, e in zip(result, expected, strict=True)]
+        else:
+            found.append((label, result, expected))
+    return found
+
+
+def assert_near(label: str, result: Any, expected: Any, ulps: float) -> None:
+    """Exact for integers and booleans; within some roundings of its own type for a float."""
+    array, wanted = np.asarray(result), np.asarray(expected)
+    assert array.shape == wanted.shape, label
+    if array.dtype.kind in "biu":
+        np.testing.assert_array_equal(array, wanted.astype(array.dtype), err_msg=label)
+        return
+    real = {"c": np.float32 if array.dtype.itemsize == 8 else np.float64}.get(array.dtype.kind, array.dtype)
+    step = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-50}[np.dtype(real).itemsize]
+    step = 2.0**-7 if array.dtype == DType.bf16.numpy else step
+    scale = np.abs(wanted.astype(np.complex128)).max(initial=1.0)
+    error = np.abs(array.astype(np.complex128) - wanted.astype(np.complex128)).max(initial=0.0)
+    assert error <= ulps * step * scale, f"{label}: {array} is not near {wanted}"
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_it_computes_what_numpy_does(name: str) -> None:
+    for number, row in enumerate(ROWS[name]):
+        rng = np.random.default_rng(zlib.crc32(f"{name}{number}".encode()))
+        for dtype in DType:
+            if dtype.kind in row.kinds:
+                for label, result, expected in results_and_references(row, dtype, rng):
+                    assert_near(f"{name}[{number}] {label}", result, expected, row.ulps)
+
+
+def test_every_operation_has_a_row() -> None:
+    assert set(OPERATIONS) == set(ROWS) | OWN_TEST
+
+
+def test_bitcast_reads_the_bits_as_another_type_of_the_same_width() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    program = pcp.trace(lambda x: (bitcast(x, "i32"), bitcast(x, "u32")), pcp.spec(x.shape, "f32"))
+    signed, unsigned = pcp.plan(program, cache=False).run(x)
+    np.testing.assert_array_equal(signed, x.view(np.int32))
+    np.testing.assert_array_equal(unsigned, x.view(np.uint32))
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt", "tanh", "sigmoid", "erf", "mean", "divide"])
+def test_integers_become_f32_where_only_floats_make_sense(name: str) -> None:
+    x = np.array([1, 2, 5], np.int32)
+    count = 2 if name == "divide" else 1
+    program = pcp.trace(lambda x: OPERATIONS[name](*[x] * count), pcp.spec(x.shape, "i32"))
+    assert program.results[0].spec.dtype == "f32"
+    plan = pcp.plan(program, cache=False)
+    floats = pcp.trace(lambda x: OPERATIONS[name](*[x] * count), pcp.spec(x.shape, "f32"))
+    expected = pcp.plan(floats, cache=False).run(x.astype(np.float32))
+    np.testing.assert_array_equal(plan.run(x), expected)
+
+
+def test_extremes_of_empty_axes_are_the_neutral_elements() -> None:
+    def extremes(x: pcp.Tensor, i: pcp.Tensor) -> Any:
+        return x.max(1), x.min(1), i.max(1), i.min(1)
+
+    program = pcp.trace(extremes, pcp.spec((2, 0), "f32"), pcp.spec((2, 0), "i16"))
+    made = pcp.plan(program, cache=False).run(np.zeros((2, 0), np.float32), np.zeros((2, 0), np.int16))
+    assert [np.asarray(entry)[1] for entry in made] == [-np.inf, np.inf, -(2**15), 2**15 - 1]
+
+
+def test_extremes_return_nan_where_there_is_one() -> None:
+    x = np.array([1.0, np.nan, 3.0], np.float32)
+    program = pcp.trace(lambda x: (x.max(), x.min(), OPERATIONS["maximum"](x, 2.0)), pcp.spec((3,), "f32"))
+    most, least, each = pcp.plan(program, cache=False).run(x)
+    assert np.isnan(most)
+    assert np.isnan(least)
+    np.testing.assert_array_equal(each, np.maximum(x, 2))

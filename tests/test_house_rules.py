@@ -1,0 +1,123 @@
+"""House rules that no linter knows: sizes, names, and what no file of the project may say."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LONGEST_FILE = 500
+
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"}
+
+# pattern -> what to do instead. The brackets keep the patterns from matching themselves.
+FORBIDDEN_ANYWHERE = {
+    r"(?i)py[p]i\.org|python[h]osted\.|download\.py[t]orch\.": "name no package index: pip is configured",
+    r"(?<![\w.}/-])/(wor[k]|hom[e]|roo[t]|User[s])/\w": "name no path of one machine",
+    r"(?<![\w/])share[d]/": "refer only to files of the project",
+}
+FORBIDDEN_IN_PYTHON = {
+    r"\b(TOD[O]|FIXM[E]|XX[X])\b": "finish it, or open an issue",
+    r"# type: ignor[e](?!\[[\w, -]+\]  # \w)": "write `# type: ignor[e][code]  # reason`",
+}
+
+
+def project_files() -> list[Path]:
+    """Return the files that git tracks or would track, in a fixed order."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in sorted(listed.splitlines()) if (path := ROOT / name).is_file()]
+
+
+def matches(text: str, rules: dict[str, str]) -> list[tuple[int, str, str]]:
+    """Return line number, matched text and advice for every match of a rule."""
+    return [
+        (number, match.group(), advice)
+        for number, line in enumerate(text.splitlines(), start=1)
+        for pattern, advice in rules.items()
+        for match in [re.search(pattern, line)]
+        if match
+    ]
+
+
+def python_complaints(file: Path, text: str) -> list[str]:
+    """Return what is wrong with the name, size or opening of the Python file at `file` in the project."""
+    found = []
+    for part in file.with_suffix("").parts:
+        if part in NAMES_THAT_SAY_NOTHING:
+            found.append(f"{file}: '{part}' says nothing; name the one idea that the file holds")
+    lines = len(text.splitlines())
+    if lines >= LONGEST_FILE:
+        found.append(f"{file}: {lines} lines; a file of {LONGEST_FILE} lines is two ideas")
+    if not ast.get_docstring(ast.parse(text)):
+        found.append(f"{file}: begin with a docstring that says what the file is for")
+    return found
+
+
+def test_python_files_have_a_size_a_name_and_a_purpose() -> None:
+    found = []
+    for path in project_files():
+        file = path.relative_to(ROOT)
+        if path.suffix == ".py":
+            found += python_complaints(file, path.read_text(encoding="utf-8"))
+    assert found == []
+
+
+def test_no_file_says_what_only_one_machine_knows() -> None:
+    found = []
+    for path in project_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture or an archive holds no prose
+        rules = FORBIDDEN_ANYWHERE | (FORBIDDEN_IN_PYTHON if path.suffix == ".py" else {})
+        for number, match, advice in matches(text, rules):
+            found.append(f"{path.relative_to(ROOT)}:{number}: '{match}': {advice}")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("index = 'https://py" + "pi.org/simple'", "name no package index"),
+        ("--extra-index-url https://download.py" + "torch.org/whl", "name no package index"),
+        ("DATA = '/wor" + "k/data/input.txt'", "name no path of one machine"),
+        ("see share" + "d/notes.md", "refer only to files of the project"),
+        ("x = 1  # TOD" + "O: more", "finish it"),
+        ("x = y  # type: ignor" + "e", "reason"),
+        ("x = y  # type: ignor" + "e[arg-type]", "reason"),
+    ],
+)
+def test_a_forbidden_word_is_found(line: str, advice: str) -> None:
+    [(number, _, found)] = matches(f"first\n{line}\n", FORBIDDEN_ANYWHERE | FORBIDDEN_IN_PYTHON)
+    assert number == 2
+    assert advice in found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pypi-simple finds the archive",
+        "from .worker import Worker",
+        "the framework/backend pair",
+        "x = y  # type: ignor" + "e[arg-type]  # pycapnp has no types",
+    ],
+)
+def test_an_ordinary_line_is_left_alone(line: str) -> None:
+    assert matches(line, FORBIDDEN_ANYWHERE | FORBIDDEN_IN_PYTHON) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("src/pcp/utils.py", '"""Things."""\n', "'utils' says nothing"),
+        ("src/pcp/common/shapes.py", '"""Shapes."""\n', "'common' says nothing"),
+        ("src/pcp/shapes.py", "x = 1\n", "begin with a docstring"),
+        ("src/pcp/shapes.py", '"""Shapes."""\n' + "x = 1\n" * 500, "501 lines"),
+    ],
+)
+def test_a_broken_house_rule_is_found(file: str, text: str, complaint: str) -> None:
+    [found] = python_complaints(Path(file), text)
+    assert complaint in found

@@ -1,0 +1,178 @@
+"""Data flows one way through PCP: every part of src/pcp imports only parts that stand before it in `LAYERS`.
+
+Imports are read from the syntax tree, so those inside functions and under TYPE_CHECKING count as well.
+"""
+
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "pcp"
+
+# What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
+LAYERS = (
+    "errors", "ir", "tensor", "tracing", "ops", "autodiff", "rewrite", "memory", "kernels", "backends",
+    "planning", "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp",
+    "dashboard", "cli",
+)  # fmt: skip
+
+# module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.
+CONFINED = {
+    "jaxlib": ("ir/bindings.py", "backends/xla.py"),
+    "jax._src": ("ir/bindings.py", "backends/xla.py"),
+    "jax": ("ir/bindings.py", "backends/xla.py", "importers/jax*.py", "kernels/*"),
+}
+
+
+def imported_modules(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield the line and the absolute dotted name of everything that a file in `package` imports."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield node.lineno, alias.name
+            case ast.ImportFrom():
+                base = package[: len(package) - node.level + 1] if node.level else ()
+                module = ".".join((*base, *([node.module] if node.module else [])))
+                for alias in node.names:
+                    yield node.lineno, f"{module}.{alias.name}"
+            case ast.Call(
+                func=ast.Name("import_module" | "__import__") | ast.Attribute(attr="import_module"),
+                args=[ast.Constant(str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def layer_of(parts: tuple[str, ...], source: Path) -> str:
+    """Return the layer of a dotted name below `pcp`; one that is no file there belongs to the public face."""
+    if not parts:
+        return "pcp"
+    top = parts[0]
+    is_part = top in LAYERS or (source / top).is_dir() or (source / f"{top}.py").is_file()
+    return top if is_part else "pcp"
+
+
+def complaint(file: str, layer: str, name: str, source: Path) -> str | None:
+    """Say what is wrong with the import of `name` in `file`, or return None."""
+    for prefix, allowed in CONFINED.items():
+        if f"{name}.".startswith(f"{prefix}."):
+            if any(fnmatch(file, pattern) for pattern in allowed):
+                return None
+            return f"{name} may be imported only by {', '.join(allowed)}"
+    top, *rest = name.split(".")
+    if top != "pcp":
+        return None
+    target = layer_of(tuple(rest), source)
+    if target not in LAYERS:
+        return f"'{target}' has no place in LAYERS of {Path(__file__).name}"
+    if target != layer and LAYERS.index(target) >= LAYERS.index(layer):
+        return f"'{layer}' imports {name}, but '{target}' comes later"
+    return None
+
+
+def violations(source: Path) -> list[str]:
+    """Return every import below `source` that goes against the order, as `file:line: what is wrong`."""
+    found = []
+    for path in sorted(source.rglob("*.py")):
+        file = path.relative_to(source)
+        layer = (
+            "pcp"
+            if file.name == "__init__.py" and len(file.parts) == 1
+            else file.parts[0].removesuffix(".py")
+        )
+        if layer not in LAYERS:
+            found.append(f"{file}:1: '{layer}' has no place in LAYERS of {Path(__file__).name}")
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+        for line, name in imported_modules(tree, ("pcp", *file.parts[:-1])):
+            if problem := complaint(file.as_posix(), layer, name, source):
+                found.append(f"{file}:{line}: {problem}")
+    return found
+
+
+def test_every_part_imports_only_what_stands_before_it() -> None:
+    assert violations(SOURCE) == []
+
+
+def planted(folder: Path, file: str, text: str) -> list[str]:
+    """Return the violations of a small package in which `file` holds `text`."""
+    for name in ("__init__.py", "errors.py", "ir/__init__.py", "ops/__init__.py", "nn/__init__.py", file):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (folder / file).write_text(text, encoding="utf-8")
+    return violations(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pcp.nn",
+        "import pcp.nn.layers as layers",
+        "from pcp import nn",
+        "from pcp.nn import linear",
+        "from .. import nn",
+        "from ..nn import linear",
+        "from ..nn.layers import linear",
+        "def late():\n    from pcp.nn import linear\n    return linear",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..nn import Linear",
+        "import importlib\nnn = importlib.import_module('pcp.nn')",
+        "nn = __import__('pcp.nn')",
+    ],
+)
+def test_an_import_of_a_later_part_is_found(tmp_path: Path, text: str) -> None:
+    [problem] = planted(tmp_path, "ops/elementwise.py", text)
+    assert "'ops' imports pcp.nn" in problem
+    assert problem.endswith("'nn' comes later")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import numpy",
+        "from pcp.errors import PCPError",
+        "from pcp import ir",
+        "from ..ir import Program",
+        "from . import reduction",
+        "from .reduction import total",
+        "import pcpx.nn",
+    ],
+)
+def test_an_import_of_an_earlier_part_or_of_another_library_is_fine(tmp_path: Path, text: str) -> None:
+    assert planted(tmp_path, "ops/elementwise.py", text) == []
+
+
+def test_the_public_face_is_for_users_and_the_command_line(tmp_path: Path) -> None:
+    [problem] = planted(tmp_path, "ops/elementwise.py", "from pcp import Tensor")
+    assert problem == "ops/elementwise.py:1: 'ops' imports pcp.Tensor, but 'pcp' comes later"
+    (tmp_path / "ops/elementwise.py").unlink()
+    assert planted(tmp_path, "cli/train.py", "from pcp import Tensor") == []
+
+
+def test_a_part_without_a_place_in_the_order_is_found(tmp_path: Path) -> None:
+    [problem] = planted(tmp_path, "novelty/thing.py", "import numpy")
+    assert problem == "novelty/thing.py:1: 'novelty' has no place in LAYERS of test_layers.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "allowed"),
+    [
+        ("ir/bindings.py", "from jaxlib.mlir import ir", True),
+        ("ir/types.py", "from jaxlib.mlir import ir", False),
+        ("backends/xla.py", "from jax._src.lib import xla_client", True),
+        ("backends/base.py", "from jax._src.lib import xla_client", False),
+        ("backends/base.py", "import jax.numpy as jnp", False),
+        ("importers/jax_functions.py", "import jax", True),
+        ("importers/jax_functions.py", "from jax._src import core", False),
+        ("importers/torch_modules.py", "import jax", False),
+        ("kernels/attention/pallas.py", "from jax.experimental import pallas", True),
+        ("kernels/attention/pallas.py", "import jaxlib", False),
+    ],
+)
+def test_jax_stays_in_its_few_files(tmp_path: Path, file: str, text: str, allowed: bool) -> None:
+    found = planted(tmp_path, file, text)
+    assert (found == []) == allowed
+    assert all("may be imported only by" in problem for problem in found)
