@@ -148,7 +148,9 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """The largest integer not above x / y, elementwise; shapes broadcast."""
     left, right = aligned("floor_divide", x, y)
     _require("floor_divide", left, (*_INTEGERS, "float"))
-    if left.dtype.is_float:  # a rounded quotient may reach the next integer, what is left after the remainder cannot
+    if (
+        left.dtype.is_float
+    ):  # a rounded quotient may reach the next integer, what is left after the remainder cannot
         return round_(divide(left - modulo(left, right), right))
     quotient = emit("divide", (left, right), (left.spec,))
     if left.dtype.kind == "unsigned":
