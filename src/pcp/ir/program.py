@@ -314,7 +314,7 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return None
     try:
         return Tree.from_json(main.attributes[name].value)
-    except (TypeError, ValueError, AttributeError, RecursionError):
+    except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
 
 
