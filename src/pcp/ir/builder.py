@@ -140,9 +140,6 @@ def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
         )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
     contiguous = np.ascontiguousarray(array)
-    if spec.dtype is DType.bool:
-        bits = np.packbits(contiguous, axis=None, bitorder="little")
-        return ir.DenseElementsAttr.get(bits, type=element, shape=spec.shape)
     return ir.DenseElementsAttr.get(contiguous, type=element, shape=spec.shape)
 
 

@@ -140,7 +140,7 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.kind == "tuple":
         return tuple(children)
     name = tree.kind.partition(":")[2]
-    return namedtuple(name, [str(key) for key in tree.keys])(*children)  # noqa: PYI024  (its fields are data)
+    return namedtuple(name, [str(key) for key in tree.keys])(*children)
 
 
 def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
@@ -180,7 +180,9 @@ def _decode(value: Any) -> Tree:
         return LEAF
     kind, keys, children = value
     name = kind.removeprefix("namedtuple:")
-    known = kind in ("none", "dict", "list", "tuple") or (name != kind and all(map(str.isidentifier, (name, *keys))))
+    known = kind in ("none", "dict", "list", "tuple") or (
+        name != kind and all(map(str.isidentifier, (name, *keys)))
+    )
     keyed = kind == "dict" or name != kind
     if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
         raise ValueError(f"{kind!r} with keys {keys} is no container")

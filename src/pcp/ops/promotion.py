@@ -8,8 +8,8 @@ float takes the float's type; signed and unsigned meet in the next wider signed 
 import functools
 
 from pcp.ir import DType
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, is_weak
 from pcp.ir.types import dtype_of
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, is_weak
 
 _KINDS = ("bool", "unsigned", "signed", "float", "complex")
 _DEFAULT = {"unsigned": DType.i32, "signed": DType.i32, "float": DType.f32, "complex": DType.c64}
