@@ -190,7 +190,7 @@ def _refuse_recursion(functions: Mapping[str, ir.OpView]) -> None:
 def inline_composites(module: ir.Module) -> None:
     """Replace every composite operation by a call of the function that decomposes it, in place."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
