@@ -172,14 +172,19 @@ def inline_calls(module: ir.Module) -> None:
 
 def _refuse_recursion(functions: Mapping[str, ir.OpView]) -> None:
     callees = {
-        name: {ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in _named(op.operation, "func.call")}
+        name: {
+            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            for call in _named(op.operation, "func.call")
+        }
         for name, op in functions.items()
     }
     try:
         tuple(TopologicalSorter(callees).static_order())
     except CycleError as error:
         cycle = " -> ".join(error.args[1])
-        raise InvalidProgram(f"functions of the program call themselves, which StableHLO forbids: {cycle}") from None
+        raise InvalidProgram(
+            f"functions of the program call themselves, which StableHLO forbids: {cycle}"
+        ) from None
 
 
 def inline_composites(module: ir.Module) -> None:
