@@ -72,7 +72,7 @@ def _open(turn: Turn) -> None:
     state.ended.clear()
     state.quorum_reached = None
     state.round_opened = turn.now
-    state.typical = typical_step_seconds(state.paces.values())
+    state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.members)
 
 
 def _may_close(turn: Turn) -> bool:

@@ -7,6 +7,7 @@ from statistics import median
 from pcp.distributed.coordinator.config import TimeoutPolicy
 
 PAST = 16  # durations remembered for each worker
+CLOSE_ENOUGH = 0.9  # of the typical speed; ranges are not cut for mere noise
 
 
 def spread_limit(durations: Sequence[float], policy: TimeoutPolicy) -> float:
@@ -92,4 +93,5 @@ def step_budget(pace: Pace, typical: float, inner_steps: int) -> int:
     """
     if not pace.step_seconds or not typical:
         return inner_steps
-    return max(1, min(inner_steps, int(inner_steps * typical / median(pace.step_seconds))))
+    share = typical / median(pace.step_seconds)
+    return inner_steps if share > CLOSE_ENOUGH else max(1, int(inner_steps * share))
