@@ -265,7 +265,9 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         try:
             array = np.asarray(value, wanted.numpy)
         except OverflowError:
-            raise DTypeMismatch(f"{value} is beyond what {wanted} holds; convert the tensor with .astype") from None
+            raise DTypeMismatch(
+                f"{value} is beyond what {wanted} holds; convert the tensor with .astype"
+            ) from None
     elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.hasobject:
