@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir.bindings import describe_location, ir
@@ -55,9 +55,12 @@ class Expansion:
     results: Callable[["Primal"], Sequence[Tensor]]
 
 
-Rule = Union[
-    tuple[Callable[..., Tensor] | None, ...], Callable[..., Sequence[Cotangent] | Captured], Expansion, None
-]
+Rule = (
+    tuple[Callable[..., Tensor] | None, ...]
+    | Callable[..., Sequence[Cotangent] | Captured]
+    | Expansion
+    | None
+)
 
 RULES: dict[str, Rule] = {}
 """Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""
@@ -93,7 +96,7 @@ def rule_name(op: ir.Operation) -> str:
     """The name under which the rule of an operation stands."""
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{op.attributes['call_target_name'].value}"
-    return op.name
+    return str(op.name)
 
 
 def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:

@@ -8,7 +8,8 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
 
@@ -101,7 +102,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     try:
         with context():
-            return stablehlo.serialize_portable_artifact(module, version, True)
+            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
     except (ir.MLIRError, ValueError) as error:
         raise InvalidProgram(
             f"the program has no portable form at StableHLO version {version}: {error}"
@@ -145,12 +146,17 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 
 def inline_calls(module: ir.Module) -> None:
-    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions."""
+    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
+
+    Raises:
+        InvalidProgram: a function calls itself, directly or not.
+    """
     functions = {
         op.attributes["sym_name"].value: op
         for op in module.body.operations
         if op.OPERATION_NAME == "func.func"
     }
+    _refuse_recursion(functions)
     while calls := _named(functions["main"].operation, "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
@@ -164,10 +170,27 @@ def inline_calls(module: ir.Module) -> None:
         run_passes(module, "builtin.module(symbol-dce)")
 
 
+def _refuse_recursion(functions: Mapping[str, ir.OpView]) -> None:
+    callees = {
+        name: {
+            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            for call in _named(op.operation, "func.call")
+        }
+        for name, op in functions.items()
+    }
+    try:
+        tuple(TopologicalSorter(callees).static_order())
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1])
+        raise InvalidProgram(
+            f"functions of the program call themselves, which StableHLO forbids: {cycle}"
+        ) from None
+
+
 def inline_composites(module: ir.Module) -> None:
     """Replace every composite operation by a call of the function that decomposes it, in place."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:

@@ -57,7 +57,7 @@ def reshape(x: TensorLike, shape: Sequence[int] | int) -> Tensor:
         sizes[sizes.index(-1)] = tensor.size // known if known else 0
     if any(size < 0 for size in sizes) or int(np.prod(sizes, dtype=np.int64)) != tensor.size:
         raise ShapeMismatch(
-            f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become {tuple(shape) if not isinstance(shape, int | np.integer) else shape}"
+            f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become {shape}"
         )
     wanted = checked_shape(sizes)
     if wanted == tensor.shape:
@@ -73,10 +73,12 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
         ShapeMismatch: `axes` is no permutation of the axes of x.
     """
     tensor = as_tensor(x)
-    flat = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
+    flat: Sequence[Any] = (
+        axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
+    )
     order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat) or tuple(
         reversed(range(tensor.ndim))
-    )  # type: ignore[arg-type,union-attr]
+    )
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeMismatch(
             f"transpose: axes {flat} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}"
@@ -240,7 +242,7 @@ def stack(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
 
 
 @operation
-def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:  # type: ignore[misc]
+def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:
     """x cut into equal parts along an axis.
 
     Raises:

@@ -49,7 +49,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
         if is_weak(value):
             kind = dtype_of(
                 type(value) if isinstance(value, bool | int | float | complex) else value.dtype
-            ).kind  # type: ignore[union-attr]  # a NumPy scalar
+            ).kind
             if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
                 kind == "signed" and dtype.kind == "unsigned"
             ):

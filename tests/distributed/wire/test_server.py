@@ -487,6 +487,32 @@ def test_connections_are_capped(run: Run) -> None:
     play(story())
 
 
+@pytest.mark.parametrize("peer_reads", [True, False])
+def test_another_task_may_close_a_connection_that_is_received_from(run: Run, peer_reads: bool) -> None:
+    connections: list[ControlConnection] = []
+    heard: list[Message | None] = []
+
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        connections.append(connection)
+        heard.append(await connection.receive())
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as worker:
+            await eventually(lambda: bool(connections))
+            closing = [asyncio.create_task(connections[0].close(Goodbye(True, "done"))) for _ in range(2)]
+            if peer_reads:
+                assert await worker.receive() == Goodbye(True, "done")
+                await worker.close()
+            await asyncio.gather(*closing)
+            await eventually(lambda: heard == [None])
+        await eventually(lambda: server.open_connections == 0)
+        await server.close()
+
+    play(story())
+
+
 def test_closing_the_server_ends_its_connections(run: Run) -> None:
     async def story() -> None:
         server = await run.serve()
