@@ -15,7 +15,7 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
-from pcp.ir.bindings import context, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
 
@@ -71,7 +71,7 @@ class Tensor:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, value: ir.Value, builder: Builder, spec: TensorSpec | None = None) -> None:
+    def __init__(self, value: Value, builder: Builder, spec: TensorSpec | None = None) -> None:
         self.value = value
         self._builder = builder
         self._scope = builder.scope

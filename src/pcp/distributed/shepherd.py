@@ -153,7 +153,8 @@ class Shepherd:
         handling = asyncio.create_task(self._handle_events())
         try:
             self._events.put_nowait(Started(self._now()))
-            await asyncio.wait({self._finished, handling}, return_when=asyncio.FIRST_COMPLETED)
+            ends: tuple[asyncio.Future[Any], ...] = (self._finished, handling)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
                 handling.result()  # a failure of the host itself, such as a full disk
             if failure := self._finished.result():
@@ -225,8 +226,8 @@ class Shepherd:
             case Report(metrics):
                 if isinstance(metrics, RoundMerged):
                     self._evaluate_if_due()
-                for record in records_of(metrics, self._coordinator.state):
-                    self._report(record)
+                for entry in records_of(metrics, self._coordinator.state):
+                    self._report(entry)
 
     def _send(self, number: int, message: Message) -> None:
         connection = self._connections.get(number)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib import resources
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-import capnp  # type: ignore[import-untyped]  # pycapnp ships no types
+import capnp
 
 from pcp.distributed import messages
 from pcp.distributed.messages import Blob, DataRange, Lease, Message
