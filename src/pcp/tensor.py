@@ -103,7 +103,7 @@ class Tensor:
         return self._spec.size
 
     @property
-    def T(self) -> "Tensor":  # noqa: N802  (the name that NumPy gave it)
+    def T(self) -> "Tensor":
         """All axes in reverse order."""
         return _call("transpose", self)
 
@@ -194,7 +194,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def operation(function: _F) -> _F:
-    """Enter a function of Tensors in `OPERATIONS` under its name; a trailing underscore, which keeps it off a Python name, is dropped."""
+    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off a name of Python's."""
     OPERATIONS[function.__name__.rstrip("_")] = function
     return function
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
-# ruff: noqa: E402  (jaxlib reads the variable when it is imported)
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
@@ -211,7 +210,7 @@ def inline_calls(module: ir.Module) -> None:
 def inline_composites(module: ir.Module) -> None:
     """Replace every composite operation by a call of the function that decomposes it, in place."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(stablehlo-legalize-composite-to-call)")
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:

@@ -1,8 +1,8 @@
 """The identity of a program: a Merkle digest over its dataflow.
 
 A value is what computes it: the operation's name, its attributes, the digests of its operands and of its regions. So names,
-locations, the order of independent operations, dead code, calls and composites leave no trace, and neither does the version of a library,
-because attributes that stand at their default are left out.
+locations, the order of independent operations, dead code, calls and composites leave no trace, and neither does the version
+of a library, because attributes that stand at their default are left out.
 """
 
 import hashlib

@@ -140,7 +140,7 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.kind == "tuple":
         return tuple(children)
     name = tree.kind.partition(":")[2]
-    return namedtuple(name, [str(key) for key in tree.keys])(*children)  # noqa: PYI024  (its fields are data)
+    return namedtuple(name, [str(key) for key in tree.keys])(*children)
 
 
 def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
