@@ -1,8 +1,7 @@
 """What a call of a Plan costs beyond its bare executable, for growing numbers of arguments.
 
-Both run the same compiled program on the same arrays, alternating in one process; the target is at most 15 us
-more for 8
-arguments and 0.15 us for each further one. Run: `python -m benchmarks.plan_overhead`.
+Both run the same compiled program on the same arrays, alternating in one process; the target is at most 15 us more
+for 8 arguments and 0.15 us for each further one. Run: `python -m benchmarks plan_overhead`.
 """
 
 import argparse
@@ -92,13 +91,14 @@ def overhead(count: int, donate: bool, rounds: int, calls: int) -> dict[str, Any
     }
 
 
-def main() -> None:
-    """Print one line for every number of arguments, donated or not."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the benchmark's arguments."""
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print one line for every number of arguments, donated or not."""
     for donate in (False, True):
         for count in COUNTS:
             row = overhead(count, donate, options.rounds, options.calls)
@@ -110,7 +110,3 @@ def main() -> None:
                     f"plan {row['plan_us']:7.1f} us  more {row['overhead_us']:6.1f} us  "
                     f"(allowed {row['allowed_us']:6.1f})"
                 )
-
-
-if __name__ == "__main__":
-    main()

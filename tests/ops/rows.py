@@ -25,7 +25,13 @@ NUMBERS = ("signed", "unsigned", "float")
 ALL = ("bool", "signed", "unsigned", "float")
 
 VECTORS: tuple[tuple[Shape, ...], ...] = (((),), ((7,),), ((0, 3),), ((2, 3, 4),))
-PAIRS: tuple[tuple[Shape, ...], ...] = (((), ()), ((5,), (5,)), ((3, 1), (1, 4)), ((2, 3), ()), ((0, 3), (3,)))
+PAIRS: tuple[tuple[Shape, ...], ...] = (
+    ((), ()),
+    ((5,), (5,)),
+    ((3, 1), (1, 4)),
+    ((2, 3), ()),
+    ((0, 3), (3,)),
+)
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,14 @@ ROWS: dict[str, list[Row]] = {
 }
 ROWS |= {
     name: [
-        Row(OPERATIONS[name], _BINARY[name], PAIRS, _kinds(name, kinds), operands=_BINARY_OPERANDS.get(name), ulps=16)
+        Row(
+            OPERATIONS[name],
+            _BINARY[name],
+            PAIRS,
+            _kinds(name, kinds),
+            operands=_BINARY_OPERANDS.get(name),
+            ulps=16,
+        )
     ]
     for name, _, kinds, _ in (*BINARY, *COMPARISONS)
 }
@@ -275,13 +288,22 @@ ROWS |= {
         Row(lambda x: ops.movement.pad(x, [(1, 2, 1), (-1, 0)], 2), _interior, (((3, 4),),), NUMBERS),
     ],
     "concatenate": [
-        Row(lambda x, y: ops.movement.concatenate([x, y, x], -1), lambda x, y: np.concatenate([x, y, x], -1), (((2, 3), (2, 0)),))
+        Row(
+            lambda x, y: ops.movement.concatenate([x, y, x], -1),
+            lambda x, y: np.concatenate([x, y, x], -1),
+            (((2, 3), (2, 0)),),
+        )
     ],
     "stack": [Row(lambda x, y: ops.movement.stack([x, y], 1), lambda x, y: np.stack([x, y], 1), (((2, 3), (2, 3)),))],
     "split": [Row(lambda x: ops.movement.split(x, 2, 1), lambda x: tuple(np.split(x, 2, 1)), (((3, 4),), ((0, 4),)))],
     "stop_gradient": [Row(ops.movement.stop_gradient, lambda x: x)],
     "iota": [
-        Row(lambda x: ops.movement.iota(x.shape, 1, x.dtype), lambda x: np.broadcast_to(np.arange(4), x.shape), _MATRIX, NUMBERS)
+        Row(
+            lambda x: ops.movement.iota(x.shape, 1, x.dtype),
+            lambda x: np.broadcast_to(np.arange(4), x.shape),
+            _MATRIX,
+            NUMBERS,
+        )
     ],
     "full": [Row(lambda x: ops.movement.full((2, 3), x), lambda x: np.full((2, 3), x), (((),),))],
     "zeros": [Row(lambda x: ops.movement.zeros(x.shape, x.dtype), np.zeros_like)],

@@ -32,7 +32,9 @@ def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Any:
         if kind == "integer":
             entries.append(draw(st.integers(-size, size - 1)))
         elif kind == "array":
-            entries.append(np.array(draw(_nested(lead, st.integers(-size, size - 1))), np.int64).reshape(lead))
+            entries.append(
+                np.array(draw(_nested(lead, st.integers(-size, size - 1))), np.int64).reshape(lead)
+            )
         else:
             step = draw(st.sampled_from([None, 1, 2, 3, -1, -2]))
             bound = st.none() | st.integers(-size - 2, size + 2)
@@ -51,7 +53,9 @@ def _nested(lead: tuple[int, ...], element: st.SearchStrategy[int]) -> st.Search
 
 def _mixes_integers_and_arrays(key: tuple[Any, ...]) -> bool:
     """Whether NumPy's rule that an integer beside arrays counts as an array moves axes."""
-    return any(isinstance(entry, int) for entry in key) and any(isinstance(entry, np.ndarray) for entry in key)
+    return any(isinstance(entry, int) for entry in key) and any(
+        isinstance(entry, np.ndarray) for entry in key
+    )
 
 
 @settings(max_examples=25)
@@ -67,7 +71,9 @@ def test_it_indexes_as_numpy_does(data: st.DataObject, shape: tuple[int, ...]) -
 
 @settings(max_examples=20)
 @given(data=st.data(), sizes=st.tuples(st.integers(1, 5), st.integers(1, 4)))
-def test_index_tensors_count_from_the_end_and_are_clamped(data: st.DataObject, sizes: tuple[int, int]) -> None:
+def test_index_tensors_count_from_the_end_and_are_clamped(
+    data: st.DataObject, sizes: tuple[int, int]
+) -> None:
     rows = data.draw(st.lists(st.integers(-2 * sizes[0], 2 * sizes[0]), min_size=1, max_size=4))
     places = np.array(rows, np.int32)
     array = np.random.default_rng(0).standard_normal(sizes)
@@ -82,7 +88,9 @@ def test_indices_may_have_any_integer_type(dtype: str) -> None:
     places = np.array([2, 0, 1], pcp.spec((), dtype).spec.dtype.numpy)
     array = np.random.default_rng(1).standard_normal((3, 2)).astype(np.float32)
     program = pcp.trace(lambda x, i: x[i], pcp.spec((3, 2), "f32"), pcp.spec((3,), dtype))
-    np.testing.assert_array_equal(pcp.plan(program, cache=False).run(array, places), array[places.astype(int)])
+    np.testing.assert_array_equal(
+        pcp.plan(program, cache=False).run(array, places), array[places.astype(int)]
+    )
 
 
 def test_small_index_types_reach_the_end_of_a_long_axis() -> None:
@@ -95,7 +103,11 @@ def test_small_index_types_reach_the_end_of_a_long_axis() -> None:
 @pytest.mark.parametrize(
     ("key", "error", "message"),
     [
-        (5, IndexOutOfBounds, r"index 5 is out of bounds for axis 0 of shape \(4, 3\); expected -4 <= index < 4"),
+        (
+            5,
+            IndexOutOfBounds,
+            r"index 5 is out of bounds for axis 0 of shape \(4, 3\); expected -4 <= index < 4",
+        ),
         ((0, -4), IndexOutOfBounds, r"index -4 is out of bounds for axis 1 of shape \(4, 3\)"),
         (np.array([0, 4]), IndexOutOfBounds, r"index 4 is out of bounds for axis 0"),
         (np.array([0, -5]), IndexOutOfBounds, r"index -5 is out of bounds for axis 0"),
@@ -136,7 +148,11 @@ def test_scatter_adds_repeated_indices_and_drops_those_outside() -> None:
     places = np.array([[1], [3], [1], [7], [-1]], np.int32)
     axes = WindowAxes((1,), (0,), (0,), 1)
     program = pcp.trace(
-        lambda x, i, u: (scatter(x, i, u, axes), scatter(x, i[:2], u[:2], axes, None), gather(x, i, axes, (1, 3))),
+        lambda x, i, u: (
+            scatter(x, i, u, axes),
+            scatter(x, i[:2], u[:2], axes, None),
+            gather(x, i, axes, (1, 3)),
+        ),
         pcp.spec(base.shape, "f64"),
         pcp.spec(places.shape, "i32"),
         pcp.spec(updates.shape, "f64"),
@@ -155,8 +171,16 @@ def test_scatter_adds_repeated_indices_and_drops_those_outside() -> None:
     ("wrong", "error", "message"),
     [
         (lambda x: ops.indexing.dynamic_slice(x, (0,), (1, 1)), ShapeMismatch, "1 start indices were given"),
-        (lambda x: ops.indexing.dynamic_slice(x, (0, 0), (5, 1)), ShapeMismatch, r"sizes \(5, 1\) do not fit"),
-        (lambda x: ops.indexing.dynamic_slice(x, (0.5, 0), (1, 1)), DTypeMismatch, "expected integer scalars"),
+        (
+            lambda x: ops.indexing.dynamic_slice(x, (0, 0), (5, 1)),
+            ShapeMismatch,
+            r"sizes \(5, 1\) do not fit",
+        ),
+        (
+            lambda x: ops.indexing.dynamic_slice(x, (0.5, 0), (1, 1)),
+            DTypeMismatch,
+            "expected integer scalars",
+        ),
         (
             lambda x: ops.indexing.dynamic_update_slice(x, np.ones((5, 1), np.float32), (0, 0)),
             ShapeMismatch,

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.rows import OWN_TEST, ROWS, Row, draw
 
 import pcp
 from pcp.ir import DType
 from pcp.ops.elementwise import bitcast
-from pcp.tensor import OPERATIONS
-from tests.ops.rows import OWN_TEST, ROWS, Row, draw
+from pcp.tensor import OPERATIONS, DTypeMismatch
 
 # Compiling takes most of the time here, and XLA's optimisations are not what is tested.
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -30,7 +30,10 @@ def results_and_references(row: Row, dtype: DType, rng: np.random.Generator) -> 
     made = pcp.plan(program, cache=False, options=QUICK).run(cases)
     found = []
     for operands, result in zip(cases, made, strict=True):
-        wide = [x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x for x in operands]
+        wide = [
+            x.astype(_WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in _WIDE else x
+            for x in operands
+        ]
         with np.errstate(all="ignore"):
             expected = row.reference(*wide)
         label = f"{dtype} {[x.shape for x in operands]}"
@@ -107,3 +110,20 @@ def test_extremes_return_nan_where_there_is_one() -> None:
     assert np.isnan(most)
     assert np.isnan(least)
     np.testing.assert_array_equal(each, np.maximum(x, 2))
+
+
+def test_a_filler_of_another_kind_is_refused() -> None:
+    with pytest.raises(DTypeMismatch, match=r"pad: the value is f32\[\]; expected a scalar of i32"):
+        pcp.trace(lambda x: OPERATIONS["pad"](x, [(1, 1)], 0.5), pcp.spec((2,), "i32"))
+
+
+def test_a_number_beyond_its_type_is_refused() -> None:
+    with pytest.raises(DTypeMismatch, match="300 is beyond what u8 holds"):
+        pcp.trace(lambda x: x + 300, pcp.spec((2,), "u8"))
+
+
+def test_floor_division_of_floats_is_exact_where_the_quotient_rounds_up() -> None:
+    program = pcp.trace(lambda x, y: (x // y, x % y), pcp.spec((2,), "f64"), pcp.spec((2,), "f64"))
+    quotient, rest = pcp.plan(program, cache=False).run(np.array([1.0, -1.0]), np.array([0.1, 0.1]))
+    np.testing.assert_array_equal(quotient, [1.0 // 0.1, -1.0 // 0.1])
+    np.testing.assert_allclose(rest, [1.0 % 0.1, -1.0 % 0.1], rtol=1e-14)

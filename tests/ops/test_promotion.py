@@ -13,8 +13,7 @@ from pcp.ir import DType
 from pcp.ops.promotion import broadcast_shape, promote
 from pcp.tensor import DTypeMismatch, ShapeMismatch
 
-# Rows and columns in this order; `-` where the types have no common one.
-TYPES = "bool u8 u16 u32 u64 i8 i16 i32 i64 bf16 f16 f32 f64 c64 c128".split()
+# Rows and columns in one order; `-` where the types have no common one.
 TABLE = """
 bool bool u8   u16  u32  u64  i8   i16  i32  i64  bf16 f16  f32  f64  c64  c128
 u8   u8   u8   u16  u32  u64  i16  i16  i32  i64  bf16 f16  f32  f64  c64  c128
@@ -35,7 +34,10 @@ c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128
 
 
 def test_the_table_of_all_pairs() -> None:
-    rows = {cells[0]: dict(zip(TYPES, cells[1:], strict=True)) for cells in map(str.split, TABLE.split("\n")[1:-1])}
+    rows = {
+        cells[0]: dict(zip(TYPES, cells[1:], strict=True))
+        for cells in map(str.split, TABLE.split("\n")[1:-1])
+    }
     assert sorted(rows) == sorted(DType)
     for left, right in itertools.product(DType, DType):
         if rows[left][right] == "-":
@@ -78,7 +80,9 @@ def test_the_order_of_operands_does_not_matter(a: DType, b: DType, c: DType) -> 
         ("i64", np.float32(1.5), "f32"),
     ],
 )
-def test_a_scalar_takes_the_type_of_the_tensor_unless_its_kind_is_higher(dtype: str, scalar: Any, result: str) -> None:
+def test_a_scalar_takes_the_type_of_the_tensor_unless_its_kind_is_higher(
+    dtype: str, scalar: Any, result: str
+) -> None:
     program = pcp.trace(lambda x: (x + scalar, scalar + x), pcp.spec((2,), dtype))
     assert [entry.spec.dtype for entry in program.results] == [result, result]
 
@@ -98,12 +102,14 @@ def test_shapes_broadcast_as_numpys(shapes: list[tuple[int, ...]]) -> None:
     try:
         expected = np.broadcast_shapes(*shapes)
     except ValueError:
-        with pytest.raises(ShapeMismatch, match="add: shapes .* do not broadcast"):
+        with pytest.raises(ShapeMismatch, match=r"add: shapes .* do not broadcast"):
             broadcast_shape("add", *shapes)
     else:
         assert broadcast_shape("add", *shapes) == expected
 
 
 def test_u64_meets_no_signed_type_in_an_operation() -> None:
-    with pytest.raises(DTypeMismatch, match=r"u64 and i32 have no common integer type; convert one with \.astype"):
+    with pytest.raises(
+        DTypeMismatch, match=r"u64 and i32 have no common integer type; convert one with \.astype"
+    ):
         pcp.trace(lambda x, y: x + y, pcp.spec((2,), "u64"), pcp.spec((2,), "i32"))

@@ -71,7 +71,9 @@ class Reverse:
             self._cotangents = outer
             self.builder.pinned = pinned
 
-    def through(self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]) -> list[Cotangent]:
+    def through(
+        self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]
+    ) -> list[Cotangent]:
         """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands."""
         operands = list(primal.op.operands)
         wanted = dict.fromkeys(value for value, active in zip(operands, primal.active, strict=True) if active)
@@ -93,7 +95,9 @@ class Reverse:
         found = apply_rule(rule, primal, incoming)
         outgoing = found.operands if isinstance(found, Captured) else found
         if len(outgoing) != len(operands):
-            raise InvalidRule(f"the rule of {rule_name(op)} returned {len(outgoing)} cotangents for {len(operands)} operands")
+            raise InvalidRule(
+                f"the rule of {rule_name(op)} returned {len(outgoing)} cotangents for {len(operands)} operands"
+            )
         for value, cotangent in zip(operands, outgoing, strict=True):
             if cotangent is not None and value in active:
                 self._add(value, cotangent, op)
@@ -103,7 +107,9 @@ class Reverse:
     def _add(self, value: ir.Value, cotangent: Tensor, op: ir.Operation | None = None) -> None:
         if cotangent.value.type != value.type:
             name = "the caller" if op is None else f"the rule of {rule_name(op)}"
-            raise InvalidRule(f"{name} gave a cotangent of {cotangent.spec} for a value of {spec_of(value.type)}; expected the same")
+            raise InvalidRule(
+                f"{name} gave a cotangent of {cotangent.spec} for a value of {spec_of(value.type)}; expected the same"
+            )
         known = self._cotangents.get(value)
         self._cotangents[value] = cotangent if known is None else known + cotangent
 
@@ -113,7 +119,9 @@ def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> S
     if isinstance(rule, tuple):
         inputs, y, g = primal.inputs, primal.output(), cotangents[0]
         if len(rule) != len(inputs):
-            raise InvalidRule(f"the rule of {rule_name(primal.op)} has {len(rule)} functions for {len(inputs)} operands")
+            raise InvalidRule(
+                f"the rule of {rule_name(primal.op)} has {len(rule)} functions for {len(inputs)} operands"
+            )
         return [
             function(g, y, *inputs) if active and function is not None else None
             for function, active in zip(rule, primal.active, strict=True)
@@ -137,7 +145,9 @@ def rule_of(op: ir.Operation) -> Rule:
         raise no_derivative(op, "there is no rule for it") from None
 
 
-def spread_activity(operations: Iterable[ir.Operation], active: set[ir.Value]) -> dict[ir.Operation, list[ir.Value]]:
+def spread_activity(
+    operations: Iterable[ir.Operation], active: set[ir.Value]
+) -> dict[ir.Operation, list[ir.Value]]:
     """Add to `active` the results that depend on active values and have a derivative.
 
     Returns:

@@ -52,7 +52,11 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
     if wrt is None:
-        wrt = [i for i, (leaves, _) in enumerate(_top_level(program)) if leaves and _undifferentiable(program, leaves) is None]
+        wrt = [
+            i
+            for i, (leaves, _) in enumerate(_top_level(program))
+            if leaves and _undifferentiable(program, leaves) is None
+        ]
     leaves, tree = _chosen(program, wrt)
     differentiable = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
     cotangents = [
@@ -63,7 +67,9 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
     def seeds(block: ir.Block, builder: Builder) -> list[Cotangent]:
         made: list[Cotangent] = [None] * len(program.results)
         for index, entry in zip(differentiable, cotangents, strict=True):
-            made[index] = Tensor(block.add_argument(mlir_type(entry.spec), builder.location), builder, entry.spec)
+            made[index] = Tensor(
+                block.add_argument(mlir_type(entry.spec), builder.location), builder, entry.spec
+            )
         return made
 
     arguments = (*program.arguments, *cotangents)
@@ -74,7 +80,9 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
 @overload
 def value_and_grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
 @overload
-def value_and_grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
+def value_and_grad(
+    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
 def value_and_grad(
     function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
 ) -> Program | Callable[..., Any]:
@@ -108,7 +116,9 @@ def value_and_grad(
 def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
 @overload
 def grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
-def grad(function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Program | Callable[..., Any]:
+def grad(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+) -> Program | Callable[..., Any]:
     """The gradient of a scalar function: as `value_and_grad`, without the value.
 
     Arguments:
@@ -128,7 +138,9 @@ def grad(function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = F
     return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=False))
 
 
-def _on_functions(function: Callable[..., Any], transform: Callable[[Program], Program]) -> Callable[..., Any]:
+def _on_functions(
+    function: Callable[..., Any], transform: Callable[[Program], Program]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
         program, captured = trace_closure(function, *arguments)
@@ -162,10 +174,14 @@ def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | N
             raise NonScalarLoss(f"with has_aux the result must be a pair (loss, anything); it is {tree}")
         value, aux = tree.children
     if value != LEAF:
-        raise NonScalarLoss(f"a gradient is that of one real number; the result is {value}; return the loss alone, or use vjp")
+        raise NonScalarLoss(
+            f"a gradient is that of one real number; the result is {value}; return the loss alone, or use vjp"
+        )
     spec = program.results[0].spec
     if spec.shape != () or not spec.dtype.is_float:
-        raise NonScalarLoss(f"a gradient is that of one real number; the result is {spec}; sum it, or use pcp.vjp")
+        raise NonScalarLoss(
+            f"a gradient is that of one real number; the result is {spec}; sum it, or use pcp.vjp"
+        )
     return spec, aux
 
 
@@ -181,7 +197,10 @@ class _Layout:
 
 
 def _differentiated(
-    program: Program, leaves: Sequence[int], seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]], layout: _Layout
+    program: Program,
+    leaves: Sequence[int],
+    seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
+    layout: _Layout,
 ) -> Program:
     module = program.module()
     inline_composites(module)
@@ -194,7 +213,10 @@ def _differentiated(
 
 
 def _append_backward_pass(
-    module: ir.Module, leaves: Sequence[int], seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]], layout: _Layout
+    module: ir.Module,
+    leaves: Sequence[int],
+    seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
+    layout: _Layout,
 ) -> None:
     main = main_of(module)
     block = main.regions[0].blocks[0]
@@ -202,7 +224,9 @@ def _append_backward_pass(
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     with building(builder), builder.before(terminator):
-        found = Reverse(builder).gradients(operations, list(terminator.operands), seeds(block, builder), wanted)
+        found = Reverse(builder).gradients(
+            operations, list(terminator.operands), seeds(block, builder), wanted
+        )
         outputs = list(terminator.operands)  # a rule may have put others in their place
         gradients = [
             zeros(spec.shape, spec.dtype) if g is None else g
@@ -235,8 +259,14 @@ def _chosen(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
     arguments = _top_level(program)
     chosen = []
     for index in (wrt,) if isinstance(wrt, int) else wrt:
-        if isinstance(index, bool) or not isinstance(index, int) or not -len(arguments) <= index < len(arguments):
-            raise UnknownArgument(f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0")
+        if (
+            isinstance(index, bool)
+            or not isinstance(index, int)
+            or not -len(arguments) <= index < len(arguments)
+        ):
+            raise UnknownArgument(
+                f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0"
+            )
         leaves, tree = arguments[index]
         wrong = _undifferentiable(program, leaves)
         if wrong is not None:
@@ -249,9 +279,13 @@ def _chosen(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
         raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
     if isinstance(wrt, int):
         return chosen[0]
-    return [leaf for leaves, _ in chosen for leaf in leaves], Tree("tuple", (), tuple(tree for _, tree in chosen))
+    return [leaf for leaves, _ in chosen for leaf in leaves], Tree(
+        "tuple", (), tuple(tree for _, tree in chosen)
+    )
 
 
 def _undifferentiable(program: Program, leaves: Sequence[int]) -> Argument | None:
     """The first of these arguments that has no gradient."""
-    return next((program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None)
+    return next(
+        (program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None
+    )

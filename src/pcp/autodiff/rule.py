@@ -55,7 +55,9 @@ class Expansion:
     results: Callable[["Primal"], Sequence[Tensor]]
 
 
-Rule = Union[tuple[Callable[..., Tensor] | None, ...], Callable[..., Sequence[Cotangent] | Captured], Expansion, None]
+Rule = Union[
+    tuple[Callable[..., Tensor] | None, ...], Callable[..., Sequence[Cotangent] | Captured], Expansion, None
+]
 
 RULES: dict[str, Rule] = {}
 """Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""

@@ -57,7 +57,8 @@ class MemoryUse:
         results: of all results.
         aliased: of results that take the place of donated arguments.
         temporaries: of everything between; 0 where it is not known yet.
-        exact: whether the compiler reported it; otherwise it is a lower bound.
+        exact: whether the compiler reported it; otherwise it is a lower bound. (On the CPU, XLA fuses some products of
+            floats into library calls whose own scratch memory it does not report.)
     """
 
     arguments: int

@@ -139,6 +139,8 @@ struct Fetch {
 
 struct Push {
   blob @0 :Blob;
+  windowBytes @1 :UInt64;
+  chunkBytes @2 :UInt64;
 }
 
 struct Begin {

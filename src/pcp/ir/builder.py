@@ -140,10 +140,8 @@ def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
             spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0])
         )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
-    raw: Any = np.ascontiguousarray(array)  # Any: NumPy's types call an array a buffer from Python 3.12 on only
-    if spec.dtype is DType.bool:
-        raw = np.packbits(raw, axis=None, bitorder="little")
-    return ir.DenseElementsAttr.get(raw, type=element, shape=spec.shape)
+    elements: Any = np.ascontiguousarray(array)  # NumPy's types call it a buffer from Python 3.12 on only
+    return ir.DenseElementsAttr.get(elements, type=element, shape=spec.shape)
 
 
 def _all_equal(flat: np.ndarray[Any, Any]) -> bool:

@@ -180,7 +180,9 @@ def _decode(value: Any) -> Tree:
         return LEAF
     kind, keys, children = value
     name = kind.removeprefix("namedtuple:")
-    known = kind in ("none", "dict", "list", "tuple") or (name != kind and all(map(str.isidentifier, (name, *keys))))
+    known = kind in ("none", "dict", "list", "tuple") or (
+        name != kind and all(map(str.isidentifier, (name, *keys)))
+    )
     keyed = kind == "dict" or name != kind
     if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
         raise ValueError(f"{kind!r} with keys {keys} is no container")

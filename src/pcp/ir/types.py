@@ -120,7 +120,9 @@ def dtype_of(given: DTypeLike) -> DType:
         return given
     if isinstance(given, str) and given in DType.__members__:
         return DType(given)
-    if isinstance(given, type) and given in _FROM_PYTHON:  # np.dtype("f8") == float, so equality alone is no test
+    if (
+        isinstance(given, type) and given in _FROM_PYTHON
+    ):  # np.dtype("f8") == float, so equality alone is no test
         return _FROM_PYTHON[given]
     try:
         return _FROM_NUMPY[np.dtype(given)]

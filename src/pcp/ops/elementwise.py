@@ -159,7 +159,9 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """The largest integer not above x / y, elementwise; shapes broadcast."""
     left, right = aligned("floor_divide", x, y)
     _require("floor_divide", left, (*_INTEGERS, "float"))
-    if left.dtype.is_float:  # a rounded quotient may reach the next integer, what is left after the remainder cannot
+    if (
+        left.dtype.is_float
+    ):  # a rounded quotient may reach the next integer, what is left after the remainder cannot
         return round_(divide(left - modulo(left, right), right))
     quotient = emit("divide", (left, right), (left.spec,))
     if left.dtype.kind == "unsigned":
@@ -239,6 +241,39 @@ def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
             f"bitcast: {tensor.dtype} and {wanted} differ in width; expected a type of {tensor.dtype.itemsize} bytes"
         )
     return emit("bitcast_convert", (tensor,), (TensorSpec(tensor.shape, wanted),))
+
+
+@operation
+def real(x: TensorLike) -> Tensor:
+    """The real part of complex numbers, elementwise."""
+    return _part("real", x)
+
+
+@operation
+def imag(x: TensorLike) -> Tensor:
+    """The imaginary part of complex numbers, elementwise."""
+    return _part("imag", x)
+
+
+def _part(name: str, x: TensorLike) -> Tensor:
+    tensor = as_tensor(x)
+    _require(name, tensor, ("complex",))
+    return emit(name, (tensor,), (TensorSpec(tensor.shape, real_type(tensor.dtype)),))
+
+
+def real_type(dtype: DType) -> DType:
+    """The element type of the parts of a complex one; a real one is its own."""
+    return {DType.c64: DType.f32, DType.c128: DType.f64}.get(dtype, dtype)
+
+
+@operation
+def complex_(x: TensorLike, y: TensorLike) -> Tensor:
+    """x + iy, elementwise, of c64 from f32 and of c128 from f64; shapes broadcast."""
+    left, right = aligned("complex", x, y)
+    if left.dtype not in (DType.f32, DType.f64):
+        raise DTypeMismatch(f"complex: element type {left.dtype} was given; expected f32 or f64; use .astype")
+    joined = DType.c64 if left.dtype is DType.f32 else DType.c128
+    return emit("complex", (left, right), (TensorSpec(left.shape, joined),))
 
 
 @operation

@@ -57,7 +57,9 @@ class WindowAxes:
 def gather(operand: Tensor, indices: Tensor, axes: WindowAxes, sizes: tuple[int, ...]) -> Tensor:
     """StableHLO's gather: windows of `sizes` at the given indices, which are clamped to the operand."""
     lead = iter(size for axis, size in enumerate(indices.shape) if axis != axes.vector)
-    inner = iter(size for axis, size in enumerate(sizes) if axis not in (*axes.collapsed, *axes.operand_batch))
+    inner = iter(
+        size for axis, size in enumerate(sizes) if axis not in (*axes.collapsed, *axes.operand_batch)
+    )
     rank = indices.ndim - (axes.vector < indices.ndim) + len(axes.offset)
     shape = tuple(next(inner) if axis in axes.offset else next(lead) for axis in range(rank))
     numbers = (

@@ -196,7 +196,8 @@ def pad(
         DTypeMismatch: the value is no scalar of the element type of x.
     """
     tensor = as_tensor(x)
-    filler = promoted(tensor, value)[1]
+    is_flag = tensor.dtype is DType.bool and isinstance(value, int) and value in (0, 1)
+    filler = as_tensor(bool(value)) if is_flag else promoted(tensor, value)[1]
     if filler.spec != TensorSpec((), tensor.dtype):
         raise DTypeMismatch(f"pad: the value is {filler.spec}; expected a scalar of {tensor.dtype}")
     if len(widths) != tensor.ndim:

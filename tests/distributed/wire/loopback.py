@@ -1,5 +1,11 @@
 """A run on loopback for tests: an authority, a server with its store, and credentials for workers."""
 
+import asyncio
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +59,78 @@ class Run:
             revocations=self.authority.revocations,
             limits=limits,
         )
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Waits until something that happens elsewhere has happened."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def open_descriptors() -> int:
+    """How many file descriptors this process has."""
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+class Proxy:
+    """A TCP relay that breaks, or falls silent, after some bytes of its first connections.
+
+    Arguments:
+        port: where to relay to, on loopback.
+        budgets: bytes that pass, both ways together, before each connection breaks; later ones do not.
+        silent: do not break: pass nothing more.
+    """
+
+    def __init__(self, port: int, budgets: list[int], *, silent: bool = False) -> None:
+        self._target = port
+        self._budgets = list(budgets)
+        self._silent = silent
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.spent = threading.Event()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> "Proxy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                client = self._listener.accept()[0]
+            except OSError:
+                return
+            budget = self._budgets.pop(0) if self._budgets else None
+            with client, socket.create_connection(("127.0.0.1", self._target)) as server:
+                self._relay(client, server, budget)
+
+    def _relay(self, client: socket.socket, server: socket.socket, budget: int | None) -> None:
+        other = {client: server, server: client}
+        while not self._stop.is_set():
+            readable, _, _ = select.select([client, server], [], [], 0.05)
+            for source in readable:
+                try:
+                    data = source.recv(1 << 16)
+                    if not data:
+                        return
+                    other[source].sendall(data if budget is None else data[:budget])
+                except OSError:
+                    return
+                if budget is not None:
+                    budget -= len(data)
+                    if budget <= 0:
+                        self.spent.set()
+                        if not self._silent:
+                            return
+                        # Nothing passes any more, until the client gives up.
+                        while not self._stop.is_set() and client.fileno() >= 0:
+                            if select.select([client], [], [], 0.05)[0] and not client.recv(1 << 16):
+                                return

@@ -87,7 +87,7 @@ def test_key_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> 
     ada, grace = authority.issue("ada"), authority.issue("grace")
     stranger = Authority.create(tmp_path / "other").issue("ada")
     path = tmp_path / "key.pem"
-    with pytest.raises(CertificateProblem, match="cannot read the key file .*key.pem: No such file"):
+    with pytest.raises(CertificateProblem, match=r"cannot read the key file .*key\.pem: No such file"):
         Credentials.load_bundle(path)
     for content, text in [
         (b"junk", "holds 0 private keys and 0 certificates; a key file made by `pcp keys`"),

@@ -278,7 +278,7 @@ def chunk(offset: int, data: bytes) -> bytes:
     return encode_frame(FrameKind.CHUNK, offset.to_bytes(8, "little"), data)
 
 
-PUSH = encode_transfer(Push(BLOB))
+PUSH = encode_transfer(Push(BLOB, 350, 100))
 FETCH = encode_transfer(Fetch(BLOB, 0, 3_333, 350, 100))
 
 
@@ -298,7 +298,8 @@ FETCH = encode_transfer(Fetch(BLOB, 0, 3_333, 350, 100))
         ([encode_transfer(Fetch(BLOB, 5, 4, 1, 1))], "asked for bytes 5 to 4 of 3333", False),
         ([encode_transfer(Fetch(BLOB, 0, 3_334, 1, 1))], "asked for bytes 0 to 3334 of 3333", False),
         ([encode_transfer(Fetch(BLOB, 0, 1, 0, 1))], "a window of 0", False),
-        ([encode_transfer(Fetch(BLOB, 0, 1, 1, 0))], "in chunks of 0", False),
+        ([encode_transfer(Fetch(BLOB, 0, 1, 1, 0))], "asked for chunks of 0", False),
+        ([encode_transfer(Push(BLOB, 0, 1))], "a window of 0", False),
     ],
 )
 def test_a_client_that_breaks_the_rules(
@@ -317,7 +318,8 @@ def test_a_client_that_breaks_the_rules(
     [
         (Begin(1, 3_333, 350, 100), "asked for bytes 0 to 3333, was promised 1 to 3333"),
         (Begin(0, 3_332, 350, 100), "was promised 0 to 3332"),
-        (Begin(0, 3_333, 350, 0), "asks for chunks of 0 bytes in a window of 350"),
+        (Begin(0, 3_333, 351, 100), "was promised 100 and 351"),
+        (Begin(0, 3_333, 350, 0), "in a window of 350, was promised 0 and 350"),
         (Stored(BLOB.digest), "expected the beginning of a transfer, received Stored"),
     ],
 )
@@ -340,7 +342,7 @@ def test_a_server_that_breaks_the_rules_of_a_fetch(
     [
         ([Begin(3_334, 3_333, 350, 100)], "offered 3333 bytes, was asked for 3334 to 3333"),
         ([Begin(0, 3_332, 350, 100)], "was asked for 0 to 3332"),
-        ([Begin(0, 3_333, 0, 100)], "a window of 0"),
+        ([Begin(0, 3_333, 0, 100)], "was promised 100 and 0"),
         ([Begin(0, 3_333, 350, 100), Stored(BLOB.digest)], "in the middle of a push"),
         ([Begin(3_333, 3_333, 350, 100), Stored(bytes(32))], "in the middle of a push"),
         ([Begin(0, 3_333, 350, 100), Credit(1)], "but bytes 0 to 0 are on the way"),

@@ -100,7 +100,9 @@ def _count(direction: str, start: int, bound: int, step: int) -> int | None:
 def _while(primal: Primal, *cotangents: Cotangent) -> Captured:
     trips = trips_of(primal.op)
     if trips is None:
-        primal.refuse("the number of trips of this loop is no constant of the program; use a loop with a fixed bound")
+        primal.refuse(
+            "the number of trips of this loop is no constant of the program; use a loop with a fixed bound"
+        )
     return _Loop(primal, trips).pull_back(cotangents)
 
 
@@ -127,11 +129,15 @@ class _Loop:
         fixed = [self.initial[k] for k in everyone if active[k] and self.invariant[k]]
         self.outside = list(dict.fromkeys([*fixed, *primal.captured]))
 
-    def _active_carries(self, body: ir.Block, arguments: list[ir.Value], returned: list[ir.Value]) -> list[bool]:
+    def _active_carries(
+        self, body: ir.Block, arguments: list[ir.Value], returned: list[ir.Value]
+    ) -> list[bool]:
         """Which carries depend on what is differentiated for, in any trip."""
         active, operations = list(self.primal.active), operations_of(body)
         while True:
-            reached = {a for a, is_active in zip(arguments, active, strict=True) if is_active} | set(self.primal.captured)
+            reached = {a for a, is_active in zip(arguments, active, strict=True) if is_active} | set(
+                self.primal.captured
+            )
             spread_activity(operations, reached)
             wider = [was or value in reached for was, value in zip(active, returned, strict=True)]
             if wider == active:

@@ -7,19 +7,22 @@ At kinks, too: equal operands of a maximum share the cotangent, |x| and sign(x) 
 import math
 
 from pcp.autodiff.rule import Cotangent, Primal, register_rules, scalar_constant
-from pcp.ir import DType, TensorSpec
 from pcp.ops.elementwise import (
     abs_,
     bitwise_and,
+    complex_,
     convert,
     cos,
     equal,
     exp,
     floor,
     greater,
+    imag,
     less,
     log,
     power,
+    real,
+    real_type,
     rsqrt,
     sign,
     sin,
@@ -30,27 +33,9 @@ from pcp.tensor import Tensor, current_builder, emit
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
 
-def real(x: Tensor) -> Tensor:
-    """The real part."""
-    return emit("real", (x,))
-
-
-def imaginary(x: Tensor) -> Tensor:
-    """The imaginary part."""
-    return emit("imag", (x,))
-
-
-def as_complex(re: Tensor | float, im: Tensor | float, like: Tensor) -> Tensor:
-    """re + i im, of the element type of `like`."""
-    part = DType.f32 if like.dtype is DType.c64 else DType.f64
-    parts = (re + 0 * im if isinstance(im, Tensor) else re, im)
-    both = [p if isinstance(p, Tensor) else convert(p, part).broadcast_to(like.shape) for p in parts]
-    return emit("complex", (both[0], both[1]), (like.spec,))
-
-
 def conjugate(x: Tensor) -> Tensor:
     """The complex conjugate."""
-    return emit("complex", (real(x), -imaginary(x)), (x.spec,))
+    return complex_(real(x), -imag(x))
 
 
 def _larger_gets(g: Tensor, x: Tensor, other: Tensor) -> Tensor:
@@ -61,8 +46,8 @@ def _larger_gets(g: Tensor, x: Tensor, other: Tensor) -> Tensor:
 def _abs(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
     if x.dtype.is_float:
         return g * sign(x)
-    direction = conjugate(x) / as_complex(where(equal(y, 0), 1, y), 0.0, x)  # d|x| = Re(conj(x) dx) / |x|
-    return as_complex(g, 0.0, x) * direction
+    # d|x| = Re(conj(x) dx) / |x|
+    return complex_(g, 0) * (conjugate(x) / complex_(where(equal(y, 0), 1, y), 0))
 
 
 def _sign(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -94,17 +79,21 @@ def _convert(primal: Primal, g: Tensor) -> list[Cotangent]:
     if x.dtype.is_float and not g.dtype.is_float:
         return [convert(real(g), x.dtype)]
     if not x.dtype.is_float and g.dtype.is_float:
-        part = DType.f32 if x.dtype is DType.c64 else DType.f64
-        return [as_complex(convert(g, part), 0.0, x)]
+        return [complex_(convert(g, real_type(x.dtype)), 0)]
     return [convert(g, x.dtype)]
 
 
 def _clamp(primal: Primal, g: Tensor) -> list[Cotangent]:
     low, x, high = primal.inputs
     chosen = (less(x, low), bitwise_and(greater(x, low), less(x, high)), greater(x, high))
-    parts = [where(mask, g, 0) if active else None for mask, active in zip(chosen, primal.active, strict=True)]
+    parts = [
+        where(mask, g, 0) if active else None for mask, active in zip(chosen, primal.active, strict=True)
+    ]
     # A bound may be a scalar for a tensor of any shape.
-    return [None if p is None else p.sum() if bound.shape == () else p for p, bound in zip(parts, primal.inputs, strict=True)]
+    return [
+        None if p is None else p.sum() if bound.shape == () else p
+        for p, bound in zip(parts, primal.inputs, strict=True)
+    ]
 
 
 def _reduce_precision(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -170,9 +159,9 @@ register_rules(
         "bitcast_convert": None,
         "reduce_precision": _reduce_precision,
         "optimization_barrier": _barrier,
-        "real": (lambda g, y, x: as_complex(g, 0.0, x),),
-        "imag": (lambda g, y, x: as_complex(0.0, -g, x),),
-        "complex": (lambda g, y, a, b: real(g), lambda g, y, a, b: -imaginary(g)),
+        "real": (lambda g, y, x: complex_(g, 0),),
+        "imag": (lambda g, y, x: complex_(0, -g),),
+        "complex": (lambda g, y, a, b: real(g), lambda g, y, a, b: -imag(g)),
         "compare": None,
         "is_finite": None,
         "iota": None,

@@ -18,7 +18,10 @@ def _dot_general(primal: Primal, g: Tensor) -> list[Cotangent]:
         (numbers.get(f"{side}_batching_dimensions", ()), numbers.get(f"{side}_contracting_dimensions", ()))
         for side in ("lhs", "rhs")
     ]
-    return [_side(primal, g, index, sides[index], sides[1 - index]) if primal.active[index] else None for index in (0, 1)]
+    return [
+        _side(primal, g, index, sides[index], sides[1 - index]) if primal.active[index] else None
+        for index in (0, 1)
+    ]
 
 
 def _side(primal: Primal, g: Tensor, index: int, own: tuple[Axes, Axes], other: tuple[Axes, Axes]) -> Tensor:
@@ -51,7 +54,9 @@ def _side(primal: Primal, g: Tensor, index: int, own: tuple[Axes, Axes], other: 
     return convert(transpose(product, inverse(order)) if order else product, x.dtype)
 
 
-def _dot(primal: Primal, left: Tensor, right: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes]) -> Tensor:
+def _dot(
+    primal: Primal, left: Tensor, right: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes]
+) -> Tensor:
     """A product at the precision that the forward one asks for."""
     shape = (
         *(left.shape[axis] for axis in batch[0]),
@@ -62,7 +67,9 @@ def _dot(primal: Primal, left: Tensor, right: Tensor, batch: tuple[Axes, Axes], 
         f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
         f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
     )
-    kept = {name: primal.op.attributes[name] for name in ("precision_config",) if name in primal.op.attributes}
+    kept = {
+        name: primal.op.attributes[name] for name in ("precision_config",) if name in primal.op.attributes
+    }
     attributes = {"dot_dimension_numbers": numbers, **kept}
     return emit("dot_general", (left, right), (TensorSpec(shape, left.dtype),), attributes)
 

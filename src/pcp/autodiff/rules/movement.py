@@ -24,7 +24,9 @@ def _broadcast_in_dim(primal: Primal, g: Tensor) -> list[Cotangent]:
     total = sum_(g, tuple(axis for axis, size in enumerate(g.shape) if axis not in kept and size != 1))
     in_order = sorted(kept)
     if in_order != kept:
-        total = transpose(reshape(total, [g.shape[axis] for axis in in_order]), [in_order.index(a) for a in kept])
+        total = transpose(
+            reshape(total, [g.shape[axis] for axis in in_order]), [in_order.index(a) for a in kept]
+        )
     return [reshape(total, shape)]
 
 
@@ -43,12 +45,17 @@ def _concatenate(primal: Primal, g: Tensor) -> list[Cotangent]:
 def _slice(primal: Primal, g: Tensor) -> list[Cotangent]:
     starts, steps = primal.integers("start_indices"), primal.integers("strides")
     sizes = zip(starts, steps, g.shape, primal.input(0).shape, strict=True)
-    widths = [(start, whole - start - max((n - 1) * step + 1, 0) * (n > 0), step - 1) for start, step, n, whole in sizes]
+    widths = [
+        (start, whole - start - max((n - 1) * step + 1, 0) * (n > 0), step - 1)
+        for start, step, n, whole in sizes
+    ]
     return [pad(g, widths)]
 
 
 def _pad(primal: Primal, g: Tensor) -> list[Cotangent]:
-    low, high, inner = (primal.integers(f) for f in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    low, high, inner = (
+        primal.integers(f) for f in ("edge_padding_low", "edge_padding_high", "interior_padding")
+    )
     # Negative padding cut elements off: they get zeros. Then the padding in front, behind and between is cut off.
     missing = [(max(-a, 0), max(-b, 0)) for a, b in zip(low, high, strict=True)]
     whole = pad(g, missing) if any(map(any, missing)) else g

@@ -54,7 +54,9 @@ def _by_pairs(primal: Primal) -> list[Tensor]:
         return start
     while (length := rows[0].shape[0]) > 1:
         even = length - length % 2
-        left, right, last = ([_rows(t, *bounds) for t in rows] for bounds in ((0, even, 2), (1, even, 2), (even, length, 1)))
+        left, right, last = (
+            [_rows(t, *bounds) for t in rows] for bounds in ((0, even, 2), (1, even, 2), (even, length, 1))
+        )
         rows = map_body(primal, [*left, *right])
         if length % 2:
             rows = [concatenate(pair) for pair in zip(rows, last, strict=True)]
@@ -79,7 +81,9 @@ def map_body(primal: Primal, arguments: Sequence[Tensor]) -> list[Tensor]:
         if len(op.regions) or any(value not in known for value in op.operands):
             primal.refuse(f"its body is more than elementwise operations on its arguments: {op.name}")
         specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
-        made = builder.emit(op.name, [known[v] for v in op.operands], specs, {a.name: a.attr for a in op.attributes})
+        made = builder.emit(
+            op.name, [known[v] for v in op.operands], specs, {a.name: a.attr for a in op.attributes}
+        )
         known.update(zip(op.results, made.results, strict=True))
     return [Tensor(known[value], builder) for value in returned_by(block)]
 

@@ -1,31 +1,31 @@
-"""The wire between a Shepherd and its Workers: messages and blobs over TCP, TLS 1.3, certificates on both sides.
+"""The wire between a Shepherd and its Workers: messages and blobs over TCP with TLS 1.3 and certificates.
 
-Everything that decides is a pure state machine (`frames`, `connection`, `transfer`, `responder`); everything that
-touches a socket is thin. The Shepherd opens one port for control and bulk connections.
+Everything that decides is a pure state machine (`frames`, `connection`, `transfer`, `responder`); everything
+that touches a socket is thin. The Shepherd opens one port for control and bulk connections.
 
-    authority = Authority.create("run/authority")                  # once per run; Authority.load afterwards
-    authority.issue("ada").save_bundle("ada.pem")                  # the file for `pcp worker --key ada.pem`
+    authority = Authority.create("run/authority")               # once per run; Authority.load afterwards
+    authority.issue("ada").save_bundle("ada.pem")               # the file for `pcp worker --key ada.pem`
 
     # Shepherd (asyncio)
     async def on_worker(connection: ControlConnection, hello: Hello) -> None:
-        await connection.send(Welcome(...))                        # or: await connection.refuse(code, reason)
-        async for message in connection:                           # ends after a Goodbye; raises ConnectionLost
-            connection.post(HeartbeatReply(...))                   # post never waits; send waits for the socket
+        await connection.send(Welcome(...))                     # or: await connection.refuse(code, reason)
+        async for message in connection:                        # ends after Goodbye, else ConnectionLost
+            connection.post(HeartbeatReply(...))                # never waits; `send` waits for the socket
 
     store, permissions = BlobStore("run/blobs"), Announcements()
-    parameters = store.put(content)                                # -> Blob(digest, size)
-    permissions.announce([parameters])                             # workers may fetch it
-    permissions.allow_push("ada", 200_000_000)                     # ada may push that many bytes of new blobs
-    server = await WireServer.start("0.0.0.0", 7070, authority.issue("shepherd", "shepherd"), on_worker,
-                                    store, permissions, revocations=authority.revocations)
-    ...
-    await server.close()
+    parameters = store.put(content)                             # -> Blob(digest, size)
+    permissions.announce([parameters])                          # workers may fetch it
+    permissions.allow_push("ada", 200_000_000)                  # bytes of new blobs that ada may push
+    server = await WireServer.start(
+        "0.0.0.0", 7070, authority.issue("shepherd", "shepherd"), on_worker, store, permissions,
+        revocations=authority.revocations)
+    await server.close()                                        # after Goodbye to the workers
 
     # Worker (control on asyncio, bulk in any thread)
-    credentials = Credentials.load_bundle("ada.pem")
-    async with await connect("10.0.0.1:7070", credentials, Hello(PROTOCOL_VERSION, credentials.name, ...)) as control:
-        bulk = BulkClient("10.0.0.1:7070", credentials)
-        await asyncio.to_thread(bulk.fetch, parameters, cache)     # resumes, reconnects, checks the digest
+    own = Credentials.load_bundle("ada.pem")
+    async with await connect("10.0.0.1:7070", own, Hello(PROTOCOL_VERSION, own.name, ...)) as control:
+        bulk = BulkClient("10.0.0.1:7070", own)                 # resumes, reconnects, checks digests
+        await asyncio.to_thread(bulk.fetch, parameters, cache)
         await asyncio.to_thread(bulk.push, cache.put(update), cache)
         await control.send(Update(...))
 """

@@ -18,6 +18,7 @@ from pcp.distributed.wire.revocations import Revocations
 from pcp.distributed.wire.tls import (
     BULK_PROTOCOL,
     CertificateRefused,
+    Peer,
     check_not_revoked,
     check_protocol,
     explain,
@@ -115,28 +116,12 @@ class BulkServer:
 
     def _serve(self, connection: socket.socket, address: str) -> None:
         connection.settimeout(self._limits.handshake_seconds)
-        # The timeout of a socket starts again with every byte; this one does not.
-        deadline = threading.Timer(
-            self._limits.handshake_seconds, self._interrupt, (threading.current_thread(),)
-        )
-        deadline.daemon = True
-        deadline.start()
-        secure: ssl.SSLSocket | None = None
+        secure = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        with self._lock:
+            self._threads[threading.current_thread()] = secure
         try:
-            secure = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-            with self._lock:
-                self._threads[threading.current_thread()] = secure
-            secure.do_handshake()
-            peer = peer_of(secure.getpeercert())
-            check_protocol(secure.selected_alpn_protocol(), BULK_PROTOCOL)
-        except (OSError, ssl.SSLError) as error:
-            if secure is not None:
-                linger(secure, self._limits.close_seconds)
-            raise explain(error, address, server_side=True) from error
-        finally:
-            deadline.cancel()
-        framed = FramedSocket(secure, address, Traffic(self._statistics.traffic))
-        try:
+            peer = self._handshake(secure, address)
+            framed = FramedSocket(secure, address, Traffic(self._statistics.traffic))
             try:
                 check_not_revoked(peer, self._revocations)
             except CertificateRefused as error:
@@ -148,11 +133,19 @@ class BulkServer:
         finally:
             linger(secure, self._limits.close_seconds)
 
-    def _interrupt(self, thread: threading.Thread) -> None:
-        with self._lock:
-            connection = self._threads.get(thread)
-        if connection is not None:
-            interrupt(connection)
+    def _handshake(self, secure: ssl.SSLSocket, address: str) -> Peer:
+        # The timeout of a socket starts again with every byte; this one does not.
+        deadline = threading.Timer(self._limits.handshake_seconds, interrupt, (secure,))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            secure.do_handshake()
+        except OSError as error:
+            raise explain(error, address, server_side=True) from error
+        finally:
+            deadline.cancel()
+        check_protocol(secure.selected_alpn_protocol(), BULK_PROTOCOL)
+        return peer_of(secure.getpeercert())
 
     def _answer(self, framed: FramedSocket, peer: str) -> None:
         responder = TransferResponder(peer, self._storage, self._permissions, self._settings)

@@ -260,19 +260,20 @@ class ControlConnection:
         await self.close()
 
     async def _say_the_last(self) -> None:
-        if self._writer is None or self._writer.done():
-            return
-        self._wake_writer()
-        await self._all_sent.wait()
-        if self._tls.established and self._failure is None:
+        await self._flush()
+        if self._failure is None and self._tls.established:
             self._tls.close()
-        self._wake_writer()
-        await self._all_sent.wait()
+            await self._flush()
         self._socket.shutdown(socket.SHUT_WR)
         # Closing with unread bytes would reset the connection, and the last words would be lost.
         loop = asyncio.get_running_loop()
         while await loop.sock_recv(self._socket, _RECEIVE_BYTES):
             pass
+
+    async def _flush(self) -> None:
+        if self._writer is not None and not self._writer.done():
+            self._wake_writer()
+            await self._all_sent.wait()
 
     def _noted(self, message: Message) -> Message:
         if isinstance(message, Hello):
@@ -285,9 +286,7 @@ class ControlConnection:
         if isinstance(event, ConnectionRefused):
             who, refusal = (self.address if event.by_peer else "this side"), event.refusal
             if event.by_peer and refusal.kind is RefusalCode.CERTIFICATE:
-                return CertificateRefused(
-                    f"{self.address} does not accept this certificate: {refusal.reason}"
-                )
+                return CertificateRefused(f"{self.address} refused this certificate: {refusal.reason}")
             failure = RefusedByPeer if event.by_peer else PeerNotAcceptable
             return failure(refusal, f"{who} refused the connection ({refusal.kind.name}): {refusal.reason}")
         if isinstance(event, PeerClosed):

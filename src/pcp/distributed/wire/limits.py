@@ -10,7 +10,7 @@ class WireLimits:
     Arguments:
         connect_seconds: for a client to reach the other side.
         handshake_seconds: from the first byte to a proved identity and, on a control connection, to Hello.
-        stall_seconds: how long the other side may take nothing of what is sent, or send nothing in a transfer.
+        stall_seconds: how long the other side may take nothing that is sent, or send nothing in a transfer.
         idle_seconds: after which a bulk connection without a transfer is closed; the client makes a new one.
         close_seconds: for what was said last to arrive.
         connections: at most, of both kinds, at a server.

@@ -138,7 +138,7 @@ class TransferResponder:
         elif isinstance(message, Fetch) and self.idle:
             self._begin_fetch(message)
         elif isinstance(message, Push) and self.idle:
-            self._begin_push(message.blob)
+            self._begin_push(message)
         else:
             self._must_close = True
             raise TransferViolation(
@@ -146,21 +146,23 @@ class TransferResponder:
                 f"{'between two transfers' if self.idle else 'in the middle of a transfer'}"
             )
 
+    def _agree(self, request: Fetch | Push) -> tuple[int, int]:
+        if request.chunk_bytes < 1 or request.window_bytes < 1:
+            raise TransferViolation(
+                f"asked for chunks of {request.chunk_bytes} bytes in a window of {request.window_bytes}"
+            )
+        return (
+            min(request.window_bytes, self._settings.window_bytes),
+            min(request.chunk_bytes, self._settings.chunk_bytes),
+        )
+
     def _begin_fetch(self, request: Fetch) -> None:
         blob = request.blob
-        if (
-            not request.offset <= request.stop <= blob.size
-            or not request.chunk_bytes
-            or not request.window_bytes
-        ):
-            raise TransferViolation(
-                f"asked for bytes {request.offset} to {request.stop} of {blob.size}, in chunks of "
-                f"{request.chunk_bytes} and a window of {request.window_bytes}"
-            )
+        if not request.offset <= request.stop <= blob.size:
+            raise TransferViolation(f"asked for bytes {request.offset} to {request.stop} of {blob.size}")
+        window, chunk = self._agree(request)
         self._permissions.check_fetch(self.peer, blob)
         source = self._storage.open(blob)
-        window = min(request.window_bytes, self._settings.window_bytes)
-        chunk = min(request.chunk_bytes, self._settings.chunk_bytes)
         self._answers.append(encode_transfer(Begin(request.offset, request.stop, window, chunk)))
         if request.offset == request.stop:
             source.close()
@@ -168,9 +170,10 @@ class TransferResponder:
         self._blob, self._source = blob, source
         self._sender = ChunkSender(source, request.offset, request.stop, window, chunk)
 
-    def _begin_push(self, blob: Blob) -> None:
+    def _begin_push(self, request: Push) -> None:
+        blob = request.blob
+        window, chunk = self._agree(request)
         self._permissions.check_push(self.peer, blob)
-        window, chunk = self._settings.window_bytes, self._settings.chunk_bytes
         if self._storage.has(blob):
             self._answers.append(encode_transfer(Begin(blob.size, blob.size, window, chunk)))
             self._answers.append(encode_transfer(Stored(blob.digest)))

@@ -1,9 +1,9 @@
 """The Shepherd's listening port: one for control and bulk connections, told apart by their first bytes.
 
 A socket is accepted here, says in four plain bytes what it is for, and is handed on before TLS begins:
-control connections stay on this event loop, bulk connections go to threads with blocking TLS, which is several
-times faster. The purpose is agreed again inside TLS, so nobody in between can change it. Everything that a
-stranger can reach has a deadline and a cap.
+control connections stay on this event loop, bulk connections go to threads with blocking TLS, which is
+several times faster. The purpose is agreed again inside TLS, so nobody in between can change it. Everything
+that a stranger can reach has a deadline and a cap.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ _PAUSE_WHEN_OUT_OF_DESCRIPTORS_SECONDS = 0.2
 OnWorker = Callable[[ControlConnection, Hello], Awaitable[None]]
 """Called in a task of its own for every worker that has proved who it is and said Hello.
 
-It answers with `Welcome` (or `connection.refuse`), then receives until the connection ends. When it returns, the
-connection is closed.
+It answers with `Welcome` (or `connection.refuse`), then receives until the connection ends. When it returns,
+the connection is closed.
 """
 
 

@@ -1,6 +1,7 @@
 """TCP sockets: addresses, listening, and options that notice a peer that has vanished."""
 
 import errno
+import os
 import socket
 
 from pcp.errors import PCPError
@@ -57,8 +58,10 @@ def format_address(address: tuple[object, ...]) -> str:
 
 def unreachable(address: tuple[str, int], problem: Exception) -> Unreachable:
     """What to tell a person when a connection could not be made."""
-    no_answer = isinstance(problem, TimeoutError)
-    detail = "no answer in time" if no_answer else getattr(problem, "strerror", None) or problem
+    number = getattr(problem, "errno", None)
+    detail = os.strerror(number) if number is not None and number > 0 else str(problem)
+    if isinstance(problem, TimeoutError):
+        detail = "no answer in time"
     return Unreachable(
         f"cannot reach a Shepherd at {format_address(address)}: {detail}; is it running, is the port open?"
     )

@@ -112,13 +112,13 @@ class FetchRequester:
                 raise TransferViolation(f"expected a chunk, received a {frame.kind.name} frame")
             self._receiver.receive(frame)
             return
-        begin = _expect_begin(frame)
+        begin = _expect_begin(frame, self._settings)
         if (begin.offset, begin.stop) != (self._sink.offset, self._blob.size):
             raise TransferViolation(
                 f"asked for bytes {self._sink.offset} to {self._blob.size}, was promised {begin.offset} to "
                 f"{begin.stop}"
             )
-        self._receiver = ChunkReceiver(self._sink, begin.stop, self._settings.window_bytes)
+        self._receiver = ChunkReceiver(self._sink, begin.stop, begin.window_bytes)
 
     def _finish(self) -> None:
         self._request = None
@@ -132,14 +132,14 @@ class PushRequester:
     Arguments:
         blob: what to push.
         source: its bytes.
-        settings: how to cut it; the peer may ask for less.
+        settings: how to cut it; the peer may agree to less.
     """
 
     def __init__(self, blob: Blob, source: Source, settings: TransferSettings | None = None) -> None:
         self._blob = blob
         self._source = source
         self._settings = settings or TransferSettings()
-        self._request: Push | None = Push(blob)
+        self._request: Push | None = Push(blob, self._settings.window_bytes, self._settings.chunk_bytes)
         self._sender: ChunkSender | None = None
         self.taken = 0  # bytes that the peer had when this transfer began
         self.finished = False
@@ -160,14 +160,15 @@ class PushRequester:
         """
         _check_refusal(frame, "push", self._blob)
         if self._sender is None:
-            begin = _expect_begin(frame)
+            begin = _expect_begin(frame, self._settings)
             if begin.stop != self._blob.size or begin.offset > begin.stop:
                 raise TransferViolation(
                     f"offered {self._blob.size} bytes, was asked for {begin.offset} to {begin.stop}"
                 )
             self.taken = begin.offset
-            chunk = min(begin.chunk_bytes, self._settings.chunk_bytes)
-            self._sender = ChunkSender(self._source, begin.offset, begin.stop, begin.window_bytes, chunk)
+            self._sender = ChunkSender(
+                self._source, begin.offset, begin.stop, begin.window_bytes, begin.chunk_bytes
+            )
             return
         message = decode_transfer(frame) if frame.kind is FrameKind.TRANSFER else None
         if isinstance(message, Credit):
@@ -178,14 +179,18 @@ class PushRequester:
             raise TransferViolation(f"received {message or frame.kind.name} in the middle of a push")
 
 
-def _expect_begin(frame: Frame) -> Begin:
+def _expect_begin(frame: Frame, settings: TransferSettings) -> Begin:
     message = decode_transfer(frame) if frame.kind is FrameKind.TRANSFER else None
     if not isinstance(message, Begin):
         raise TransferViolation(
             f"expected the beginning of a transfer, received {message or frame.kind.name}"
         )
-    if not 1 <= message.chunk_bytes <= MAXIMUM_CHUNK_BYTES or message.window_bytes < 1:
+    if not (
+        1 <= message.chunk_bytes <= settings.chunk_bytes
+        and 1 <= message.window_bytes <= settings.window_bytes
+    ):
         raise TransferViolation(
-            f"the peer asks for chunks of {message.chunk_bytes} bytes in a window of {message.window_bytes}"
+            f"asked for chunks of {settings.chunk_bytes} bytes in a window of {settings.window_bytes}, was "
+            f"promised {message.chunk_bytes} and {message.window_bytes}"
         )
     return message

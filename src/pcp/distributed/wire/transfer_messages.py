@@ -26,9 +26,17 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Offers a whole blob; the answer says from which byte on it is wanted."""
+    """Offers a whole blob; the answer says from which byte on it is wanted.
+
+    Arguments:
+        blob: what is offered.
+        window_bytes: bytes that this side would have on the way without credit.
+        chunk_bytes: largest chunk that it would send.
+    """
 
     blob: Blob
+    window_bytes: int
+    chunk_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

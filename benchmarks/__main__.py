@@ -1,0 +1,24 @@
+"""`python -m benchmarks`: every comparison, or the one that is named."""
+
+import argparse
+import importlib
+
+BENCHMARKS = {"gpt2": "a training step of GPT-2 beside JAX and PyTorch", "plan_overhead": "what calling a Plan costs"}
+
+
+def main() -> None:
+    """Run benchmarks."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    commands = parser.add_subparsers(dest="name", metavar="BENCHMARK")
+    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in BENCHMARKS}
+    for name, summary in BENCHMARKS.items():
+        modules[name].add_arguments(commands.add_parser(name, help=summary))
+    arguments = parser.parse_args()
+    for name in [arguments.name] if arguments.name else list(BENCHMARKS):
+        given = arguments if arguments.name else parser.parse_args((["--json"] if arguments.json else []) + [name])
+        modules[name].run(given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""GPT-2's training step: PCP beside plain JAX and PyTorch, alternating in one run.
+
+    python -m benchmarks gpt2 --model gpt2-nano
+    python -m benchmarks gpt2 --model gpt2 --batch 4 --context 256 --steps 5
+
+Every contestant starts from the same parameters and sees the same batches, so the losses must agree; the last column is the
+distance of its loss after the last step from that of a float64 run (gpt2-nano), or from the mean of the float32 runs.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+import pcp
+from benchmarks import gpt2_jax
+from pcp.ir.tree import map_tree
+from pcp.models import gpt2
+
+RATE = 1e-3
+
+
+@dataclass
+class Contestant:
+    """One way to run the step, and what was measured of it."""
+
+    name: str
+    run: Callable[[Any], Any]
+    trace_seconds: float | None = None
+    compile_seconds: float | None = None
+    peak_bytes: int | None = None
+    seconds: list[float] = field(default_factory=list)
+    loss: float = 0.0
+
+
+def with_pcp(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
+    """The step by PCP."""
+    tokens = pcp.spec((batch, config.context), "i32")
+    start = time.perf_counter()
+    program = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    step = pcp.training_step(program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0)
+    traced = time.perf_counter()
+    plan = pcp.plan(step, cache=False)
+    compiled = time.perf_counter()
+    state = [step.initial_state(params)]
+
+    def run(batch: Any) -> Any:
+        state[0], metrics = plan.run(state[0], batch)
+        return metrics["loss"].block_until_ready()
+
+    peak = next(iter(plan.memory.values())).peak
+    return Contestant("PCP", run, traced - start, compiled - traced, peak)
+
+
+def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
+    """The step by plain JAX."""
+    step = gpt2_jax.training_step(config, RATE)
+    state = [gpt2_jax.initial_state(params)]
+    example = jax.ShapeDtypeStruct((batch, config.context), np.int32)
+    start = time.perf_counter()
+    lowered = step.lower(state[0], (example, example))
+    traced = time.perf_counter()
+    compiled = lowered.compile()
+    done = time.perf_counter()
+    memory = compiled.memory_analysis()
+    peak = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )
+
+    def run(batch: Any) -> Any:
+        state[0], value = compiled(state[0], batch)
+        return value.block_until_ready()
+
+    return Contestant("JAX", run, traced - start, done - traced, peak)
+
+
+def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> Contestant | None:
+    """The step by eager PyTorch, if it is installed."""
+    try:
+        import torch
+
+        from benchmarks.gpt2_torch import Trainer
+    except ImportError:
+        return None
+    trainer = Trainer(params, config, RATE, autocast)
+
+    def run(batch: Any) -> Any:
+        return trainer.step(*(torch.from_numpy(np.array(part)) for part in batch)).item()
+
+    return Contestant("PyTorch bf16 autocast" if autocast else "PyTorch", run)
+
+
+def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> float:
+    """The loss of the last step in float64, by PCP."""
+    wide = map_tree(lambda a: a.astype(np.float64), params)
+    contestant = with_pcp(config, wide, batches[0][0].shape[0])
+    value = 0.0
+    for batch in batches:
+        value = float(contestant.run(batch))
+    return value
+
+
+def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> list[dict[str, Any]]:
+    """One row for each contestant."""
+    params = gpt2.initial_parameters(config, seed)
+    rng = np.random.default_rng(seed)
+    size = (batch, config.context)
+    batches = [
+        tuple(rng.integers(0, config.vocabulary, size, np.int32) for _ in range(2)) for _ in range(steps + 1)
+    ]
+    made = [
+        with_pcp(config, params, batch),
+        with_jax(config, params, batch),
+        with_torch(config, params, False),
+        with_torch(config, params, True),
+    ]
+    contestants = [c for c in made if c is not None]
+    for index, data in enumerate(batches):
+        # The order turns by one each step, so that nobody always runs after the same neighbour.
+        for c in contestants[index % len(contestants) :] + contestants[: index % len(contestants)]:
+            start = time.perf_counter()
+            c.loss = float(c.run(data))
+            if index:  # the first step warms up
+                c.seconds.append(time.perf_counter() - start)
+    small = gpt2.parameter_count(params) < 10_000_000
+    exact = reference_loss(config, params, batches) if small else float(np.mean([c.loss for c in contestants[:3]]))
+    return [
+        {
+            "contestant": c.name,
+            "trace_seconds": c.trace_seconds,
+            "compile_seconds": c.compile_seconds,
+            "step_seconds": statistics.median(c.seconds),
+            "step_seconds_spread": statistics.pstdev(c.seconds),
+            "times_jax": statistics.median(a / b for a, b in zip(c.seconds, contestants[1].seconds, strict=True)),
+            "peak_bytes": c.peak_bytes,
+            "loss": c.loss,
+            "loss_error": abs(c.loss - exact),
+        }
+        for c in contestants
+    ]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the benchmark's arguments."""
+    parser.add_argument("--model", default="gpt2-nano")
+    parser.add_argument("--batch", type=int, default=None, help="sequences (default: 12 for gpt2-nano, else 4)")
+    parser.add_argument("--context", type=int, default=None, help="tokens of a sequence (default: 64, else 256)")
+    parser.add_argument("--steps", type=int, default=None, help="measured steps (default: 30, else 5)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the comparison."""
+    nano = arguments.model == "gpt2-nano"
+    config = gpt2.configuration(arguments.model)
+    context = arguments.context or (64 if nano else 256)
+    config = gpt2.GPT2Config(
+        config.layers, config.heads, config.width, context, config.vocabulary, config.bias
+    )
+    batch = arguments.batch or (12 if nano else 4)
+    rows = compare(config, batch, arguments.steps or (30 if nano else 5))
+    if arguments.json:
+        for row in rows:
+            print(json.dumps({"model": arguments.model, "batch": batch, "context": context, **row}))
+        return
+    print(f"{arguments.model}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread")
+    print(f"{'':22s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}")
+    for row in rows:
+        seconds = [f"{row[key]:7.2f}s" if row[key] is not None else "       -" for key in ("trace_seconds", "compile_seconds")]
+        step = f"{row['step_seconds'] * 1e3:9.1f} ± {row['step_seconds_spread'] * 1e3:5.1f} ms"
+        peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.0f} MiB"
+        print(
+            f"{row['contestant']:22s} {' '.join(seconds)} {step:>20s} {row['times_jax']:6.2f} {peak:>9s} "
+            f"{row['loss']:8.4f} {row['loss_error']:8.1e}"
+        )

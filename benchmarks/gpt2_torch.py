@@ -1,0 +1,66 @@
+"""GPT-2's training step in eager PyTorch, as nanoGPT writes it; parameters are nested as in `pcp.models.gpt2`."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from pcp.ir.tree import flatten, map_tree
+from pcp.models.gpt2 import GPT2Config
+
+Tree = Any
+
+
+def _norm(x: torch.Tensor, p: Tree) -> torch.Tensor:
+    return F.layer_norm(x, x.shape[-1:], p["scale"], p.get("bias"), 1e-5)
+
+
+def _linear(x: torch.Tensor, p: Tree) -> torch.Tensor:
+    y = x @ p["weight"]
+    return y + p["bias"] if "bias" in p else y
+
+
+def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2Config) -> torch.Tensor:
+    """The mean cross entropy of the next token."""
+    batch, length = tokens.shape
+    x = params["wte"][tokens] + params["wpe"][:length]
+    for block in params["blocks"]:
+        qkv = _linear(_norm(x, block["ln_1"]), block["attn"]["qkv"])
+        q, k, v = (t.view(batch, length, config.heads, -1).transpose(1, 2) for t in qkv.split(config.width, dim=2))
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + _linear(mixed.transpose(1, 2).reshape(batch, length, config.width), block["attn"]["out"])
+        hidden = F.gelu(_linear(_norm(x, block["ln_2"]), block["mlp"]["up"]), approximate="tanh")
+        x = x + _linear(hidden, block["mlp"]["down"])
+    logits = _norm(x, params["ln_f"]) @ params["wte"].T
+    return F.cross_entropy(logits.view(-1, config.vocabulary), targets.reshape(-1).long())
+
+
+class Trainer:
+    """A training step: clipping at 1, fused AdamW with decay on matrices.
+
+    Arguments:
+        params: arrays.
+        autocast: compute products in bf16.
+    """
+
+    def __init__(self, params: Tree, config: GPT2Config, rate: float, autocast: bool = False) -> None:
+        self.params = map_tree(lambda a: torch.tensor(a, requires_grad=True), params)
+        self.config = config
+        self.autocast = autocast
+        leaves = flatten(self.params)[0]
+        groups = [
+            {"params": [p for p in leaves if p.ndim >= 2], "weight_decay": 0.1},
+            {"params": [p for p in leaves if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        self.leaves = leaves
+        self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), eps=1e-8, fused=True)
+
+    def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """One step; returns the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            value = loss(self.params, tokens, targets, self.config)
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(self.leaves, 1.0)
+        self.optimizer.step()
+        return value.detach()

@@ -1,0 +1,127 @@
+"""The XLA backend: transfers, errors, devices."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pcp
+from pcp import backends
+from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, UnknownDevice
+from pcp.backends.xla import XLABackend, XLAExecutable
+from pcp.ir import DType, TensorSpec
+
+BACKEND = backends.backend()
+CPU = backends.device("cpu:0")
+
+
+def aligned(count: int, writeable: bool) -> np.ndarray[Any, Any]:
+    """Float32 memory at an address that XLA could use as it is."""
+    raw = bytearray(4 * count + 64) if writeable else bytes(np.random.default_rng(0).bytes(4 * count + 64))
+    array = np.frombuffer(raw, np.float32, count=count + 15)
+    offset = -(array.ctypes.data // 4) % 16
+    return array[offset : offset + count]
+
+
+def test_the_processor_is_a_device_with_its_memory() -> None:
+    assert (CPU.kind, CPU.index, str(CPU)) == ("cpu", 0, "cpu:0")
+    assert 2**28 < CPU.capacity < 2**50
+    assert backends.device("cpu") == CPU
+    assert backends.device(CPU) is CPU
+    assert CPU in backends.devices()
+
+
+def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
+    for name in ("cpu:99", "abacus:0", "", ":", "cpu:x"):
+        with pytest.raises(UnknownDevice, match=f"'{name}' is no device of this machine; there are: .*cpu:0"):
+            backends.device(name)
+    with pytest.raises(UnknownDevice, match="'abacus' is no backend; there is: xla"):
+        backends.backend("abacus")
+
+
+@pytest.mark.parametrize("alias", [True, False])
+@pytest.mark.parametrize("writeable", [True, False])
+def test_memory_is_shared_only_if_nobody_can_write_to_it(alias: bool, writeable: bool) -> None:
+    array = aligned(256, writeable)
+    placed = BACKEND.place(array, TensorSpec((256,), DType.f32), CPU, alias=alias)
+    shares = placed.unsafe_buffer_pointer() == array.ctypes.data
+    assert shares == (alias and not writeable)
+    np.testing.assert_array_equal(placed, array)
+
+
+def test_a_read_only_view_of_writable_memory_is_copied() -> None:
+    owner = aligned(256, writeable=True)
+    view = owner[:]
+    view.flags.writeable = False
+    placed = BACKEND.place(view, TensorSpec((256,), DType.f32), CPU, alias=True)
+    before = np.array(placed)
+    owner[:] = 7
+    np.testing.assert_array_equal(placed, before)
+
+
+@pytest.mark.parametrize("dtype", [DType.f64, DType.i64, DType.u64, DType.c128, DType.bf16])
+def test_wide_types_keep_their_bits(dtype: DType) -> None:
+    array = np.frombuffer(np.random.default_rng(1).bytes(8 * dtype.itemsize), dtype.numpy)
+    placed = BACKEND.place(array, TensorSpec((8,), dtype), CPU, alias=False)
+    assert placed.dtype == dtype.numpy
+    assert np.asarray(placed).tobytes() == array.tobytes()
+
+
+def test_what_counts_as_a_buffer() -> None:
+    assert BACKEND.is_buffer(jnp.ones(2))
+    assert not BACKEND.is_buffer(np.ones(2))
+    found = []
+    jax.jit(lambda x: found.append(BACKEND.is_buffer(x)))(1.0)
+    assert found == [False]
+
+
+def test_a_program_that_xla_refuses_is_explained() -> None:
+    program = pcp.Program.parse(
+        "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {"
+        " %0 = stablehlo.custom_call @no_such_kernel(%a) : (tensor<2xf32>) -> tensor<2xf32> return %0 : tensor<2xf32> }"
+    )
+    with pytest.raises(CompilationFailed, match=r"XLA refuses the program on cpu:0: .*no_such_kernel"):
+        pcp.plan(program, cache=False)
+
+
+def test_an_option_that_xla_does_not_know_is_explained() -> None:
+    program = pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32"))
+    with pytest.raises(CompilationFailed, match="No such compile option: 'xla_nonsense'"):
+        pcp.plan(program, cache=False, options={"xla_nonsense": 1})
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "text"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: out of memory",
+            OutOfMemory,
+            "the device ran out of memory while the program ran",
+        ),
+        ("INTERNAL: on fire", ExecutionFailed, "the device refused to run the program: INTERNAL: on fire"),
+    ],
+)
+def test_what_goes_wrong_on_the_device_gets_a_name(message: str, error: type[Exception], text: str) -> None:
+    executable = pcp.plan(pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32")))._executable
+    assert isinstance(executable, XLAExecutable)
+
+    def fail(_: Any) -> None:
+        raise jax.errors.JaxRuntimeError(message)
+
+    executable._execute = fail
+    with pytest.raises(error, match=text):
+        executable.run([jnp.ones(2)])
+
+
+def test_bfloat16_computes_in_its_own_precision() -> None:
+    x = np.array([1.0, 256.0], ml_dtypes.bfloat16)
+    result = pcp.plan(pcp.trace(lambda x: x + 1, pcp.spec((2,), "bf16"))).run(x)
+    np.testing.assert_array_equal(np.asarray(result, np.float32), [2.0, 256.0])
+
+
+def test_devices_are_values() -> None:
+    assert Device("cpu", 0, 5) == Device("cpu", 0, 5)
+    assert isinstance(XLABackend().devices()[0], Device)

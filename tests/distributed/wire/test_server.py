@@ -1,0 +1,499 @@
+"""Control connections on loopback: every message, every kind of stranger, and nothing left behind."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcp.distributed.messages import (
+    Assign,
+    Blob,
+    DataRange,
+    Failure,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Lease,
+    Message,
+    Ready,
+    Revoke,
+    Update,
+    UpdateReply,
+)
+from pcp.distributed.wire import (
+    BadAddress,
+    CannotListen,
+    CertificateRefused,
+    ConnectionLost,
+    ControlConnection,
+    Credentials,
+    FrameKind,
+    PeerNotAcceptable,
+    PortInUse,
+    RefusalCode,
+    RefusedByPeer,
+    TooMuchInFlight,
+    Unreachable,
+    WireLimits,
+    WireServer,
+    connect,
+)
+from pcp.distributed.wire.codec import encode_control
+from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE, parse_address
+from pcp.distributed.wire.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
+
+from .loopback import LIMITS, WELCOME, Run, eventually, hello, open_descriptors
+
+HASTY = WireLimits(handshake_seconds=0.3, close_seconds=0.2)
+BLOB = Blob(random.Random(5).randbytes(32), 77)
+LEASE = Lease(1, 2, 3, DataRange(10, 20), 5, 1, BLOB, (0, 2), 60.0)
+FROM_WORKER: list[Message] = [
+    Ready(2),
+    Heartbeat(1, 2, 1, 7, 0.25),
+    Update(1, 2, 3, 1, BLOB, 20, 15_360, (3.5, 3.25), 5.0),
+    Failure(2, 1, "out of memory"),
+]
+FROM_SHEPHERD: list[Message] = [
+    HeartbeatReply(1),
+    Assign(LEASE),
+    Revoke(1, "too late"),
+    UpdateReply(1, False, "stale"),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    """Runs a test's story, which may not take long nor leave tasks behind."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await story
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(bounded())
+
+
+def test_every_message_passes_both_ways(run: Run) -> None:
+    heard: list[Message] = []
+
+    async def on_worker(connection: ControlConnection, said: Hello) -> None:
+        assert said == connection.hello == hello()
+        assert connection.peer.name == "ada"
+        await connection.send(WELCOME)
+        for message in FROM_SHEPHERD:
+            connection.post(message)
+        async for message in connection:
+            heard.append(message)
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
+            assert connection.welcome == WELCOME
+            assert connection.peer.name == "shepherd"
+            for message in FROM_WORKER:
+                await connection.send(message)
+            assert [await connection.receive() for _ in FROM_SHEPHERD] == FROM_SHEPHERD
+            await connection.close(Goodbye(True, "done"))
+            with pytest.raises(ConnectionLost, match="is closed"):
+                connection.post(Ready(1))
+        await eventually(lambda: server.open_connections == 0)
+        assert heard == [*FROM_WORKER, Goodbye(True, "done")]
+        assert server.statistics.accepted == {"control": 1}
+        assert server.statistics.refused == {}
+        assert server.statistics.traffic.received == connection.traffic.sent
+        assert server.statistics.traffic.sent == connection.traffic.received
+        assert connection.traffic.sent[FrameKind.CONTROL] > 500
+        await server.close()
+
+    play(story())
+
+
+def test_a_shepherd_says_goodbye(run: Run) -> None:
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        await connection.close(Goodbye(True, "the run is complete"))
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
+            assert [message async for message in connection] == [Goodbye(True, "the run is complete")]
+            assert await connection.receive() is None
+        await server.close()
+
+    play(story())
+
+
+def test_a_connection_that_just_ends_is_lost(run: Run) -> None:
+    seen: list[Exception] = []
+
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        try:
+            await connection.receive()
+        except ConnectionLost as error:
+            seen.append(error)
+            raise
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        for reset in (False, True):
+            connection = await connect(f"127.0.0.1:{server.port}", run.worker(), hello())
+            if reset:
+                connection._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection._socket.close()
+            await connection.close()
+        await eventually(lambda: len(seen) == 2)
+        assert "closed the connection without a Goodbye" in str(seen[0])
+        assert "broke: Connection reset by peer" in str(seen[1]) or "without a Goodbye" in str(seen[1])
+        await server.close()
+
+    play(story())
+
+
+def test_a_defect_in_a_handler_ends_its_connection_only(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def on_worker(connection: ControlConnection, said: Hello) -> None:
+        await connection.send(WELCOME)
+        if said.worker == "ada":
+            raise ZeroDivisionError("a defect")
+        await connection.receive()
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        address = f"127.0.0.1:{server.port}"
+        async with (
+            await connect(address, run.worker("grace"), hello("grace")) as good,
+            await connect(address, run.worker(), hello()) as bad,
+        ):
+            with pytest.raises(ConnectionLost, match="without a Goodbye"):
+                await bad.receive()
+            await good.send(Ready(1))
+        await server.close()
+
+    play(story())
+    assert "serving worker ada" in caplog.text
+    assert "a defect" in caplog.text
+
+
+def test_a_port_in_use(run: Run) -> None:
+    async def story() -> None:
+        server = await run.serve()
+        with pytest.raises(
+            PortInUse, match=f"port {server.port} on 127.0.0.1 is in use by another program; stop"
+        ):
+            await WireServer.start("127.0.0.1", server.port, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+        with pytest.raises(
+            CannotListen, match=r"cannot listen on 192\.0\.2\.1:0: .*give an address of this machine"
+        ):
+            await WireServer.start("192.0.2.1", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+        with pytest.raises(CannotListen, match=r"cannot listen on no\.such\.host\.invalid"):
+            await WireServer.start("no.such.host.invalid", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+        await server.close()
+
+    play(story())
+
+
+def test_nobody_at_the_address(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+    async def story() -> None:
+        with pytest.raises(
+            Unreachable, match=f"cannot reach a Shepherd at 127.0.0.1:{port}: Connection refused; is it"
+        ):
+            await connect(f"127.0.0.1:{port}", run.worker(), hello())
+        with pytest.raises(Unreachable, match=r"cannot find no\.such\.host\.invalid"):
+            await connect("no.such.host.invalid:1", run.worker(), hello())
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":70", "host:x", "host:0", "host:65536", "::1:70", "h:٣"]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(BadAddress, match="is no address; give HOST:PORT"):
+        parse_address(text)
+
+
+def test_addresses() -> None:
+    assert parse_address("10.0.0.1:7070") == ("10.0.0.1", 7070)
+    assert parse_address("[::1]:7070") == ("::1", 7070)
+
+
+def test_workers_that_are_not_let_in(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def story() -> None:
+        server = await run.serve()
+        address = f"127.0.0.1:{server.port}"
+        other = Run(tmp_path / "other")
+        stranger = other.worker()
+        half = Credentials(stranger.certificate, stranger.key, run.shepherd.authority)
+        with pytest.raises(CertificateRefused, match=f"{address} does not accept this side's cert.*pcp keys"):
+            await connect(address, half, hello())
+        with pytest.raises(
+            CertificateRefused, match=f"certificate of {address} is not acceptable: .*another"
+        ):
+            await connect(address, stranger, hello())
+        revoked = run.worker("mallory")
+        run.authority.revoke("mallory")
+        with pytest.raises(
+            CertificateRefused, match=r"refused this certificate: .* of mallory .* was revoked"
+        ):
+            await connect(address, revoked, hello("mallory"))
+        with pytest.raises(RefusedByPeer, match="itself 'grace', but its certificate was issued to 'ada'"):
+            await connect(address, run.worker(), hello("grace"))
+        with pytest.raises(
+            RefusedByPeer, match="speaks protocol version 1 and the worker version 9"
+        ) as caught:
+            await connect(address, run.worker(), hello(version=9))
+        assert caught.value.refusal.kind is RefusalCode.VERSION
+        await eventually(lambda: server.open_connections == 0)
+        assert server.statistics.refused == {"CertificateRefused": 3, "IDENTITY": 1, "VERSION": 1}
+        assert server.statistics.accepted == {}
+        async with await connect(address, run.worker(), hello()):
+            pass
+        await server.close()
+
+    play(story())
+    assert "its key file was made by another authority" in caplog.text
+    assert "was revoked; ask for a new key file" in caplog.text
+
+
+def test_a_missing_revocation_list_lets_nobody_in(run: Run) -> None:
+    async def story() -> None:
+        server = await run.serve()
+        run.authority.revocations.path.unlink()
+        with pytest.raises((ConnectionLost, RefusedByPeer)):
+            await connect(f"127.0.0.1:{server.port}", run.worker(), hello())
+        assert server.statistics.refused == {"RevocationListProblem": 1}
+        await server.close()
+
+    play(story())
+
+
+def test_a_handler_that_refuses(run: Run) -> None:
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.refuse(RefusalCode.CAPACITY, "eight workers are enough")
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        with pytest.raises(
+            RefusedByPeer, match=r"refused the connection \(CAPACITY\): eight workers are enough"
+        ):
+            await connect(f"127.0.0.1:{server.port}", run.worker(), hello())
+        await server.close()
+
+    play(story())
+
+
+def test_a_worker_that_breaks_the_protocol_is_told(run: Run) -> None:
+    caught: list[PeerNotAcceptable] = []
+
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        try:
+            await connection.receive()
+        except PeerNotAcceptable as error:
+            caught.append(error)
+            raise
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
+            connection._machine._to_send += encode_control(HeartbeatReply(1))  # type: ignore[union-attr]
+            connection._wake_writer()
+            with pytest.raises(RefusedByPeer, match="HeartbeatReply is not acceptable: it is not"):
+                await connection.receive()
+        assert "broke the protocol: HeartbeatReply is not acceptable" in str(caught[0])
+        await eventually(lambda: server.statistics.refused == {"PROTOCOL": 1})
+        await server.close()
+
+    play(story())
+
+
+def test_a_worker_that_does_not_read_is_cut_off(run: Run) -> None:
+    outcome: list[Exception] = []
+
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        try:
+            for number in range(100_000):
+                connection.post(Revoke(number, "x" * 10_000))
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+        except TooMuchInFlight as error:
+            outcome.append(error)
+        with pytest.raises(TooMuchInFlight):
+            connection.post(Revoke(0, ""))
+        with pytest.raises(TooMuchInFlight):
+            await connection.receive()
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()):
+            await eventually(lambda: bool(outcome))
+        assert "more exceed the limit of 4194304" in str(outcome[0])
+        await eventually(lambda: server.open_connections == 0)
+        await server.close()
+
+    play(story())
+
+
+def garbage(rng: random.Random) -> bytes:
+    start = rng.choice([b"", CONTROL_PREAMBLE, BULK_PREAMBLE, b"GET ", CONTROL_PREAMBLE + b"\x16\x03\x01"])
+    return start + rng.randbytes(rng.choice([0, 1, 50, 3000]))
+
+
+def test_two_hundred_garbage_connections(run: Run) -> None:
+    async def story() -> None:
+        server = await run.serve(limits=HASTY)
+        address = f"127.0.0.1:{server.port}"
+        rng = random.Random(23)
+        async with await connect(address, run.worker(), hello(), limits=LIMITS):
+            pass
+        await eventually(lambda: server.open_connections == 0)
+        before = open_descriptors()
+        for _ in range(4):
+            peers = []
+            for _ in range(50):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                with contextlib.suppress(OSError):
+                    writer.write(garbage(rng))
+                    if rng.random() < 0.5:
+                        writer.write_eof()
+                peers.append((reader, writer))
+            for reader, writer in peers:
+                with contextlib.suppress(OSError):
+                    await reader.read()
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+        await eventually(lambda: server.open_connections == 0)
+        await eventually(lambda: open_descriptors() <= before)
+        async with await connect(address, run.worker(), hello(), limits=LIMITS) as connection:
+            await connection.send(Ready(1))
+        assert sum(server.statistics.refused.values()) > 100
+        await server.close()
+
+    play(story())
+
+
+def tls_socket(run: Run, port: int, preamble: bytes, protocol: str) -> ssl.SSLSocket:
+    raw = socket.create_connection(("127.0.0.1", port), 10)
+    raw.sendall(preamble)
+    return client_context(run.worker(), protocol).wrap_socket(raw, server_hostname=SHEPHERD_NAME)
+
+
+def drip_until_closed(connection: socket.socket, data: bytes) -> bool:
+    """Sends a byte now and then until the other side has closed; says whether it did before all was sent."""
+    for position in range(len(data)):
+        readable, _, _ = select.select([connection], [], [], 0.01)
+        if readable:
+            return True
+        try:
+            connection.sendall(data[position : position + 1])
+        except OSError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("preamble", [b"", b"PC", CONTROL_PREAMBLE, BULK_PREAMBLE])
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_peer_that_is_slow_to_say_who_it_is(run: Run, preamble: bytes, drip: bool) -> None:
+    def stranger(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(preamble)
+            if drip and len(preamble) == 4:
+                client_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)
+                assert drip_until_closed(connection, client_hello)
+            with contextlib.suppress(ConnectionError):
+                while connection.recv(1000):  # a TLS alert, perhaps
+                    pass
+
+    async def story() -> None:
+        server = await run.serve(limits=HASTY)
+        await asyncio.to_thread(stranger, server.port)
+        await eventually(lambda: server.open_connections == 0)
+        assert sum(server.statistics.refused.values()) == 1
+        await server.close()
+
+    play(story())
+
+
+def test_a_worker_that_never_says_hello(run: Run) -> None:
+    def silent(port: int) -> None:
+        with tls_socket(run, port, CONTROL_PREAMBLE, CONTROL_PROTOCOL) as connection:
+            assert connection.recv(1000) == b""
+
+    async def story() -> None:
+        server = await run.serve(limits=HASTY)
+        await asyncio.to_thread(silent, server.port)
+        await eventually(lambda: server.open_connections == 0)
+        assert server.statistics.refused == {"handshake timeout": 1}
+        await server.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("preamble", "protocol"), [(CONTROL_PREAMBLE, BULK_PROTOCOL), (BULK_PREAMBLE, CONTROL_PROTOCOL)]
+)
+def test_the_purpose_is_checked_inside_tls(run: Run, preamble: bytes, protocol: str) -> None:
+    def confused(port: int) -> None:
+        with tls_socket(run, port, preamble, protocol) as connection, contextlib.suppress(ConnectionError):
+            assert connection.recv(1000) == b""
+
+    async def story() -> None:
+        server = await run.serve()
+        await asyncio.to_thread(confused, server.port)
+        await eventually(lambda: server.open_connections == 0)
+        assert server.statistics.refused == {"TlsFailure": 1}
+        await server.close()
+
+    play(story())
+
+
+def test_connections_are_capped(run: Run) -> None:
+    async def story() -> None:
+        server = await run.serve(limits=WireLimits(connections_per_address=2, close_seconds=0.2))
+        address = f"127.0.0.1:{server.port}"
+        async with (
+            await connect(address, run.worker("a"), hello("a")),
+            await connect(address, run.worker("b"), hello("b")),
+        ):
+            with pytest.raises(ConnectionLost, match=r"its log says why|broke"):
+                await connect(address, run.worker("c"), hello("c"))
+            assert server.statistics.refused == {"capacity": 1}
+        await eventually(lambda: server.open_connections == 0)
+        async with await connect(address, run.worker("c"), hello("c")):
+            pass
+        await server.close()
+
+    play(story())
+
+
+def test_closing_the_server_ends_its_connections(run: Run) -> None:
+    async def story() -> None:
+        server = await run.serve()
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
+            await server.close()
+            assert server.open_connections == 0
+            with pytest.raises(ConnectionLost):
+                await connection.receive()
+
+    play(story())
