@@ -194,7 +194,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def operation(function: _F) -> _F:
-    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off a name of Python's."""
+    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off one of Python's."""
     OPERATIONS[function.__name__.rstrip("_")] = function
     return function
 
@@ -265,7 +265,9 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         try:
             array = np.asarray(value, wanted.numpy)
         except OverflowError:
-            raise DTypeMismatch(f"{value} is beyond what {wanted} holds; convert the tensor with .astype") from None
+            raise DTypeMismatch(
+                f"{value} is beyond what {wanted} holds; convert the tensor with .astype"
+            ) from None
     elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.hasobject:

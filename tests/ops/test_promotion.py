@@ -34,10 +34,9 @@ c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128
 
 
 def test_the_table_of_all_pairs() -> None:
-    rows = {
-        cells[0]: dict(zip(TYPES, cells[1:], strict=True))
-        for cells in map(str.split, TABLE.split("\n")[1:-1])
-    }
+    lines = [line.split() for line in TABLE.strip().splitlines()]
+    types = [cells[0] for cells in lines]
+    rows = {cells[0]: dict(zip(types, cells[1:], strict=True)) for cells in lines}
     assert sorted(rows) == sorted(DType)
     for left, right in itertools.product(DType, DType):
         if rows[left][right] == "-":

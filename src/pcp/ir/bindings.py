@@ -237,4 +237,3 @@ def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
 def _explain(what: str, error: ir.MLIRError) -> str:
     diagnostics: Sequence[ir.DiagnosticInfo] = error.error_diagnostics
     return "\n".join([f"{what}:", *(f"  {entry.location}: {entry.message}" for entry in diagnostics)])
-

@@ -84,9 +84,7 @@ class Builder:
                 ) from None
 
     @contextmanager
-    def region(
-        self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]
-    ) -> Iterator[list[Value]]:
+    def region(self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]) -> Iterator[list[Value]]:
         """Build inside a new block of region `index` of `op`; yields the block's arguments."""
         with self.location:
             block = op.regions[index].blocks.append(*[mlir_type(spec) for spec in arguments])

@@ -51,9 +51,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
             ):
                 dtype = _DEFAULT[kind] if not (kind == "complex" and dtype is DType.f64) else DType.c128
     ready = iter(tensors)
-    return tuple(
-        as_tensor(value, dtype) if is_weak(value) else next(ready).astype(dtype) for value in values
-    )
+    return tuple(as_tensor(value, dtype) if is_weak(value) else next(ready).astype(dtype) for value in values)
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
