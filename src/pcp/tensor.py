@@ -181,7 +181,7 @@ class Tensor:
     def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
     # fmt: on
 
-    __hash__ = None  # type: ignore[assignment]  # `==` compares elements, so a Tensor cannot be a key
+    __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key
 
 
 Axes = int | tuple[int, ...] | None

@@ -1,0 +1,1 @@
+"""Tests of the derivative rules and of the engine."""

@@ -73,7 +73,9 @@ def from_text(text: str) -> Callable[..., Any]:
     return lambda *arguments: call(program, *arguments)
 
 
-def of_complex(function: Callable[..., Any], complex_of: Any = e.complex_, parts: Any = None) -> Callable[..., Any]:
+def of_complex(
+    function: Callable[..., Any], complex_of: Any = e.complex_, parts: Any = None
+) -> Callable[..., Any]:
     """A function of pairs of real numbers by way of complex ones."""
     real, imag = parts or (e.real, e.imag)
 
@@ -123,7 +125,20 @@ UNARY = [
     Row("chlo.atanh", chlo("atanh"), jnp.arctanh, [between(-0.7, 0.7, 3, 4)]),
     Row("chlo.lgamma", chlo("lgamma"), lax.lgamma, [between(0.5, 4, 3, 4)]),
     Row("chlo.digamma", chlo("digamma"), lax.digamma, [between(0.5, 4, 3, 4)]),
-    Row("convert", lambda x: x.astype("f32").astype("f64"), lambda x: x.astype("f4").astype("f8"), [normal(3)], 0.1, 1e-5),
+    Row(
+        "chlo.polygamma",
+        lambda x: _polygamma(x),
+        lambda x: lax.polygamma(2.0, x),
+        [between(0.5, 4, 3, 4)],
+    ),
+    Row(
+        "convert",
+        lambda x: x.astype("f32").astype("f64"),
+        lambda x: x.astype("f4").astype("f8"),
+        [normal(3)],
+        0.1,
+        1e-5,
+    ),
     Row(
         "reduce_precision",
         lambda x: _reduce_precision(x),
@@ -139,6 +154,11 @@ def _reduce_precision(x: Tensor) -> Tensor:
     i32 = ir.IntegerType.get_signless(32)
     bits = {"exponent_bits": ir.IntegerAttr.get(i32, 11), "mantissa_bits": ir.IntegerAttr.get(i32, 52)}
     return emit("reduce_precision", (x,), (x.spec,), bits)
+
+
+def _polygamma(x: Tensor) -> Tensor:
+    builder, order = current_builder(), movement.full(x.shape, 2, x.dtype)
+    return Tensor(builder.emit("chlo.polygamma", [order.value, x.value], (x.spec,)).results[0], builder)
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -157,12 +177,17 @@ BINARY = [
     Row("power", lambda x: x**2, None, [normal(3, 4)]),
     Row("power", lambda x: x**3.0, None, [normal(3, 4)]),
     Row("power", lambda x: x**-1.5, None, [between(0.5, 2, 3, 4)]),
-    Row("power", lambda x: x**np.array([0.0, 1.0, 2.0, 3.0]), None, [normal(3, 4)]),
+    Row("power", lambda x: x ** np.array([0.0, 1.0, 2.0, 3.0]), None, [normal(3, 4)]),
     Row("maximum", e.maximum, jnp.maximum, [normal(3, 4), normal(3, 4)]),
     Row("minimum", e.minimum, jnp.minimum, [normal(3, 4), normal(4)]),
     Row("remainder", _remainder, lax.rem, [between(2.1, 2.9, 3, 4), between(0.91, 1.01, 3, 4)]),
     Row("atan2", e.arctan2, jnp.arctan2, [normal(3, 4), between(0.5, 2, 3, 4)]),
-    Row("select", lambda x, y: e.where(CHOICE, x, y), lambda x, y: jnp.where(CHOICE, x, y), [normal(3, 4), normal(3, 4)]),
+    Row(
+        "select",
+        lambda x, y: e.where(CHOICE, x, y),
+        lambda x, y: jnp.where(CHOICE, x, y),
+        [normal(3, 4), normal(3, 4)],
+    ),
     Row(
         "select",  # its condition may be a scalar
         from_text("""func.func @main(%p: tensor<f64>, %x: tensor<3xf64>, %y: tensor<3xf64>) -> tensor<3xf64> {
@@ -206,10 +231,30 @@ COMPLEX = [
     complex_row("multiply", lambda x, y: x * y, None, *HALVES, *HALVES),
     complex_row("divide", lambda x, y: x / y, None, *HALVES, between(0.5, 2, 3), normal(3)),
     complex_row("power", lambda x: x**2, None, *HALVES),
-    complex_row("dot_general", lambda x, y: x @ y, None, normal(2, 3), normal(2, 3), normal(3, 2), normal(3, 2)),
-    Row("real", lambda a, b: e.real(e.complex_(a, b) ** 2), lambda a, b: ((a + 1j * b) ** 2).real, HALVES, float32=False),
-    Row("imag", lambda a, b: e.imag(e.complex_(a, b) ** 2), lambda a, b: ((a + 1j * b) ** 2).imag, HALVES, float32=False),
-    Row("complex", lambda a, b: e.real(e.exp(e.complex_(a, b))), lambda a, b: jnp.exp(a + 1j * b).real, HALVES, float32=False),
+    complex_row(
+        "dot_general", lambda x, y: x @ y, None, normal(2, 3), normal(2, 3), normal(3, 2), normal(3, 2)
+    ),
+    Row(
+        "real",
+        lambda a, b: e.real(e.complex_(a, b) ** 2),
+        lambda a, b: ((a + 1j * b) ** 2).real,
+        HALVES,
+        float32=False,
+    ),
+    Row(
+        "imag",
+        lambda a, b: e.imag(e.complex_(a, b) ** 2),
+        lambda a, b: ((a + 1j * b) ** 2).imag,
+        HALVES,
+        float32=False,
+    ),
+    Row(
+        "complex",
+        lambda a, b: e.real(e.exp(e.complex_(a, b))),
+        lambda a, b: jnp.exp(a + 1j * b).real,
+        HALVES,
+        float32=False,
+    ),
     Row("abs", lambda a, b: abs(e.complex_(a, b)), lambda a, b: abs(a + 1j * b), HALVES, float32=False),
     Row(
         "convert",
@@ -223,8 +268,18 @@ COMPLEX = [
 MOVEMENT = [
     Row("transpose", lambda x: x.transpose(2, 0, 1), lambda x: x.transpose(2, 0, 1), [normal(2, 3, 4)]),
     Row("reshape", lambda x: x.reshape(4, 6), None, [normal(2, 3, 4)]),
-    Row("broadcast_in_dim", lambda x: x.broadcast_to((2, 3, 4)), lambda x: jnp.broadcast_to(x, (2, 3, 4)), [normal(3, 1)]),
-    Row("broadcast_in_dim", lambda x: x.broadcast_to((5, 1, 3)), lambda x: jnp.broadcast_to(x, (5, 1, 3)), [normal(1, 3)]),
+    Row(
+        "broadcast_in_dim",
+        lambda x: x.broadcast_to((2, 3, 4)),
+        lambda x: jnp.broadcast_to(x, (2, 3, 4)),
+        [normal(3, 1)],
+    ),
+    Row(
+        "broadcast_in_dim",
+        lambda x: x.broadcast_to((5, 1, 3)),
+        lambda x: jnp.broadcast_to(x, (5, 1, 3)),
+        [normal(1, 3)],
+    ),
     Row(
         "broadcast_in_dim",
         lambda x: broadcast_in_dim(x, (4, 1, 2, 3), (3, 1, 0)),
@@ -382,7 +437,7 @@ BATCHED_SCATTER = """func.func @main(%x: tensor<3x5xf64>, %u: tensor<3x4xf64>) -
 
 INDEXING = [
     Row("gather", lambda x: x[ROWS_OF_TABLE], None, [normal(4, 3)]),
-    Row("gather", lambda x: x[:, ROWS_OF_TABLE, :, [[1], [0]]], None, [normal(2, 4, 3, 2)]),
+    Row("gather", lambda x: x[:, ROWS_OF_TABLE, :, np.array([[1], [0]])], None, [normal(2, 4, 3, 2)]),
     Row("gather", lambda x: x[ROWS_OF_TABLE] * x[1], None, [normal(4, 3)]),
     Row("gather", from_text(WINDOWS), _windows, [normal(4, 5)], float32=False),
     Row(
@@ -392,19 +447,31 @@ INDEXING = [
         [normal(3, 5)],
         float32=False,
     ),
-    Row("scatter", from_text(scatter_text(ADD)), lambda x, u: x.at[[2, 0, 2]].add(u[:3]), TABLES, float32=False),
-    Row("scatter", from_text(scatter_text(REPLACE)), lambda x, u: x.at[[0, 2]].set(u[1:3]), TABLES, float32=False),
+    Row(
+        "scatter",
+        from_text(scatter_text(ADD)),
+        lambda x, u: x.at[np.array([2, 0, 2])].add(u[:3]),
+        TABLES,
+        float32=False,
+    ),
+    Row(
+        "scatter",
+        from_text(scatter_text(REPLACE)),
+        lambda x, u: x.at[np.array([0, 2])].set(u[1:3]),
+        TABLES,
+        float32=False,
+    ),
     Row(
         "scatter",
         from_text(scatter_text(REPLACE, True, DISTINCT)),
-        lambda x, u: x.at[[3, 0, 2]].set(u[:3]),
+        lambda x, u: x.at[np.array([3, 0, 2])].set(u[:3]),
         TABLES,
         float32=False,
     ),
     Row(
         "scatter",
         from_text(scatter_text(MULTIPLY, True, DISTINCT)),
-        lambda x, u: x.at[[3, 0, 2]].multiply(u[:3]),
+        lambda x, u: x.at[np.array([3, 0, 2])].multiply(u[:3], unique_indices=True),
         TABLES,
         float32=False,
     ),
@@ -506,7 +573,13 @@ CONTROL = [
         [between(1.2, 1.7), normal(3), normal(3)],
         float32=False,
     ),
-    Row("case", from_text(CASE), lambda k, x, y: (x * y, k), [between(0.2, 0.7), normal(3), normal(3)], float32=False),
+    Row(
+        "case",
+        from_text(CASE),
+        lambda k, x, y: (x * y, k),
+        [between(0.2, 0.7), normal(3), normal(3)],
+        float32=False,
+    ),
     Row("if", from_text(IF), lambda x, y: x * y, [between(1, 2, 3), normal(3)], float32=False),
     Row("if", from_text(IF), lambda x, y: y, [between(-2, -1, 3), normal(3)], float32=False),
     Row("while", from_text(while_text(0, 4, 1, "LT")), loop(0, 4, 1), LOOP, float32=False),

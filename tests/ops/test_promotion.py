@@ -34,9 +34,9 @@ c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128
 
 
 def test_the_table_of_all_pairs() -> None:
-    lines = [line.split() for line in TABLE.strip().splitlines()]
-    types = [cells[0] for cells in lines]
-    rows = {cells[0]: dict(zip(types, cells[1:], strict=True)) for cells in lines}
+    cells = [line.split() for line in TABLE.strip().splitlines()]
+    types = [row[0] for row in cells]
+    rows = {row[0]: dict(zip(types, row[1:], strict=True)) for row in cells}
     assert sorted(rows) == sorted(DType)
     for left, right in itertools.product(DType, DType):
         if rows[left][right] == "-":

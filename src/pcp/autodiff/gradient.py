@@ -223,6 +223,7 @@ def _append_backward_pass(
     *operations, terminator = (op.operation for op in block.operations)
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
+    builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
     with building(builder), builder.before(terminator):
         found = Reverse(builder).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted

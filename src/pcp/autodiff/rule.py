@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Union
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir.bindings import describe_location, ir
@@ -55,9 +55,12 @@ class Expansion:
     results: Callable[["Primal"], Sequence[Tensor]]
 
 
-Rule = Union[
-    tuple[Callable[..., Tensor] | None, ...], Callable[..., Sequence[Cotangent] | Captured], Expansion, None
-]
+Rule = (
+    tuple[Callable[..., Tensor] | None, ...]
+    | Callable[..., Sequence[Cotangent] | Captured]
+    | Expansion
+    | None
+)
 
 RULES: dict[str, Rule] = {}
 """Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""

@@ -8,7 +8,8 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
@@ -188,12 +189,17 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 
 
 def inline_calls(module: ir.Module) -> None:
-    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions."""
+    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
+
+    Raises:
+        InvalidProgram: a function calls itself, directly or not.
+    """
     functions = {
         symbol_name(op.operation): op.operation
         for op in module.body.operations
         if op.operation.name == "func.func"
     }
+    _refuse_recursion(functions)
     while calls := _named(functions["main"], "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
@@ -205,6 +211,18 @@ def inline_calls(module: ir.Module) -> None:
     del functions
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
+
+
+def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
+    callees = {
+        name: {ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in _named(op, "func.call")}
+        for name, op in functions.items()
+    }
+    try:
+        tuple(TopologicalSorter(callees).static_order())
+    except CycleError as error:
+        cycle = " -> ".join(error.args[1])
+        raise InvalidProgram(f"functions of the program call themselves, which StableHLO forbids: {cycle}") from None
 
 
 def inline_composites(module: ir.Module) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, inline_calls, ir
+from pcp.ir.bindings import InvalidProgram, describe_location, inline_calls, ir
 from pcp.ir.program import Program, main_of, spec_of
 from pcp.ir.types import TensorSpec, UnknownDType
 
@@ -18,7 +18,7 @@ class Operation:
         operands: numbers of the values it takes.
         results: numbers of the values it makes.
         specs: shape and element type of every result; None for a value that is no tensor of static shape.
-        location: the user's `file:line`, where it is known.
+        location: where the user wrote it, `model.py:12, in loss`, where that is known.
         depth: in how many regions (loop bodies, branches, reducers) it stands.
     """
 
@@ -65,26 +65,12 @@ def _operations(block: ir.Block, numbers: dict[ir.Value[Any], int], depth: int) 
         results = tuple(numbers.setdefault(value, len(numbers)) for value in op.results)
         specs = tuple(_spec(value) for value in op.results)
         name = op.operation.name.removeprefix("stablehlo.")
-        yield Operation(name, operands, results, specs, file_and_line(op.location), depth)
+        yield Operation(name, operands, results, specs, describe_location(op.location) or None, depth)
         for region in op.regions:
             for inner in region.blocks:
                 for argument in inner.arguments:
                     numbers[argument] = len(numbers)
                 yield from _operations(inner, numbers, depth + 1)
-
-
-def file_and_line(location: ir.Location) -> str | None:
-    """The innermost `file:line` in an MLIR location."""
-    if isinstance(location, ir.FileLineColLoc):
-        return f"{location.filename}:{location.start_line}"
-    if isinstance(location, ir.NameLoc):
-        return file_and_line(location.child_loc)
-    if isinstance(location, ir.CallSiteLoc):
-        return file_and_line(location.callee) or file_and_line(location.caller)
-    if isinstance(location, ir.FusedLoc):
-        found = (file_and_line(inner) for inner in location.locations if isinstance(inner, ir.Location))
-        return next(filter(None, found), None)
-    return None
 
 
 def _spec(value: ir.Value[Any]) -> TensorSpec | None:

@@ -277,9 +277,7 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(
-            facts.get("pcp.name", str(i)), spec_of(t), Role(facts.get("pcp.role", "input")), _alias(facts)
-        )
+        Argument(facts.get("pcp.name", str(i)), spec_of(t), _role(facts, i), _alias(facts))
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(
@@ -292,6 +290,7 @@ def _signature_of(main: ir.Operation) -> _Signature:
     )
     if (argument_tree.leaf_count, result_tree.leaf_count) != (len(arguments), len(results)):
         raise InvalidProgram("the nesting written in the program does not fit its arguments and results")
+    _check_aliases(arguments, results)
     return _Signature(arguments, results, argument_tree, result_tree)
 
 
@@ -304,6 +303,34 @@ def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
     ]
 
 
+def _role(facts: dict[str, Any], index: int) -> Role:
+    given = facts.get("pcp.role", "input")
+    if given not in Role.__members__:
+        raise InvalidProgram(f"the role {given!r} of argument {index} is none of {', '.join(Role)}")
+    return Role(given)
+
+
+def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> None:
+    donors: dict[int, str] = {}
+    for entry in arguments:
+        if entry.alias is None:
+            continue
+        if not 0 <= entry.alias < len(results):
+            raise InvalidProgram(
+                f"argument {entry.name} is donated to result {entry.alias}, but there are {len(results)} results"
+            )
+        result = results[entry.alias]
+        if result.spec != entry.spec:
+            raise InvalidProgram(
+                f"argument {entry.name} of {entry.spec} is donated to result {entry.alias} of {result.spec}; "
+                "only equal types share memory"
+            )
+        if donors.setdefault(entry.alias, entry.name) != entry.name:
+            raise InvalidProgram(
+                f"arguments {donors[entry.alias]} and {entry.name} are both donated to result {entry.alias}"
+            )
+
+
 def _alias(facts: dict[str, Any]) -> int | None:
     alias = facts.get("tf.aliasing_output")
     return None if alias is None else int(alias)
@@ -314,7 +341,7 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return None
     try:
         return Tree.from_json(string_of(main.attributes[name]))
-    except (TypeError, ValueError, AttributeError, RecursionError):
+    except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
 
 

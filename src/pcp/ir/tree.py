@@ -4,6 +4,7 @@ Dictionaries (in the order of their keys), lists, tuples, named tuples and None 
 The structure must survive a trip to another machine, which is why it is a plain value with a JSON form.
 """
 
+import functools
 import json
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,7 +67,10 @@ class Tree:
         Raises:
             ValueError: it did not write this.
         """
-        return _decode(json.loads(text))
+        try:
+            return _decode(json.loads(text))
+        except (TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{text[:60]!r} is no structure: {error}") from None
 
     def __str__(self) -> str:
         if self.kind == "leaf":
@@ -140,7 +144,17 @@ def _build(tree: Tree, leaves: Iterator[Any]) -> Any:
     if tree.kind == "tuple":
         return tuple(children)
     name = tree.kind.partition(":")[2]
-    return namedtuple(name, [str(key) for key in tree.keys])(*children)
+    return named_tuple(name, tree.keys)(*children)
+
+
+@functools.lru_cache(maxsize=512)
+def named_tuple(name: str, fields: tuple[str | int, ...]) -> type[tuple[Any, ...]]:
+    """The class of named tuples of that name and fields, one for all that are rebuilt.
+
+    Raises:
+        ValueError, TypeError: Python allows no such names.
+    """
+    return namedtuple(name, fields)  # type: ignore[arg-type]  # whose names are data here
 
 
 def _difference(expected: Tree, given: Tree, place: str) -> tuple[str, str, str]:
@@ -180,9 +194,7 @@ def _decode(value: Any) -> Tree:
         return LEAF
     kind, keys, children = value
     name = kind.removeprefix("namedtuple:")
-    known = kind in ("none", "dict", "list", "tuple") or (
-        name != kind and all(map(str.isidentifier, (name, *keys)))
-    )
+    known = kind in ("none", "dict", "list", "tuple") or bool(name != kind and named_tuple(name, tuple(keys)))
     keyed = kind == "dict" or name != kind
     if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
         raise ValueError(f"{kind!r} with keys {keys} is no container")

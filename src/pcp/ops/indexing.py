@@ -72,12 +72,18 @@ def gather(operand: Tensor, indices: Tensor, axes: WindowAxes, sizes: tuple[int,
 
 
 def scatter(
-    operand: Tensor, indices: Tensor, updates: Tensor, axes: WindowAxes, combine: str | None = "add"
+    operand: Tensor,
+    indices: Tensor,
+    updates: Tensor,
+    axes: WindowAxes,
+    combine: str | None = "add",
+    unique: bool = False,
 ) -> Tensor:
     """StableHLO's scatter: windows of `updates` combined into the operand; windows that do not fit are dropped.
 
     Arguments:
         combine: the elementwise operation that joins old and new; None replaces.
+        unique: promises that no two windows overlap.
     """
     builder = current_builder()
     numbers = (
@@ -86,9 +92,8 @@ def scatter(
         f"scatter_dims_to_operand_dims = {list(axes.index_map)}, index_vector_dim = {axes.vector}>"
     )
     operands = [checked(t).value for t in (operand, indices, updates)]
-    op = builder.emit(
-        "stablehlo.scatter", operands, (operand.spec,), {"scatter_dimension_numbers": numbers}, regions=1
-    )
+    attributes = {"scatter_dimension_numbers": numbers, "unique_indices": unique}
+    op = builder.emit("stablehlo.scatter", operands, (operand.spec,), attributes, regions=1)
     scalar = TensorSpec((), operand.dtype)
     with builder.region(op, 0, (scalar, scalar)) as (old, new):
         joined = (

@@ -57,8 +57,7 @@ def reshape(x: TensorLike, shape: Sequence[int] | int) -> Tensor:
         sizes[sizes.index(-1)] = tensor.size // known if known else 0
     if any(size < 0 for size in sizes) or int(np.prod(sizes, dtype=np.int64)) != tensor.size:
         raise ShapeMismatch(
-            f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become "
-            f"{shape if isinstance(shape, int | np.integer) else tuple(shape)}"
+            f"reshape: shape {tensor.shape} has {tensor.size} elements and cannot become {shape}"
         )
     wanted = checked_shape(sizes)
     if wanted == tensor.shape:

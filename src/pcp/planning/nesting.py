@@ -4,11 +4,11 @@ A general walk costs about 0.15 us a leaf; a function that consists of the very 
 that. Keys come from programs, so they enter the source only as literals of integers and strings.
 """
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcp.ir import Tree
+from pcp.ir.tree import named_tuple
 
 
 class OtherNesting(Exception):
@@ -94,8 +94,7 @@ def _display(node: Tree, children: Sequence[str], classes: dict[str, Any]) -> st
     if node.kind == "tuple":
         return "(" + "".join(f"{child}, " for child in children) + ")"
     name = f"class{len(classes)}"
-    fields = [str(key) for key in node.keys]
-    classes[name] = namedtuple(node.kind.partition(":")[2], fields)
+    classes[name] = named_tuple(node.kind.partition(":")[2], node.keys)
     return f"{name}({', '.join(children)})"
 
 
@@ -105,4 +104,5 @@ def _function(
     source = f"def written({parameter}):\n" + "\n".join(f" {line}" for line in lines)
     scope: dict[str, Any] = {"OtherNesting": OtherNesting, **(names or {})}
     exec(compile(source, "<pcp nesting>", "exec"), scope)
-    return scope["written"]  # type: ignore[no-any-return]
+    written: Callable[[Any], Any] = scope["written"]
+    return written

@@ -48,7 +48,7 @@ def test_a_record_that_cannot_follow_is_named(record: Record) -> None:
 def test_a_worker_has_one_number() -> None:
     run = fresh()
     run.apply(WorkerNamed("a", 1))
-    for record in (WorkerNamed("a", 2), WorkerNamed("b", 1)):
+    for record in (WorkerNamed("a", 2), WorkerNamed("b", 1), WorkerNamed("b", 3)):
         with pytest.raises(ImpossibleRecord, match="WorkerNamed cannot follow"):
             run.apply(record)
 

@@ -116,21 +116,21 @@ def silence_not_noticed(patch: Patch) -> None:
 
 
 PLANTED: list[tuple[Callable[[Patch], None], int]] = [
-    (generation_not_checked, 400),
-    (content_not_checked, 400),
-    (lease_not_given_again, 400),
-    (range_leased_twice, 400),
-    (update_merged_twice, 400),
-    (numbers_reused_after_restart, 400),
-    (new_process_not_fenced, 400),
-    (merged_in_order_of_arrival, 400),
-    (carried_ranges_dropped, 400),
-    (closing_not_synced, 400),
-    (updates_deleted_too_early, 400),
-    (torn_tail_kept, 400),
-    (snapshot_without_admitted_updates, 400),
-    (leases_never_expire, 400),
-    (silence_not_noticed, 400),
+    (generation_not_checked, 150),
+    (content_not_checked, 150),
+    (lease_not_given_again, 20),
+    (range_leased_twice, 20),
+    (update_merged_twice, 20),
+    (numbers_reused_after_restart, 20),
+    (new_process_not_fenced, 20),
+    (merged_in_order_of_arrival, 20),
+    (carried_ranges_dropped, 60),
+    (closing_not_synced, 20),
+    (updates_deleted_too_early, 60),
+    (torn_tail_kept, 150),
+    (snapshot_without_admitted_updates, 150),
+    (leases_never_expire, 100),
+    (silence_not_noticed, 30),
 ]
 
 

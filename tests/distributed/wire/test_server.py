@@ -191,16 +191,17 @@ def test_a_defect_in_a_handler_ends_its_connection_only(run: Run, caplog: pytest
 def test_a_port_in_use(run: Run) -> None:
     async def story() -> None:
         server = await run.serve()
+        nobody: Any = None  # no peer ever reaches these servers
         with pytest.raises(
             PortInUse, match=f"port {server.port} on 127.0.0.1 is in use by another program; stop"
         ):
-            await WireServer.start("127.0.0.1", server.port, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+            await WireServer.start("127.0.0.1", server.port, run.shepherd, nobody, run.store, run.permissions)
         with pytest.raises(
             CannotListen, match=r"cannot listen on 192\.0\.2\.1:0: .*give an address of this machine"
         ):
-            await WireServer.start("192.0.2.1", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+            await WireServer.start("192.0.2.1", 0, run.shepherd, nobody, run.store, run.permissions)
         with pytest.raises(CannotListen, match=r"cannot listen on no\.such\.host\.invalid"):
-            await WireServer.start("no.such.host.invalid", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+            await WireServer.start("no.such.host.invalid", 0, run.shepherd, nobody, run.store, run.permissions)
         await server.close()
 
     play(story())
@@ -315,7 +316,7 @@ def test_a_worker_that_breaks_the_protocol_is_told(run: Run) -> None:
     async def story() -> None:
         server = await run.serve(on_worker)
         async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
-            connection._machine._to_send += encode_control(HeartbeatReply(1))  # type: ignore[union-attr]
+            connection._machine._to_send += encode_control(HeartbeatReply(1))  # type: ignore[union-attr]  # it is open
             connection._wake_writer()
             with pytest.raises(RefusedByPeer, match="HeartbeatReply is not acceptable: it is not"):
                 await connection.receive()
@@ -482,6 +483,32 @@ def test_connections_are_capped(run: Run) -> None:
         await eventually(lambda: server.open_connections == 0)
         async with await connect(address, run.worker("c"), hello("c")):
             pass
+        await server.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize("peer_reads", [True, False])
+def test_another_task_may_close_a_connection_that_is_received_from(run: Run, peer_reads: bool) -> None:
+    connections: list[ControlConnection] = []
+    heard: list[Message | None] = []
+
+    async def on_worker(connection: ControlConnection, _: Hello) -> None:
+        await connection.send(WELCOME)
+        connections.append(connection)
+        heard.append(await connection.receive())
+
+    async def story() -> None:
+        server = await run.serve(on_worker)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as worker:
+            await eventually(lambda: bool(connections))
+            closing = [asyncio.create_task(connections[0].close(Goodbye(True, "done"))) for _ in range(2)]
+            if peer_reads:
+                assert await worker.receive() == Goodbye(True, "done")
+                await worker.close()
+            await asyncio.gather(*closing)
+            await eventually(lambda: heard == [None])
+        await eventually(lambda: server.open_connections == 0)
         await server.close()
 
     play(story())

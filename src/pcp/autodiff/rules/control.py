@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pcp.autodiff.engine import spread_activity
 from pcp.autodiff.regions import copy_region, erase_dead, is_used, operations_of, returned_by
 from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules, scalar_constant
-from pcp.ir import DType, TensorSpec
+from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
 from pcp.ops.elementwise import convert, less
@@ -103,6 +103,8 @@ def _while(primal: Primal, *cotangents: Cotangent) -> Captured:
         primal.refuse(
             "the number of trips of this loop is no constant of the program; use a loop with a fixed bound"
         )
+    if not trips.count:
+        return Captured(cotangents, {})
     return _Loop(primal, trips).pull_back(cotangents)
 
 

@@ -1,7 +1,7 @@
 """Derivatives of elementwise operations: g is the cotangent of the result y, then come the operands.
 
 Complex numbers follow JAX: the map of cotangents is the transpose, without conjugation, of the derivative as a linear map.
-At kinks, too: equal operands of a maximum share the cotangent, |x| and sign(x) have derivative 0 at 0.
+So do kinks: equal operands of a maximum share the cotangent, and |x| has derivative 1 at 0.
 """
 
 import math
@@ -17,6 +17,7 @@ from pcp.ops.elementwise import (
     exp,
     floor,
     greater,
+    greater_equal,
     imag,
     less,
     log,
@@ -28,6 +29,7 @@ from pcp.ops.elementwise import (
     sin,
     where,
 )
+from pcp.ops.movement import full
 from pcp.tensor import Tensor, current_builder, emit
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
@@ -45,15 +47,17 @@ def _larger_gets(g: Tensor, x: Tensor, other: Tensor) -> Tensor:
 
 def _abs(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
     if x.dtype.is_float:
-        return g * sign(x)
+        return where(greater_equal(x, 0), g, -g)
     # d|x| = Re(conj(x) dx) / |x|
     return complex_(g, 0) * (conjugate(x) / complex_(where(equal(y, 0), 1, y), 0))
 
 
 def _sign(primal: Primal, g: Tensor) -> list[Cotangent]:
-    if primal.output().dtype.is_float:
-        return [None]
-    primal.refuse("sign of complex numbers has no rule")
+    return (
+        [None]
+        if primal.output().dtype.is_float
+        else primal.refuse("the sign of a complex number has no rule")
+    )
 
 
 def _power(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -110,9 +114,10 @@ def _barrier(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
     return [None if g is None else next(kept) for g in cotangents]
 
 
-def _chlo(name: str, x: Tensor) -> Tensor:
+def _chlo(name: str, *operands: Tensor) -> Tensor:
     builder = current_builder()
-    return Tensor(builder.emit(f"chlo.{name}", [x.value], (x.spec,)).results[0], builder)
+    x = operands[-1]
+    return Tensor(builder.emit(f"chlo.{name}", [t.value for t in operands], (x.spec,)).results[0], builder)
 
 
 register_rules(
@@ -181,6 +186,8 @@ register_rules(
         "chlo.acosh": (lambda g, y, x: g * (rsqrt(x - 1) * rsqrt(x + 1)),),
         "chlo.atanh": (lambda g, y, x: g / (1 - x * x),),
         "chlo.lgamma": (lambda g, y, x: g * _chlo("digamma", x),),
+        "chlo.digamma": (lambda g, y, x: g * _chlo("polygamma", full(x.shape, 1, x.dtype), x),),
+        "chlo.polygamma": (None, lambda g, y, n, x: g * _chlo("polygamma", n + 1, x)),
         "chlo.is_inf": None,
         "chlo.is_pos_inf": None,
         "chlo.is_neg_inf": None,

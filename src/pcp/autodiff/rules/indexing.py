@@ -58,13 +58,13 @@ def _scatter(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
     )
     body = combiner(primal.op.regions[0])
     if body == "add":
-        return [g, _read(primal, g, axes) if primal.active[2] else None]
+        return [g, None, _read(primal, g, axes) if primal.active[2] else None]
     if body is None and _replaces(primal):
         return _replacing(primal, g, axes)
     if body == "multiply" and primal.flag("unique_indices"):
         x, indices, updates = primal.inputs
         return [
-            scatter(g, indices, updates, axes, "multiply") if primal.active[0] else None,
+            scatter(g, indices, updates, axes, "multiply", unique=True) if primal.active[0] else None,
             None,
             _read(primal, g * x, axes) if primal.active[2] else None,
         ]
@@ -79,11 +79,12 @@ def _replaces(primal: Primal) -> bool:
 
 def _replacing(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
     x, indices, updates = primal.inputs
-    kept = scatter(g, indices, zeros(updates.shape, g.dtype), axes, None) if primal.active[0] else None
+    unique, nothing = primal.flag("unique_indices"), zeros(updates.shape, g.dtype)
+    kept = scatter(g, indices, nothing, axes, None, unique) if primal.active[0] else None
     if not primal.active[2]:
         return [kept, None, None]
     written = _read(primal, g, axes)
-    if not primal.flag("unique_indices"):
+    if not unique:
         # Of several updates of one place one wins: the same scatter of their numbers tells which.
         numbers = reshape(iota(updates.size), updates.shape)
         winners = scatter(zeros(x.shape, DType.i32), indices, numbers, axes, None)

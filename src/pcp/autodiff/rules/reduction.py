@@ -81,9 +81,7 @@ def map_body(primal: Primal, arguments: Sequence[Tensor]) -> list[Tensor]:
         if len(op.regions) or any(value not in known for value in op.operands):
             primal.refuse(f"its body is more than elementwise operations on its arguments: {op.name}")
         specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
-        made = builder.emit(
-            op.name, [known[v] for v in op.operands], specs, {a.name: a.attr for a in op.attributes}
-        )
+        made = builder.emit(op.name, [known[v] for v in op.operands], specs, dict(op.attributes.items()))
         known.update(zip(op.results, made.results, strict=True))
     return [Tensor(known[value], builder) for value in returned_by(block)]
 

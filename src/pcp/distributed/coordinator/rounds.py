@@ -79,6 +79,8 @@ def _may_close(turn: Turn) -> bool:
     state, run = turn.state, turn.state.run
     if not run.outstanding:
         return True
+    if run.config.quorum == 1:
+        return False
     admitted = data_ranges.total(each.data for each in run.admitted)
     # The tolerance keeps a quorum such as 0.1 of 30 from becoming 4 by rounding.
     needed = math.ceil(run.config.quorum * (admitted + data_ranges.total(run.outstanding)) - 1e-9)

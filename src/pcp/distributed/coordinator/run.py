@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -118,9 +118,7 @@ class Run:
                 self._require(epoch == self.epoch + 1, record)
                 self.epoch = epoch
             case WorkerNamed(worker, worker_id):
-                self._require(
-                    worker not in self.worker_ids and worker_id not in self.worker_ids.values(), record
-                )
+                self._require(worker not in self.worker_ids and worker_id == len(self.worker_ids) + 1, record)
                 self.worker_ids[worker] = worker_id
             case RoundOpened(round, ranges, first_step):
                 self._require(self.phase == Phase.BETWEEN and round == self.round, record)
@@ -196,10 +194,3 @@ def replay(records: Iterable[bytes]) -> Run | None:
         else:
             run.apply(record)
     return run
-
-
-def copy_run(run: Run) -> Run:
-    """Return an independent copy; everything inside but the table of workers is immutable."""
-    copied = Run(**{each.name: getattr(run, each.name) for each in fields(run)})
-    copied.worker_ids = dict(run.worker_ids)
-    return copied

@@ -2,6 +2,7 @@
 
 from pcp.distributed.simulator.observer import InvariantViolated
 from pcp.distributed.simulator.scenario import FAULTS, Fault, Scenario, scenario_of
+from pcp.distributed.simulator.shrinking import shrink
 from pcp.distributed.simulator.simulation import Outcome, Simulation, SimulationFailed, simulate
 
 __all__ = [
@@ -13,5 +14,6 @@ __all__ = [
     "Simulation",
     "SimulationFailed",
     "scenario_of",
+    "shrink",
     "simulate",
 ]

@@ -5,6 +5,7 @@ import sys
 import time
 
 from pcp.distributed.simulator.scenario import scenario_of
+from pcp.distributed.simulator.shrinking import shrink
 from pcp.distributed.simulator.simulation import SimulationFailed, simulate
 
 
@@ -14,6 +15,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     parser.add_argument("--trace", action="store_true", help="print every event and effect")
+    parser.add_argument(
+        "--shrink", action="store_true", help="print the faults that a failing schedule needs"
+    )
     options = parser.parse_args()
     started, actions, failures = time.perf_counter(), 0, 0
     for seed in range(options.first, options.first + options.seeds):
@@ -22,6 +26,9 @@ def main() -> int:
         except SimulationFailed as failure:
             failures += 1
             print(failure)
+            if options.shrink:
+                for fault in shrink(scenario_of(seed)).faults:
+                    print(f"    it needs {fault}")
     seconds = time.perf_counter() - started
     print(
         f"{options.seeds} schedules, {failures} failed, {options.seeds / seconds:.0f} a second, "

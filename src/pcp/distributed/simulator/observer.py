@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pcp.distributed.coordinator import Run, RunConfig
+from pcp.distributed.coordinator import Run, RunConfig, State
 from pcp.distributed.coordinator.effects import Append, DeleteBlob, Effect, RunOuterStep, Send
 from pcp.distributed.coordinator.records import (
     EpochStarted,
@@ -32,15 +32,36 @@ class Observer:
         self._closed: dict[int, RoundClosed] = {}
         self._leases: dict[int, tuple[Lease, bytes]] = {}
         self._newest_lease = 0
+        self._assigned_at: dict[int, float] = {}
+        self._heard_at: dict[str, float] = {}
         self._generations: dict[str, tuple[int, bytes]] = {}
         self._epoch = 0
         self._durable_version = 0
 
-    def performed(self, effect: Effect, speaker: Callable[[int], tuple[str, bytes]]) -> None:
+    def heard(self, worker: str, now: float) -> None:
+        """Take note that the Shepherd handled a message of a worker, or learned that its connection is gone."""
+        self._heard_at[worker] = now
+
+    def punctual(self, state: State, now: float) -> None:
+        """Object to workers that are silent, and leases that are out, for longer than a tick past their time."""
+        config = state.run.config
+        for member in state.members.values():
+            silence = now - self._heard_at[member.worker]
+            limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
+            self._require(
+                silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member"
+            )
+        for lease_id, held in state.leases.items():
+            age = now - self._assigned_at[lease_id]
+            limit = held.lease.deadline_seconds + config.heartbeat_seconds
+            self._require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
+
+    def performed(self, effect: Effect, speaker: Callable[[int], tuple[str, bytes]], now: float) -> None:
         """Take note of an effect that was performed.
 
         Arguments:
             effect: the effect.
+            now: virtual time.
             speaker: name and incarnation of the worker's process that said hello on a connection.
         """
         match effect:
@@ -50,6 +71,7 @@ class Observer:
                 self._welcomed(*speaker(connection), generation)
             case Send(connection, Assign(lease)):
                 self._assigned(lease, speaker(connection)[1])
+                self._assigned_at.setdefault(lease.lease_id, now)
             case Send(_, UpdateReply(lease_id, True)):
                 self._require(lease_id not in self.accepted, f"lease {lease_id} was accepted twice")
                 self._require(

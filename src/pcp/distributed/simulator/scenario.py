@@ -20,6 +20,7 @@ FAULTS = (
     "zombie worker",
     "hostile update",
     "hostile update",
+    "hostile update",
     "crash shepherd",
     "cut power",
     "crash shepherd in a write",

@@ -87,6 +87,9 @@ class ShepherdProcess:
             return
         happened = event(world.clock.now)
         world.trace("shepherd", happened)
+        if isinstance(happened, MemberJoined | MessageReceived | ConnectionLost):
+            worker, _ = self._hellos.get(happened.connection, ("", b""))
+            world.observer.heard(worker, happened.now)
         effects = self._coordinator.handle(happened)
         check_books(self._coordinator.state)
         try:
@@ -94,13 +97,20 @@ class ShepherdProcess:
                 self._before(effect)
                 world.trace("shepherd", effect)
                 self._perform(effect)
-                world.observer.performed(effect, self._hellos.__getitem__)
+                world.observer.performed(effect, self._hellos.__getitem__, world.clock.now)
         except PowerCut:
             world.crash_shepherd(power_lost=True)
         except EventLogWriteFailed:
             world.crash_shepherd(power_lost=False)
-        if self.alive and self._coordinator.state.run != world.observer.shadow:
+        if self.alive:
+            self._check(happened)
+
+    def _check(self, event: Event) -> None:
+        state, observer = self._coordinator.state, self._world.observer
+        if state.run != observer.shadow:
             raise InvariantViolated("the live state is not the one that was logged")
+        if isinstance(event, Tick):
+            observer.punctual(state, event.now)
 
     def crash_after(self, effects: int, power_lost: bool) -> None:
         """Stop the process before it performs so many more effects."""

@@ -195,7 +195,7 @@ class BulkClient:
             raw = socket.create_connection(self._target, self._limits.connect_seconds)
         except OSError as error:
             raise unreachable(self._target, error) from error
-        self._socket = raw
+        self._interruptible(raw)
         secure: ssl.SSLSocket | None = None
         try:
             tune(raw)
@@ -204,7 +204,7 @@ class BulkClient:
             secure = self._context.wrap_socket(
                 raw, server_hostname=SHEPHERD_NAME, do_handshake_on_connect=False
             )
-            self._socket = secure
+            self._interruptible(secure)
             secure.do_handshake()
             check_protocol(secure.selected_alpn_protocol(), BULK_PROTOCOL)
         except (OSError, ssl.SSLError) as error:
@@ -215,6 +215,11 @@ class BulkClient:
             raise ConnectionLost(f"the handshake with {self.address} failed: {error}") from error
         secure.settimeout(self._limits.stall_seconds)
         return FramedSocket(secure, self.address, self.traffic)
+
+    def _interruptible(self, connection: socket.socket) -> None:
+        self._socket = connection
+        if self._cancelled.is_set():  # set before `close` looked for a socket
+            interrupt(connection)
 
     def _disconnect(self) -> None:
         if self._connection is not None:

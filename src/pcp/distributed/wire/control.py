@@ -108,6 +108,9 @@ class ControlConnection:
         self._failure: PCPError | None = None
         self._ended = False
         self._closed = False
+        self._gone = asyncio.Event()
+        self._nobody_receives = asyncio.Event()
+        self._nobody_receives.set()
 
     @property
     def peer(self) -> Peer:
@@ -186,14 +189,14 @@ class ControlConnection:
         """Waits for the next message.
 
         Returns:
-            The message; None when the connection ended after a Goodbye of either side.
+            The message; None when the connection ended after a Goodbye of either side, or was closed here.
 
         Raises:
             ConnectionLost: it ended otherwise.
             RefusedByPeer: the other side refused to go on.
             PeerNotAcceptable: this side refused to go on.
         """
-        while True:
+        while not self._closed:
             while self._events:
                 event = self._events.popleft()
                 if isinstance(event, MessageReceived):
@@ -205,13 +208,16 @@ class ControlConnection:
                     self._failure = self._failure or self._failure_of(event)
             if self._failure is not None:
                 raise self._failure
-            if self._ended or self._closed:
+            if self._ended:
                 return None
             data = await self._receive_some()
+            if self._closed:
+                break  # another task closed the connection meanwhile, and reads what still comes
             if data:
                 self._take(self._decrypt(data))
             if not data or self._tls.closed_by_peer:
                 self._events.extend(self._machine.receive_end() if self._machine else [PeerClosed(False)])
+        return None
 
     def __aiter__(self) -> "ControlConnection":
         return self
@@ -229,12 +235,15 @@ class ControlConnection:
         await self.close()
 
     async def close(self, goodbye: Goodbye | None = None) -> None:
-        """Lets what was said arrive, for a bounded time, and closes. Does nothing the second time.
+        """Lets what was said arrive, for a bounded time, and closes.
+
+        Any task may call it, more than once; a task that receives gets None.
 
         Arguments:
             goodbye: what to say last, if it may still be said.
         """
         if self._closed:
+            await self._gone.wait()
             return
         if goodbye is not None:
             with contextlib.suppress(PCPError):
@@ -249,7 +258,11 @@ class ControlConnection:
             if self._writer is not None:
                 self._writer.cancel()
                 await asyncio.gather(self._writer, return_exceptions=True)
+            with contextlib.suppress(OSError):  # wakes the task that receives
+                self._socket.shutdown(socket.SHUT_RDWR)
+            await self._nobody_receives.wait()
             self._socket.close()
+            self._gone.set()
 
     async def __aenter__(self) -> "ControlConnection":
         return self
@@ -266,8 +279,8 @@ class ControlConnection:
             await self._flush()
         self._socket.shutdown(socket.SHUT_WR)
         # Closing with unread bytes would reset the connection, and the last words would be lost.
-        loop = asyncio.get_running_loop()
-        while await loop.sock_recv(self._socket, _RECEIVE_BYTES):
+        await self._nobody_receives.wait()
+        while await self._receive_some():
             pass
 
     async def _flush(self) -> None:
@@ -298,6 +311,7 @@ class ControlConnection:
 
     async def _receive_some(self) -> bytes:
         loop = asyncio.get_running_loop()
+        self._nobody_receives.clear()
         try:
             return await loop.sock_recv(self._socket, _RECEIVE_BYTES)
         except OSError as error:
@@ -305,6 +319,8 @@ class ControlConnection:
                 f"the connection with {self.address} broke: {error.strerror or error}"
             )
             return b""
+        finally:
+            self._nobody_receives.set()
 
     def _decrypt(self, data: bytes) -> bytes:
         try:

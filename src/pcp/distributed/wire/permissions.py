@@ -1,11 +1,14 @@
 """Which blobs may be moved: those that were announced, and what a peer was allowed to push."""
 
 import threading
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
 from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
+
+_REMEMBERED_BLOBS = 64
 
 
 class NotAnnounced(PCPError):
@@ -29,14 +32,15 @@ class Permissions(Protocol):
 class Announcements:
     """The usual permissions: every peer may fetch announced blobs, and push as much as it was allowed.
 
-    What a peer pushes is charged once per blob, so resuming is free. Safe to use from any thread.
+    What a peer pushes is charged once per blob, so resuming is free (the last 64 blobs of a peer are remembered).
+    Safe to use from any thread.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._announced: set[Blob] = set()
         self._allowance: dict[str, int] = {}
-        self._charged: dict[str, set[Blob]] = {}
+        self._charged: dict[str, deque[Blob]] = {}
 
     def announce(self, blobs: Iterable[Blob]) -> None:
         """Lets every peer fetch these blobs."""
@@ -81,12 +85,12 @@ class Announcements:
         with self._lock:
             if peer not in self._allowance:
                 raise NotAnnounced(f"{peer} was not asked for a blob, and offers {blob.digest.hex()[:16]}")
-            charged = self._charged.setdefault(peer, set())
+            charged = self._charged.setdefault(peer, deque(maxlen=_REMEMBERED_BLOBS))
             if blob in charged:
                 return
             if blob.size > self._allowance[peer]:
                 raise PushTooLarge(
                     f"{peer} may push {self._allowance[peer]} bytes and offers a blob of {blob.size}"
                 )
-            charged.add(blob)
+            charged.append(blob)
             self._allowance[peer] -= blob.size

@@ -1,0 +1,190 @@
+"""Every derivative rule, in the middle of a graph: against finite differences, against JAX, and differentiated once more."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pcp
+from pcp.autodiff import RULES
+from tests.autodiff.rows import ROWS, ZERO, Array, Row
+from tests.execution import run
+
+NAMES = [f"{index}-{row.rule}" for index, row in enumerate(ROWS)]
+# Nothing that these make depends on a number that could be differentiated for, or it is a truth value.
+WITHOUT_DERIVATIVE = {"iota", "rng", "rng_bit_generator", "chlo.is_inf", "chlo.is_pos_inf", "chlo.is_neg_inf"}
+
+
+@pytest.fixture(autouse=True)
+def double_precision() -> Iterator[None]:
+    """JAX computes in float64, too."""
+    with jax.enable_x64(True):
+        yield
+
+
+def test_every_rule_has_a_row() -> None:
+    tested = {row.rule for row in ROWS} | set(ZERO) | WITHOUT_DERIVATIVE
+    assert {name.removeprefix("stablehlo.") for name in RULES} == tested
+
+
+def drawn(row: Row, seed: int = 0) -> tuple[list[Array], list[Array]]:
+    """Arguments in the row's domains, and scales near 1 for each of their elements."""
+    random = np.random.default_rng(seed)
+    arguments = [domain(random) for domain in row.domains]
+    return arguments, [random.uniform(0.99, 1.01, a.shape) for a in arguments]
+
+
+def weights(results: Any) -> list[Array]:
+    """A random weight for every element of every result."""
+    leaves = results if isinstance(results, tuple) else (results,)
+    random = np.random.default_rng(1)
+    return [random.normal(size=leaf.shape) for leaf in leaves]
+
+
+def in_a_graph(function: Callable[..., Any], dtype: str = "float64") -> Callable[..., Any]:
+    """A scalar function of scales: `function` of the scaled arguments, weighted and summed."""
+
+    def loss(scales: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        results = function(*(a * s for a, s in zip(arguments, scales, strict=True)))
+        leaves = results if isinstance(results, tuple) else (results,)
+        terms = [(leaf * w.astype(dtype)).sum() for leaf, w in zip(leaves, weights(results), strict=True)]
+        return sum(terms[1:], terms[0])
+
+    return loss
+
+
+def sum_of_gradient(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """A scalar function of scales: the gradient, weighted and summed, so that its own gradient is of second order."""
+
+    def loss(scales: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        found = gradient(scales, arguments)
+        return sum((g * w).sum() for g, w in zip(found, weights(tuple(found)), strict=True))
+
+    return loss
+
+
+def slope(
+    value: Callable[[tuple[Array, ...]], float], at: list[Array], direction: list[Array], step: float
+) -> float:
+    """The derivative along a direction, by central differences of fourth order."""
+
+    def moved(distance: float) -> float:
+        return float(value(tuple(a + distance * step * d for a, d in zip(at, direction, strict=True))))
+
+    return (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * step)
+
+
+def assert_gradient(
+    row: Row, program: pcp.Program, reference: Callable[..., Any], arguments: Any, scales: Any
+) -> None:
+    """Compare the gradient that a `value_and_grad` program gives with finite differences of its value and with JAX."""
+    _, found = run(program, tuple(scales), tuple(arguments))
+    random = np.random.default_rng(2)
+    for _ in range(2):
+        direction = [random.normal(size=s.shape) for s in scales]
+        expected = slope(lambda s: run(program, s, tuple(arguments))[0], scales, direction, row.step)
+        along = sum(float((g * d).sum()) for g, d in zip(found, direction, strict=True))
+        size = sum(
+            float(np.linalg.norm(g) * np.linalg.norm(d)) for g, d in zip(found, direction, strict=True)
+        )
+        assert abs(along - expected) <= row.tolerance * (size + 1e-6)
+    theirs = jax.jit(jax.grad(reference))(tuple(scales), tuple(arguments))
+    for mine, other in zip(found, theirs, strict=True):
+        assert mine.dtype == np.float64
+        np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-10 * (1 + np.abs(other).max(initial=0)))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+def test_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
+    arguments, scales = drawn(row)
+    program = pcp.trace(in_a_graph(row.function), tuple(scales), tuple(arguments))
+    reference = in_a_graph(row.reference or row.function)
+    assert_gradient(row, pcp.value_and_grad(program), reference, arguments, scales)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [r for r in ROWS if r.second_order],
+    ids=[n for n, r in zip(NAMES, ROWS, strict=True) if r.second_order],
+)
+def test_the_gradient_of_the_gradient_is_that_of_finite_differences_and_of_jax(row: Row) -> None:
+    arguments, scales = drawn(row)
+    once = pcp.grad(pcp.trace(in_a_graph(row.function), tuple(scales), tuple(arguments)))
+    mine = sum_of_gradient(lambda scales, arguments: pcp.call(once, scales, arguments))
+    theirs = sum_of_gradient(jax.grad(in_a_graph(row.reference or row.function)))
+    program = pcp.trace(mine, tuple(scales), tuple(arguments))
+    assert_gradient(row, pcp.value_and_grad(program), theirs, arguments, scales)
+
+
+@pytest.mark.parametrize(
+    "row", [r for r in ROWS if r.float32], ids=[n for n, r in zip(NAMES, ROWS, strict=True) if r.float32]
+)
+def test_the_gradient_keeps_the_element_type(row: Row) -> None:
+    arguments, scales = drawn(row)
+    exact = pcp.grad(pcp.trace(in_a_graph(row.function), tuple(scales), tuple(arguments)))
+    narrow = [[a.astype(np.float32) for a in part] for part in (scales, arguments)]
+    program = pcp.grad(pcp.trace(in_a_graph(row.function, "float32"), *map(tuple, narrow)))
+    assert [entry.spec.dtype for entry in program.results] == ["f32"] * len(scales)
+    wanted = run(exact, tuple(scales), tuple(arguments))
+    for mine, other in zip(run(program, *map(tuple, narrow)), wanted, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4 * (1 + np.abs(other).max(initial=0)))
+
+
+@pytest.mark.parametrize("name", ZERO)
+def test_a_derivative_of_zero(name: str) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    expected = pcp.trace(ZERO[name], x)
+    found = run(pcp.grad(pcp.trace(lambda x: (ZERO[name](x) * x).sum(), x)), x)
+    np.testing.assert_array_equal(found, run(expected, x))
+
+
+def at_a_kink(function: Callable[..., Any], *arguments: Any) -> list[Array]:
+    """The gradients for all arguments of a function at a point, in float64."""
+    arrays = [np.asarray(a, np.float64) for a in arguments]
+    wrt = tuple(range(len(arrays)))
+    return list(run(pcp.grad(pcp.trace(lambda *x: function(*x).sum(), *arrays), wrt), *arrays))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "arguments"),
+    [
+        (abs, abs, ([0.0, -0.0, 1.0],)),
+        (pcp.ops.elementwise.sign, jnp.sign, ([0.0, 2.0],)),
+        (pcp.ops.elementwise.maximum, jnp.maximum, ([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])),
+        (pcp.ops.elementwise.minimum, jnp.minimum, ([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])),
+        (lambda x: x.max(0), lambda x: x.max(0), ([2.0, 1.0, 2.0, 2.0],)),
+        (lambda x: x.min(0), lambda x: x.min(0), ([2.0, 1.0, 2.0, 1.0],)),
+        (
+            pcp.ops.elementwise.clip,
+            lambda x, a, b: jnp.minimum(jnp.maximum(x, a), b),
+            ([0.0, 1.0], [0.0, 0.0], [1.0, 1.0]),
+        ),
+        (lambda x: x**2, lambda x: x**2, ([0.0],)),
+        (lambda x, y: x**y, lambda x, y: x**y, ([0.0, 2.0], [2.0, 0.0])),
+        (pcp.ops.reduction.product, jnp.prod, ([0.0, 2.0, 3.0],)),
+        (pcp.ops.reduction.product, jnp.prod, ([0.0, 0.0, 3.0],)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_kinks_follow_jax(mine: Any, theirs: Any, arguments: Any) -> None:
+    found = at_a_kink(mine, *arguments)
+    expected = jax.grad(lambda *x: theirs(*x).sum(), tuple(range(len(arguments))))(
+        *map(np.float64, arguments)
+    )
+    for got, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, other, rtol=1e-12)
+
+
+def test_a_power_of_zero_to_the_zero_has_derivative_zero() -> None:
+    np.testing.assert_array_equal(at_a_kink(lambda x, y: x**y, [0.0], [0.0]), [[0.0], [0.0]])
+
+
+def test_a_zero_cotangent_does_not_meet_infinity() -> None:
+    x = np.array([-1.0, 0.0, 4.0])
+    safe = pcp.trace(
+        lambda x: pcp.where(x > 0, pcp.ops.elementwise.sqrt(pcp.where(x > 0, x, 1.0)), 0.0).sum(), x
+    )
+    np.testing.assert_array_equal(run(pcp.grad(safe), x), [0, 0, 0.25])

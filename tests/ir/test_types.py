@@ -1,0 +1,96 @@
+"""Element types and shapes."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pcp.ir import DType, InvalidShape, TensorSpec, UnknownDType
+from pcp.ir.types import checked_shape, dtype_from_mlir, dtype_of
+
+
+@pytest.mark.parametrize("dtype", list(DType))
+def test_every_spelling_of_a_type_means_it(dtype: DType) -> None:
+    assert dtype_of(dtype) is dtype_of(dtype.value) is dtype_of(dtype.numpy) is dtype_of(dtype.numpy.type) is dtype
+    assert dtype_from_mlir(dtype.mlir) is dtype
+    assert dtype.itemsize == np.zeros(1, dtype.numpy).nbytes
+    assert dtype == dtype.value
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (bool, "bool"),
+        (int, "i32"),
+        (float, "f32"),
+        (complex, "c64"),
+        (np.float64, "f64"),
+        (np.dtype("float64"), "f64"),
+        (np.dtype("int64"), "i64"),
+        (np.dtype("bool"), "bool"),
+        ("float64", "f64"),
+        ("bfloat16", "bf16"),
+        (ml_dtypes.bfloat16, "bf16"),
+    ],
+)
+def test_python_and_numpy_types(given: Any, expected: str) -> None:
+    assert dtype_of(given) == expected
+
+
+@pytest.mark.parametrize("given", ["f8", "float", "str", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None])
+def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> None:
+    if given in ("float", None):  # NumPy reads both as float64
+        assert dtype_of(given) == "f64"
+        return
+    if given == "f8":  # NumPy's name for eight bytes
+        assert dtype_of(given) == "f64"
+        return
+    with pytest.raises(UnknownDType, match="is no element type; one of bool, i8, .* or a NumPy type is"):
+        dtype_of(given)
+
+
+def test_an_mlir_type_that_pcp_lacks_is_refused() -> None:
+    with pytest.raises(UnknownDType, match="element type i4 of MLIR has no counterpart here"):
+        dtype_from_mlir("i4")
+
+
+def test_kinds() -> None:
+    assert [dtype.kind for dtype in (DType.bool, DType.i8, DType.u64, DType.bf16, DType.c64)] == [
+        "bool",
+        "signed",
+        "unsigned",
+        "float",
+        "complex",
+    ]
+    assert [dtype for dtype in DType if dtype.is_float] == ["bf16", "f16", "f32", "f64"]
+    assert not DType.bool.is_integer
+    assert DType.c64.is_differentiable
+    assert not DType.i32.is_differentiable
+
+
+def test_a_spec_knows_its_size() -> None:
+    spec = TensorSpec((3, 4), DType.bf16)
+    assert (spec.size, spec.bytes, str(spec)) == (12, 24, "bf16[3,4]")
+    assert (TensorSpec((), DType.f64).size, TensorSpec((0, 3), DType.f32).bytes) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((2, -1), r"shape \(2, -1\) has the size -1; every size must be a non-negative integer"),
+        ((2.5,), "has the size 2.5"),
+        ((True,), "has the size True"),
+        (("3",), "has the size '3'"),
+        ((2**30, 2**30), "has 1.15e\\+18 elements, more than any address space holds"),
+    ],
+)
+def test_a_wrong_shape_is_explained(shape: Any, message: str) -> None:
+    with pytest.raises(InvalidShape, match=message):
+        checked_shape(shape)
+
+
+def test_a_shape_may_be_one_number_or_come_from_numpy() -> None:
+    assert checked_shape(3) == (3,)
+    assert checked_shape(np.int64(3)) == (3,)
+    assert [type(size) for size in checked_shape(np.array([2, 3]))] == [int, int]
