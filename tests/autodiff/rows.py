@@ -337,7 +337,8 @@ LARGEST_AND_COMPANION = """func.func @main(%x: tensor<2x5xf64>, %y: tensor<2x5xf
   return %r#0, %r#1 : tensor<2xf64>, tensor<2xf64> }"""
 
 SUM_FROM = """func.func @main(%x: tensor<3x4xf64>, %i: tensor<f64>) -> tensor<4xf64> {
-  %r = stablehlo.reduce(%x init: %i) applies stablehlo.add across dimensions = [0] : (tensor<3x4xf64>, tensor<f64>) -> tensor<4xf64>
+  %r = stablehlo.reduce(%x init: %i) applies stablehlo.add across dimensions = [0] :
+    (tensor<3x4xf64>, tensor<f64>) -> tensor<4xf64>
   return %r : tensor<4xf64> }"""
 
 
@@ -510,7 +511,8 @@ CASE = """func.func @main(%k: tensor<f64>, %x: tensor<3xf64>, %y: tensor<3xf64>)
 
 IF = """func.func @main(%x: tensor<3xf64>, %y: tensor<3xf64>) -> tensor<3xf64> {
   %zero = stablehlo.constant dense<0.0> : tensor<f64>
-  %s = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] : (tensor<3xf64>, tensor<f64>) -> tensor<f64>
+  %s = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0] :
+    (tensor<3xf64>, tensor<f64>) -> tensor<f64>
   %p = stablehlo.compare GT, %s, %zero : (tensor<f64>, tensor<f64>) -> tensor<i1>
   %r = "stablehlo.if"(%p) ({
     %a = stablehlo.multiply %x, %y : tensor<3xf64>
@@ -545,7 +547,8 @@ def while_text(start: int, bound: int, step: int, direction: str, dtype: str = "
         %keep = stablehlo.dynamic_update_slice %all, %row, %k, %o :
           (tensor<5x3xf64>, tensor<1x3xf64>, tensor<{dtype}>, tensor<{dtype}>) -> tensor<5x3xf64>
         %j = stablehlo.add %k, %s : tensor<{dtype}>
-        stablehlo.return %a, %v, %j, %m, %keep : tensor<3x3xf64>, tensor<3xf64>, tensor<{dtype}>, tensor<{dtype}>, tensor<5x3xf64>
+        stablehlo.return %a, %v, %j, %m, %keep :
+          tensor<3x3xf64>, tensor<3xf64>, tensor<{dtype}>, tensor<{dtype}>, tensor<5x3xf64>
       }}
       return %r#1, %r#4 : tensor<3xf64>, tensor<5x3xf64> }}"""
 

@@ -102,7 +102,9 @@ def composite(x: Any, i: Any) -> Any:
 
 def test_a_round_trip_through_an_artifact_or_text_does_not_matter() -> None:
     program = pcp.trace(composite, F, pcp.spec((3,), "i32"))
-    legal = Program.from_artifact(program.artifact())  # erf has no portable form, and becomes elementary operations
+    legal = Program.from_artifact(
+        program.artifact()
+    )  # erf has no portable form, and becomes elementary operations
     assert Program.from_artifact(legal.artifact()).digest == legal.digest
     assert Program.parse(program.text).digest == program.digest
     assert Program.parse(legal.text).digest == legal.digest

@@ -50,7 +50,10 @@ def test_one_called_main_is_chosen_among_several() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (function("f") + function("g"), "needs one public function, or one called main; this module has: f, g"),
+        (
+            function("f") + function("g"),
+            "needs one public function, or one called main; this module has: f, g",
+        ),
         (function("f", "private"), "needs one public function, or one called main; this module has: none"),
         ("module {}", "this module has: none"),
         ("func.func @main(", "the program does not parse:\n.*1:"),
@@ -100,7 +103,9 @@ def test_what_is_no_program_is_refused(text: str, message: str) -> None:
         Program.parse(text)
 
 
-@pytest.mark.parametrize("source", [b"ML\xefR", b"ML\xefRgarbage", b"\0\1\2", b"ML\xefR\x01StableHLO_v1.0.0\0"])
+@pytest.mark.parametrize(
+    "source", [b"ML\xefR", b"ML\xefRgarbage", b"\0\1\2", b"ML\xefR\x01StableHLO_v1.0.0\0"]
+)
 def test_bytes_that_are_no_program_are_refused(source: bytes) -> None:
     with pytest.raises(InvalidProgram, match="the program does not parse"):
         Program.parse(source)
@@ -115,7 +120,9 @@ def test_recursion_is_refused() -> None:
         "func.func private @g(%a: tensor<f32>) -> tensor<f32> {"
         " %0 = call @f(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }"
     )
-    with pytest.raises(InvalidProgram, match="functions of the program call themselves, .*: (f -> g -> f|g -> f -> g)"):
+    with pytest.raises(
+        InvalidProgram, match=r"functions of the program call themselves, .*: (f -> g -> f|g -> f -> g)"
+    ):
         assert program.digest
 
 

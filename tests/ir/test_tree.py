@@ -69,7 +69,11 @@ def test_dictionaries_are_in_the_order_of_their_keys() -> None:
         ([1, {"w": 1}], [1, {"w": [1]}], "argument.1.w is a list of 1, but the program expects an array"),
         ((1, 2), [1, 2], "argument is a list of 2, but the program expects a tuple of 2"),
         ((1, 2), (1, None), "argument.1 is None, but the program expects an array"),
-        (Pair(1, 2), (1, 2), "argument is a tuple of 2, but the program expects a namedtuple with keys left, right"),
+        (
+            Pair(1, 2),
+            (1, 2),
+            "argument is a tuple of 2, but the program expects a namedtuple with keys left, right",
+        ),
     ],
 )
 def test_the_first_difference_is_described(expected: Any, given: Any, message: str) -> None:
@@ -84,7 +88,7 @@ def test_as_many_leaves_as_places() -> None:
 
 def test_map_runs_over_several_containers() -> None:
     assert map_tree(lambda a, b: a + b, {"x": [1, 2]}, {"x": [10, 20]}) == {"x": [11, 22]}
-    with pytest.raises(TreeMismatch, match="argument.x is a tuple of 2"):
+    with pytest.raises(TreeMismatch, match=r"argument\.x is a tuple of 2"):
         map_tree(lambda a, b: a + b, {"x": [1, 2]}, {"x": (10, 20)})
 
 

@@ -12,7 +12,13 @@ from pcp.ir.types import checked_shape, dtype_from_mlir, dtype_of
 
 @pytest.mark.parametrize("dtype", list(DType))
 def test_every_spelling_of_a_type_means_it(dtype: DType) -> None:
-    assert dtype_of(dtype) is dtype_of(dtype.value) is dtype_of(dtype.numpy) is dtype_of(dtype.numpy.type) is dtype
+    assert (
+        dtype_of(dtype)
+        is dtype_of(dtype.value)
+        is dtype_of(dtype.numpy)
+        is dtype_of(dtype.numpy.type)
+        is dtype
+    )
     assert dtype_from_mlir(dtype.mlir) is dtype
     assert dtype.itemsize == np.zeros(1, dtype.numpy).nbytes
     assert dtype == dtype.value
@@ -38,7 +44,9 @@ def test_python_and_numpy_types(given: Any, expected: str) -> None:
     assert dtype_of(given) == expected
 
 
-@pytest.mark.parametrize("given", ["f8", "float", "str", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None])
+@pytest.mark.parametrize(
+    "given", ["f8", "float", "str", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None]
+)
 def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> None:
     if given in ("float", None):  # NumPy reads both as float64
         assert dtype_of(given) == "f64"
@@ -46,7 +54,7 @@ def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> N
     if given == "f8":  # NumPy's name for eight bytes
         assert dtype_of(given) == "f64"
         return
-    with pytest.raises(UnknownDType, match="is no element type; one of bool, i8, .* or a NumPy type is"):
+    with pytest.raises(UnknownDType, match=r"is no element type; one of bool, i8, .* or a NumPy type is"):
         dtype_of(given)
 
 

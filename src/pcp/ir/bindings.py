@@ -33,6 +33,7 @@ __all__ = [
     "inline_composites",
     "inline_function",
     "integer_of",
+    "integers_of",
     "ir",
     "parse_artifact",
     "parse_module",
@@ -177,6 +178,15 @@ def flag_of(attribute: ir.Attribute) -> bool:
     return ir.BoolAttr(attribute).value
 
 
+def integers_of(attribute: ir.Attribute) -> tuple[int, ...]:
+    """The numbers in an attribute `array<i64>`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return tuple(ir.DenseI64ArrayAttr(attribute))
+
+
 def symbol_name(function: ir.Operation) -> str:
     """The name under which a function is called."""
     return string_of(function.attributes["sym_name"])
@@ -222,7 +232,9 @@ def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
         tuple(TopologicalSorter(callees).static_order())
     except CycleError as error:
         cycle = " -> ".join(error.args[1])
-        raise InvalidProgram(f"functions of the program call themselves, which StableHLO forbids: {cycle}") from None
+        raise InvalidProgram(
+            f"functions of the program call themselves, which StableHLO forbids: {cycle}"
+        ) from None
 
 
 def inline_composites(module: ir.Module) -> None:

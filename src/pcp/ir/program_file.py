@@ -11,11 +11,13 @@ import json
 import os
 import secrets
 import struct
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.ir.bindings import InvalidProgram
 from pcp.ir.program import Program
 
 MAGIC = b"PCPprog\n"
@@ -70,17 +72,26 @@ def load(path: str | os.PathLike[str]) -> Program:
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
         return Program.from_artifact(_checked(raw, name))
     if raw.startswith(_BYTECODE):
-        return Program.from_artifact(raw) if b"StableHLO_v" in raw[:64] else Program.parse(raw)
+        return _named(name, Program.from_artifact if b"StableHLO_v" in raw[:64] else Program.parse, raw)
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         text = ""
-    if "\0" in text or not any(word in text for word in ("module", "func.func", "stablehlo.")):
+    if any(c < " " and c not in "\t\r\n" for c in text) or not any(
+        word in text for word in ("module", "func.func", "stablehlo.")
+    ):
         raise NotAProgram(
             f"{name} is no program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
             "MLIR text or bytecode of a StableHLO module, or a portable StableHLO artifact"
         )
-    return Program.parse(text)
+    return _named(name, Program.parse, text)
+
+
+def _named(name: str, read: Callable[[Any], Program], content: str | bytes) -> Program:
+    try:
+        return read(content)
+    except InvalidProgram as error:
+        raise InvalidProgram(f"{name}: {error}") from None
 
 
 def _checked(raw: bytes, name: str) -> bytes:

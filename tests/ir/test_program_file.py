@@ -1,0 +1,164 @@
+"""A program file is read whole and sound, or refused with a reason, whatever happened to its bytes."""
+
+import hashlib
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.ir import InvalidProgram, Program
+from pcp.ir.program_file import MAGIC, CorruptProgram, NewerProgram, NotAProgram, write_atomically
+
+SPECS = (pcp.spec((3,), "f32", "state"), {"w": pcp.spec((3,), "f32", "weight")})
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return pcp.trace(lambda s, p: s * p["w"] + 1, *SPECS)
+
+
+@pytest.fixture
+def path(tmp_path: Path, program: Program) -> Path:
+    made = tmp_path / "step.pcp"
+    program.save(made)
+    return made
+
+
+def test_saved_and_loaded_it_is_the_same(program: Program, path: Path) -> None:
+    for loaded in (Program.load(path), pcp.load(str(path))):
+        assert loaded.digest == program.digest
+        assert (loaded.arguments, loaded.results) == (program.arguments, program.results)
+        assert (loaded.argument_tree, loaded.result_tree) == (program.argument_tree, program.result_tree)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(pcp.plan(pcp.load(path)).run(x, {"w": x}), x * x + 1)
+
+
+def test_the_header_is_for_people(program: Program, path: Path) -> None:
+    raw = path.read_bytes()
+    magic, format_, header_size, artifact_size = struct.unpack_from("<8sIIQ", raw)
+    assert (magic, format_) == (MAGIC, 1)
+    header = json.loads(raw[24 : 24 + header_size])
+    assert header["digest"] == program.digest
+    assert header["arguments"] == [["s", "f32[3]", "state"], ["p.w", "f32[3]", "weight"]]
+    artifact = raw[24 + header_size :][:artifact_size]
+    assert artifact == program.artifact()
+    assert header["artifact_sha256"] == hashlib.sha256(artifact).hexdigest()
+
+
+def test_every_flipped_byte_is_noticed(path: Path) -> None:
+    sound = path.read_bytes()
+    for place in range(0, len(sound), 3):
+        changed = bytearray(sound)
+        changed[place] ^= 1 << (place % 8)
+        path.write_bytes(changed)
+        with pytest.raises((CorruptProgram, NotAProgram)) as caught:
+            pcp.load(path)
+        assert isinstance(caught.value, CorruptProgram) or place < len(MAGIC)
+
+
+def test_every_truncation_is_noticed(path: Path) -> None:
+    sound = path.read_bytes()
+    for length in [*range(60), *range(60, len(sound), 17), len(sound) - 1]:
+        path.write_bytes(sound[:length])
+        with pytest.raises((CorruptProgram, NotAProgram)):
+            pcp.load(path)
+    path.write_bytes(sound + b"\0")
+    with pytest.raises(CorruptProgram, match=r"has \d+ bytes where \d+ are announced"):
+        pcp.load(path)
+    path.write_bytes(sound)
+    pcp.load(path)
+
+
+def test_the_messages_say_what_to_do(path: Path) -> None:
+    sound = path.read_bytes()
+    path.write_bytes(sound[:40])
+    with pytest.raises(
+        CorruptProgram, match=r"step\.pcp is cut off: it has 40 bytes, .*; copy it again, or save"
+    ):
+        pcp.load(path)
+    path.write_bytes(sound[:-9])
+    with pytest.raises(
+        CorruptProgram, match=r"step\.pcp has \d+ bytes where \d+ are announced; copy it again"
+    ):
+        pcp.load(path)
+    path.write_bytes(sound[:60] + b"~" + sound[61:])
+    with pytest.raises(
+        CorruptProgram, match=r"step\.pcp has changed since it was written: its checksum differs"
+    ):
+        pcp.load(path)
+
+
+def test_a_newer_format_is_named(path: Path) -> None:
+    sound = path.read_bytes()
+    newer = sound[:8] + (7).to_bytes(4, "little") + sound[12:-32]
+    path.write_bytes(newer + hashlib.sha256(newer).digest())
+    with pytest.raises(
+        NewerProgram, match=r"step\.pcp has format 7, this version of PCP reads up to 1; update"
+    ):
+        pcp.load(path)
+
+
+def test_other_forms_are_known_by_their_content(program: Program, tmp_path: Path) -> None:
+    forms = {
+        "model.mlir": program.text.encode(),
+        "model.mlirbc": program.bytecode,
+        "model": program.artifact(),
+    }
+    for name, content in forms.items():
+        (tmp_path / name).write_bytes(content)
+        assert pcp.load(tmp_path / name).digest == program.digest, name
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x89PNG\r\n\x1a\n" + b"\0" * 20,
+        b"hello, world\n",
+        b"\xff\xfe\xfd",
+        b"\0" * 100,
+        b"PK\x03\x04module",
+    ],
+)
+def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "photo").write_bytes(content)
+    with pytest.raises((NotAProgram, CorruptProgram), match=r"photo is (no program: it begins with|cut off)"):
+        pcp.load(tmp_path / "photo")
+
+
+def test_text_that_does_not_parse_says_where(tmp_path: Path) -> None:
+    (tmp_path / "model.mlir").write_text("module {\n  func.func @main(\n}")
+    with pytest.raises(InvalidProgram, match=r"model\.mlir: the program does not parse:\n.*:2:19"):
+        pcp.load(tmp_path / "model.mlir")
+
+
+def test_a_missing_file_is_the_systems_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="absent"):
+        pcp.load(tmp_path / "absent")
+
+
+def test_a_failed_write_leaves_the_old_file(
+    path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = path.read_bytes()
+
+    def full(_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        pcp.trace(lambda x: x, pcp.spec((9,), "f64")).save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in path.parent.iterdir()] == ["step.pcp"]
+    assert pcp.load(path).digest == program.digest
+
+
+def test_files_have_the_users_permissions(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").touch()
+    write_atomically(tmp_path / "written", b"x")
+    assert (tmp_path / "written").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
