@@ -1,1 +1,1 @@
-"""Tests of the derivative rules and of the engine."""
+"""Tests of gradients."""

@@ -73,9 +73,7 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
         ShapeMismatch: `axes` is no permutation of the axes of x.
     """
     tensor = as_tensor(x)
-    flat: Sequence[Any] = (
-        axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
-    )
+    flat: Sequence[Any] = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
     order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat) or tuple(
         reversed(range(tensor.ndim))
     )

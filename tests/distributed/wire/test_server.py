@@ -201,7 +201,9 @@ def test_a_port_in_use(run: Run) -> None:
         ):
             await WireServer.start("192.0.2.1", 0, run.shepherd, nobody, run.store, run.permissions)
         with pytest.raises(CannotListen, match=r"cannot listen on no\.such\.host\.invalid"):
-            await WireServer.start("no.such.host.invalid", 0, run.shepherd, nobody, run.store, run.permissions)
+            await WireServer.start(
+                "no.such.host.invalid", 0, run.shepherd, nobody, run.store, run.permissions
+            )
         await server.close()
 
     play(story())

@@ -131,9 +131,7 @@ class _Loop:
         fixed = [self.initial[k] for k in everyone if active[k] and self.invariant[k]]
         self.outside = list(dict.fromkeys([*fixed, *primal.captured]))
 
-    def _active_carries(
-        self, body: ir.Block, arguments: list[Value], returned: list[Value]
-    ) -> list[bool]:
+    def _active_carries(self, body: ir.Block, arguments: list[Value], returned: list[Value]) -> list[bool]:
         """Which carries depend on what is differentiated for, in any trip."""
         active, operations = list(self.primal.active), operations_of(body)
         while True:
