@@ -1,1 +1,1 @@
-"""Tests, in folders that mirror src/pcp."""
+"""Tests of PCP; folders mirror src/pcp."""

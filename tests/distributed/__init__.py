@@ -1,1 +1,1 @@
-"""Tests of training across machines."""
+"""Tests of Shepherd and Workers."""

@@ -1,1 +1,1 @@
-"""Tests of what travels between machines."""
+"""Tests of the wire, and the values and peers they share."""
