@@ -91,7 +91,9 @@ def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Progra
     return _traced(function, arguments, captured), captured
 
 
-def _traced(function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None) -> Program:
+def _traced(
+    function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None
+) -> Program:
     leaves, tree = flatten(arguments)
     specs = [_leaf_spec(leaf) for leaf in leaves]
     names = _leaf_names(function, tree)

@@ -81,7 +81,7 @@ class _Merkle:
         try:
             return self.text(op.attributes["value"])
         except TypeError:  # a complex constant cannot be read through the bindings
-            return op.get_asm(use_local_scope=True)
+            return str(op.get_asm(use_local_scope=True))
 
     def text(self, attribute: ir.Attribute) -> str:
         known = self.texts.get(attribute)

@@ -1,5 +1,6 @@
 """Element types, and the shape and element type of a tensor."""
 
+import builtins
 import enum
 import math
 from collections.abc import Sequence
@@ -60,17 +61,17 @@ class DType(enum.StrEnum):
         return _KIND[self.value.rstrip("0123456789")]
 
     @property
-    def is_float(self) -> "bool":
+    def is_float(self) -> builtins.bool:
         """Whether values are real floating-point numbers."""
         return self.kind == "float"
 
     @property
-    def is_integer(self) -> "bool":
+    def is_integer(self) -> builtins.bool:
         """Whether values are signed or unsigned integers (booleans are not)."""
         return self.kind in ("signed", "unsigned")
 
     @property
-    def is_differentiable(self) -> "bool":
+    def is_differentiable(self) -> builtins.bool:
         """Whether a gradient with respect to such values exists: floating-point and complex ones."""
         return self.kind in ("float", "complex")
 

@@ -7,6 +7,8 @@ float takes the float's type; signed and unsigned meet in the next wider signed 
 
 import functools
 
+import numpy as np
+
 from pcp.ir import DType
 from pcp.ir.types import dtype_of
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, is_weak
@@ -47,9 +49,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     dtype = functools.reduce(promote, (t.dtype for t in tensors))
     for value in values:
         if is_weak(value):
-            kind = dtype_of(
-                type(value) if isinstance(value, bool | int | float | complex) else value.dtype
-            ).kind  # type: ignore[union-attr]  # a NumPy scalar
+            kind = dtype_of(value.dtype if isinstance(value, np.generic) else type(value)).kind
             if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
                 kind == "signed" and dtype.kind == "unsigned"
             ):
