@@ -131,7 +131,11 @@ def index(x: TensorLike, key: Any) -> Tensor:
     if flipped:
         result = reverse(result, flipped)
     result = reshape(result, shape)
-    return _take(result, advanced) if advanced else result
+    if not advanced:
+        return result
+    # NumPy counts an integer beside arrays as an array: where others stand between, the arrays' axes come first.
+    places = [i for i, entry in enumerate(entries) if _is_integer(entry) or _is_array(entry)]
+    return _take(result, advanced, adjacent=places[-1] - places[0] == len(places) - 1)
 
 
 def _expanded(key: tuple[Any, ...], tensor: Tensor) -> list[Any]:
@@ -170,14 +174,16 @@ def _bounds(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> tuple[i
     return 0, size, 1, False
 
 
-def _take(tensor: Tensor, advanced: list[tuple[int, Any]]) -> Tensor:
-    """Index several axes together by arrays that broadcast: the general form of NumPy's integer-array indexing."""
+def _take(tensor: Tensor, advanced: list[tuple[int, Any]], adjacent: bool) -> Tensor:
+    """Index several axes together by arrays that broadcast: the general form of NumPy's integer-array indexing.
+
+    The axes of the arrays stand where the indexed ones stood if these are adjacent, else first.
+    """
     axes = tuple(axis for axis, _ in advanced)
     parts = [_checked_indices(entry, tensor.shape[axis], axis, tensor.shape) for axis, entry in advanced]
     lead = broadcast_shape("index", *(part.shape for part in parts))
     vectors = [expand_dims(broadcast_to(part, lead), len(lead)) for part in parts]
     indices = concatenate(vectors, len(lead)) if len(vectors) > 1 else vectors[0]
-    adjacent = axes == tuple(range(axes[0], axes[0] + len(axes)))
     place = axes[0] if adjacent else 0
     rank = len(lead) + tensor.ndim - len(axes)
     offset = tuple(axis for axis in range(rank) if not place <= axis < place + len(lead))
