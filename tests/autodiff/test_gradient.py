@@ -180,7 +180,8 @@ def test_calls_and_composites_are_differentiated_through() -> None:
         %y = call @twice(%x) : (tensor<3xf64>) -> tensor<3xf64>
         %z = stablehlo.composite "mine.cube" %y {decomposition = @cube} : (tensor<3xf64>) -> tensor<3xf64>
         %o = stablehlo.constant dense<0.0> : tensor<f64>
-        %r = stablehlo.reduce(%z init: %o) applies stablehlo.add across dimensions = [0] : (tensor<3xf64>, tensor<f64>) -> tensor<f64>
+        %r = stablehlo.reduce(%z init: %o) applies stablehlo.add across dimensions = [0] :
+          (tensor<3xf64>, tensor<f64>) -> tensor<f64>
         return %r : tensor<f64> }
       func.func private @twice(%x: tensor<3xf64>) -> tensor<3xf64> {
         %y = stablehlo.add %x, %x : tensor<3xf64>

@@ -22,7 +22,7 @@ from pcp.autodiff.rule import (
     no_derivative,
     rule_name,
 )
-from pcp.ir import Builder, InvalidProgram
+from pcp.ir import Builder, InvalidProgram, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
 from pcp.ops.movement import STOP_GRADIENT
@@ -169,9 +169,10 @@ def spread_activity(
 def is_differentiable(value: ir.Value) -> bool:
     """Whether a value is of floating-point or complex numbers."""
     try:
-        return spec_of(value.type).dtype.is_differentiable
+        spec: TensorSpec = spec_of(value.type)
     except InvalidProgram:  # a token or a tuple
         return False
+    return spec.dtype.is_differentiable
 
 
 def operations_between(inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]) -> list[ir.Operation]:

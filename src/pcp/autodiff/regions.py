@@ -26,7 +26,7 @@ def combiner(region: ir.Region) -> str | None:
         return None
     if list(operations[0].operands) not in (list(block.arguments), list(block.arguments)[::-1]):
         return None
-    return operations[0].name.removeprefix("stablehlo.")
+    return str(operations[0].name).removeprefix("stablehlo.")
 
 
 def values_from_outside(op: ir.Operation) -> list[ir.Value]:

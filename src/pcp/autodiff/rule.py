@@ -96,7 +96,7 @@ def rule_name(op: ir.Operation) -> str:
     """The name under which the rule of an operation stands."""
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{op.attributes['call_target_name'].value}"
-    return op.name
+    return str(op.name)
 
 
 def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:

@@ -1,6 +1,6 @@
 """Element types, and the shape and element type of a tensor."""
 
-import builtins
+import builtins  # inside of DType, `bool` is a member
 import enum
 import math
 from collections.abc import Sequence

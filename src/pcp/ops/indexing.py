@@ -8,6 +8,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ops.elementwise import convert, less, where
+from pcp.ops.keys import Key, parse_key
 from pcp.ops.movement import broadcast_to, checked_axis, concatenate, expand_dims, reshape, reverse, slice_
 from pcp.ops.promotion import broadcast_shape
 from pcp.tensor import (
@@ -106,89 +107,47 @@ def index(x: TensorLike, key: Any) -> Tensor:
         DTypeMismatch: an index is neither of these, or is an array of booleans, whose result has no static shape.
     """
     tensor = as_tensor(x)
-    entries = _expanded(key if isinstance(key, tuple) else (key,), tensor)
-    start, stop, step, flipped = [], [], [], []
-    shape: list[int] = []
-    advanced: list[tuple[int, Any]] = []
-    axis = 0
-    for entry in entries:
-        if entry is None:
-            shape.append(1)
-            continue
-        size = tensor.shape[axis]
-        low, high, stride, backwards = _bounds(entry, size, axis, tensor.shape)
-        if backwards:
-            flipped.append(axis)
-        start.append(low)
-        stop.append(high)
-        step.append(stride)
-        if _is_array(entry):
-            advanced.append((len(shape), entry))
-        if not _is_integer(entry):
-            shape.append(-(-(high - low) // stride))
-        axis += 1
-    result = slice_(tensor, start, stop, step)
-    if flipped:
-        result = reverse(result, flipped)
-    result = reshape(result, shape)
-    if not advanced:
+    parsed = parse_key(key, tensor.shape)
+    result = slice_(tensor, parsed.start, parsed.stop, parsed.step)
+    if parsed.flipped:
+        result = reverse(result, parsed.flipped)
+    result = reshape(result, parsed.shape)
+    if not parsed.arrays:
         return result
-    # NumPy counts an integer beside arrays as an array: where others stand between, the arrays' axes come first.
-    places = [i for i, entry in enumerate(entries) if _is_integer(entry) or _is_array(entry)]
-    return _take(result, advanced, adjacent=places[-1] - places[0] == len(places) - 1)
+    windows = windows_of(result, parsed)
+    return gather(result, windows.indices, windows.axes, windows.sizes)
 
 
-def _expanded(key: tuple[Any, ...], tensor: Tensor) -> list[Any]:
-    """The key with `...` written out, one entry for each axis and None for each new one."""
-    used = sum(entry is not None and entry is not Ellipsis for entry in key)
-    if used > tensor.ndim:
-        raise ShapeMismatch(
-            f"index: {used} indices were given for shape {tensor.shape} of rank {tensor.ndim}"
-        )
-    places = [i for i, entry in enumerate(key) if entry is Ellipsis]
-    if len(places) > 1:
-        raise ShapeMismatch("index: more than one ... was given; expected at most one")
-    at = places[0] if places else len(key)
-    return [*key[:at], *[slice(None)] * (tensor.ndim - used), *key[at + 1 :]]
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Where arrays in a key point: the arguments of a gather or scatter on the block that the rest of the key makes.
 
-
-def _bounds(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> tuple[int, int, int, bool]:
-    """Start, stop and step of the slice that an entry makes, and whether it runs backwards."""
-    if _is_integer(entry):
-        if not -size <= entry < size:
-            raise IndexOutOfBounds(
-                f"index {entry} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}"
-            )
-        return int(entry) % size, int(entry) % size + 1, 1, False
-    if isinstance(entry, slice):
-        low, high, stride = entry.indices(size)
-        if stride > 0:
-            return low, max(low, high), stride, False
-        count = max(0, -(-(low - high) // -stride))
-        last = low + (count - 1) * stride
-        return (last, low + 1, -stride, True) if count else (0, 0, 1, False)
-    if not _is_array(entry):
-        raise DTypeMismatch(
-            f"index: {type(entry).__name__} was given; expected integers, slices, ..., None or integer arrays"
-        )
-    return 0, size, 1, False
-
-
-def _take(tensor: Tensor, advanced: list[tuple[int, Any]], adjacent: bool) -> Tensor:
-    """Index several axes together by arrays that broadcast: the general form of NumPy's integer-array indexing.
-
-    The axes of the arrays stand where the indexed ones stood if these are adjacent, else first.
+    Arguments:
+        indices: index vectors along the last axis.
+        axes: how axes correspond.
+        sizes: of a window.
+        shape: of what a gather makes, and a scatter takes.
     """
-    axes = tuple(axis for axis, _ in advanced)
-    parts = [_checked_indices(entry, tensor.shape[axis], axis, tensor.shape) for axis, entry in advanced]
+
+    indices: Tensor
+    axes: WindowAxes
+    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+def windows_of(block: Tensor, key: Key) -> Windows:
+    """Several axes of a block indexed together by the arrays of a key, which broadcast against each other."""
+    axes = tuple(axis for axis, _ in key.arrays)
+    parts = [_checked_indices(entry, block.shape[axis], axis, block.shape) for axis, entry in key.arrays]
     lead = broadcast_shape("index", *(part.shape for part in parts))
     vectors = [expand_dims(broadcast_to(part, lead), len(lead)) for part in parts]
     indices = concatenate(vectors, len(lead)) if len(vectors) > 1 else vectors[0]
-    place = axes[0] if adjacent else 0
-    rank = len(lead) + tensor.ndim - len(axes)
-    offset = tuple(axis for axis in range(rank) if not place <= axis < place + len(lead))
-    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(tensor.shape))
-    return gather(tensor, indices, WindowAxes(offset, axes, axes, len(lead)), sizes)
+    rank = len(lead) + block.ndim - len(axes)
+    offset = tuple(axis for axis in range(rank) if not key.place <= axis < key.place + len(lead))
+    sizes = tuple(1 if axis in axes else size for axis, size in enumerate(block.shape))
+    kept = [size for axis, size in enumerate(block.shape) if axis not in axes]
+    shape = (*kept[: key.place], *lead, *kept[key.place :])
+    return Windows(indices, WindowAxes(offset, axes, axes, len(lead)), sizes, shape)
 
 
 def _checked_indices(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -> Tensor:
@@ -210,14 +169,6 @@ def _checked_indices(entry: Any, size: int, axis: int, shape: tuple[int, ...]) -
             f"index {worst} is out of bounds for axis {axis} of shape {shape}; expected {-size} <= index < {size}"
         )
     return as_tensor(np.where(array < 0, array + size, array).astype(np.int32))
-
-
-def _is_integer(entry: Any) -> bool:
-    return isinstance(entry, int | np.integer) and not isinstance(entry, bool | np.bool_)
-
-
-def _is_array(entry: Any) -> bool:
-    return isinstance(entry, Tensor | np.ndarray | list) or hasattr(entry, "__array__")
 
 
 @operation
