@@ -1,0 +1,1 @@
+"""Tests of PCP; folders mirror src/pcp."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
-from pcp.ir.bindings import context, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
 
@@ -71,7 +71,7 @@ class Tensor:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, value: ir.Value, builder: Builder, spec: TensorSpec | None = None) -> None:
+    def __init__(self, value: Value, builder: Builder, spec: TensorSpec | None = None) -> None:
         self.value = value
         self._builder = builder
         self._scope = builder.scope
@@ -103,7 +103,7 @@ class Tensor:
         return self._spec.size
 
     @property
-    def T(self) -> "Tensor":  # noqa: N802  (the name that NumPy gave it)
+    def T(self) -> "Tensor":
         """All axes in reverse order."""
         return _call("transpose", self)
 
@@ -181,7 +181,7 @@ class Tensor:
     def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
     # fmt: on
 
-    __hash__ = None  # type: ignore[assignment]  # `==` compares elements, so a Tensor cannot be a key
+    __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key
 
 
 Axes = int | tuple[int, ...] | None
@@ -194,7 +194,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def operation(function: _F) -> _F:
-    """Enter a function of Tensors in `OPERATIONS` under its name; a trailing underscore, which keeps it off a Python name, is dropped."""
+    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off one of Python's."""
     OPERATIONS[function.__name__.rstrip("_")] = function
     return function
 
@@ -265,7 +265,9 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
         try:
             array = np.asarray(value, wanted.numpy)
         except OverflowError:
-            raise DTypeMismatch(f"{value} is beyond what {wanted} holds; convert the tensor with .astype") from None
+            raise DTypeMismatch(
+                f"{value} is beyond what {wanted} holds; convert the tensor with .astype"
+            ) from None
     elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)
         if array.dtype.hasobject:

@@ -10,7 +10,9 @@ import pcp
 from pcp.autodiff import RULES, Expansion, InvalidRule, NoDerivative, Primal, register_rule
 from pcp.ops.elementwise import cos, sin
 from pcp.tensor import Tensor, emit
-from tests.autodiff.rows import from_text, scatter_text, while_text
+from tests.autodiff.rows.control import while_text
+from tests.autodiff.rows.indexing import scatter_text
+from tests.autodiff.rows.row import from_text
 from tests.execution import run
 
 X = np.random.default_rng(0).normal(size=(4,))

@@ -10,7 +10,9 @@ import pytest
 
 import pcp
 from pcp.autodiff import RULES
-from tests.autodiff.rows import ROWS, ZERO, Array, Row
+from tests.autodiff.rows import ROWS
+from tests.autodiff.rows.elementwise import ZERO
+from tests.autodiff.rows.row import Array, Row
 from tests.execution import run
 
 NAMES = [f"{index}-{row.rule}" for index, row in enumerate(ROWS)]

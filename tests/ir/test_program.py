@@ -121,7 +121,7 @@ def test_recursion_is_refused() -> None:
         " %0 = call @f(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }"
     )
     with pytest.raises(
-        InvalidProgram, match=rr"functions of the program call themselves, .*: (f -> g -> f|g -> f -> g)"
+        InvalidProgram, match=r"functions of the program call themselves, .*: (f -> g -> f|g -> f -> g)"
     ):
         assert program.digest
 

@@ -82,6 +82,20 @@ def test_bitcast_reads_the_bits_as_another_type_of_the_same_width() -> None:
     np.testing.assert_array_equal(unsigned, x.view(np.uint32))
 
 
+@pytest.mark.parametrize(("part", "whole"), [("f32", "c64"), ("f64", "c128")])
+def test_complex_joins_two_parts(part: str, whole: str) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((2, 3)).astype(pcp.spec((), part).spec.dtype.numpy)
+    y = rng.standard_normal(3).astype(x.dtype)
+    program = pcp.trace(
+        lambda x, y: OPERATIONS["complex"](x, y), pcp.spec((2, 3), part), pcp.spec((3,), part)
+    )
+    assert program.results[0].spec.dtype == whole
+    np.testing.assert_array_equal(pcp.plan(program, cache=False).run(x, y), x + 1j * y)
+    with pytest.raises(DTypeMismatch, match="complex: element type bf16 was given; expected f32 or f64"):
+        pcp.trace(lambda x: OPERATIONS["complex"](x, x), pcp.spec((2,), "bf16"))
+
+
 @pytest.mark.parametrize("name", ["exp", "sqrt", "tanh", "sigmoid", "erf", "mean", "divide"])
 def test_integers_become_f32_where_only_floats_make_sense(name: str) -> None:
     x = np.array([1, 2, 5], np.int32)

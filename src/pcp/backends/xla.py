@@ -68,7 +68,8 @@ class XLAExecutable:
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments that were checked."""
         try:
-            return self._execute(buffers).consume_with_handlers(self._handlers)  # type: ignore[no-any-return]
+            results: list[Buffer] = self._execute(buffers).consume_with_handlers(self._handlers)
+            return results
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" in str(error):
                 raise OutOfMemory(f"the device ran out of memory while the program ran: {error}") from None

@@ -104,4 +104,5 @@ def _function(
     source = f"def written({parameter}):\n" + "\n".join(f" {line}" for line in lines)
     scope: dict[str, Any] = {"OtherNesting": OtherNesting, **(names or {})}
     exec(compile(source, "<pcp nesting>", "exec"), scope)
-    return scope["written"]  # type: ignore[no-any-return]
+    written: Callable[[Any], Any] = scope["written"]
+    return written

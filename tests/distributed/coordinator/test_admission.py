@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from pcp.distributed.coordinator import Refusal
-from pcp.distributed.coordinator.effects import DeleteBlob, UpdateRefused
-from pcp.distributed.coordinator.events import BlobRefused, BlobStored
-from pcp.distributed.messages import Blob, UpdateReply
+from pcp.distributed.coordinator.effects import DeleteBlob, Finish, UpdateRefused
+from pcp.distributed.coordinator.events import BlobRefused, BlobStored, Tick
+from pcp.distributed.messages import Blob, Heartbeat, UpdateReply
 from tests.distributed.coordinator.desk import Desk, blob
 
 
@@ -114,6 +114,32 @@ def test_an_unusable_blob_is_refused_whichever_comes_first(desk: Desk, update_fi
         desk.do(verdict)
         desk.say(1, update)
     assert refused(desk) == "the pseudo-gradient is unusable: it holds NaN"
+
+
+def test_a_training_that_diverged_ends_the_run(desk: Desk) -> None:
+    for _ in range(5):
+        for connection in (1, 2):
+            desk.say(connection, desk.update(desk.lease(connection), losses=(float("nan"),)))
+        if desk.state.finished:
+            break
+        for _ in range(70):
+            desk.now += 1.0
+            for connection in (1, 2):
+                desk.say(connection, Heartbeat(1, desk.generations[connection], 0, 0, 0.0))
+            desk.do(Tick(desk.now))
+    [finish] = desk.made(Finish)
+    assert (
+        "every worker's last 5 updates of round 0 were unusable: the training has diverged" in finish.failure
+    )
+    assert not Desk(log=desk.log).state.finished
+
+
+def test_a_better_verdict_of_a_blob_replaces_the_worse(desk: Desk) -> None:
+    update = desk.update(desk.lease(1))
+    desk.do(BlobRefused(desk.now, update.pseudo_gradient, "it is not there"))
+    desk.do(BlobStored(desk.now, update.pseudo_gradient))
+    desk.say(1, update)
+    assert desk.sent(1, UpdateReply)[0].accepted
 
 
 def test_blobs_that_nobody_needs_go_when_the_round_is_merged(desk: Desk) -> None:

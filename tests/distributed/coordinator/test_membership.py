@@ -71,6 +71,16 @@ def test_a_silent_worker_is_given_up_and_its_lease_goes_to_another(desk: Desk) -
     assert desk.lease(1).data == data
 
 
+def test_nobody_is_blamed_for_the_shepherd_s_own_sleep(desk: Desk) -> None:
+    lively(desk, [1, 2], 2)
+    expiry = desk.state.leases[desk.lease(1).lease_id].expires
+    desk.wait(500.0)
+    assert set(desk.state.members) == {1, 2}
+    assert desk.state.leases[desk.lease(1).lease_id].expires == expiry + 499.0
+    lively(desk, [1], 4)
+    assert set(desk.state.members) == {1}
+
+
 def test_a_process_that_reconnects_in_time_keeps_generation_and_lease(desk: Desk) -> None:
     lease = desk.lease(1)
     desk.do(ConnectionLost(desk.now, 1))

@@ -65,3 +65,4 @@ def test_budgets_are_proportional_to_speed() -> None:
     assert typical == 1.0
     assert [step_budget(pace, typical, 20) for pace in paces] == [20, 20, 5, 20]
     assert step_budget(Pace(step_seconds=(1000.0,)), typical, 20) == 1
+    assert step_budget(Pace(step_seconds=(1.1,)), typical, 20) == 20

@@ -1,0 +1,1 @@
+"""Tests of the wire, and the values and peers they share."""

@@ -21,6 +21,7 @@ from pcp.distributed.wire import (
     DigestMismatch,
     FrameKind,
     RefusalCode,
+    StoreFull,
     TransferCancelled,
     TransferFailed,
     TransferRefused,
@@ -28,6 +29,7 @@ from pcp.distributed.wire import (
     WireServer,
     blob_of,
 )
+from pcp.distributed.wire.blob_files import PartialBlob
 from pcp.distributed.wire.sockets import BULK_PREAMBLE
 from pcp.distributed.wire.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
 
@@ -99,16 +101,18 @@ def test_a_transfer_that_breaks_in_the_middle_goes_on_there(run: Run, direction:
         (run.store if direction == "fetch" else run.worker_store).put(CONTENT)
         run.permissions.announce([BLOB])
         run.permissions.allow_push("ada", BLOB.size)
-        with Proxy(server.port, [10_000_000, 5_000_000]) as proxy:
-            with client_of(run, proxy.address) as client:
+        budgets = [6_000_000, 5_000_000, 4_000_000, 3_000_000]
+        with Proxy(server.port, budgets) as proxy:
+            # Attempts that bring something do not count.
+            with client_of(run, proxy.address, maximum_attempts=2) as client:
                 await asyncio.to_thread(getattr(client, direction), BLOB, run.worker_store)
-            assert client.reconnects == 2
+            assert client.reconnects == 4
         assert (run.worker_store if direction == "fetch" else run.store).get(BLOB) == CONTENT
         moved = client.traffic.received if direction == "fetch" else client.traffic.sent
         headers = 24 * (BLOB.size // WINDOW.chunk_bytes + 20)
         lost = moved[FrameKind.CHUNK] - BLOB.size
-        assert 0 <= lost <= 2 * (WINDOW.window_bytes + WINDOW.chunk_bytes) + headers
-        assert server.statistics.accepted == {"bulk": 3}
+        assert 0 <= lost <= 4 * (WINDOW.window_bytes + WINDOW.chunk_bytes) + headers
+        assert server.statistics.accepted == {"bulk": 5}
 
     play(story, run)
 
@@ -146,6 +150,52 @@ def test_a_transfer_can_be_cancelled_from_outside(run: Run) -> None:
                 client.fetch(BLOB, run.worker_store)
 
     play(story, run, stall_seconds=0.3)
+
+
+def test_cancelling_while_a_connection_is_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(_: WireServer, address: str) -> None:
+        run.store.put(CONTENT)
+        run.permissions.announce([BLOB])
+        client = client_of(run, address)
+        connect = socket.create_connection
+
+        def cancelled_meanwhile(*arguments: Any) -> socket.socket:
+            connection = connect(*arguments)
+            client._cancelled.set()  # `close` found no socket to interrupt yet
+            return connection
+
+        monkeypatch.setattr(socket, "create_connection", cancelled_meanwhile)
+        with pytest.raises(TransferCancelled):
+            await asyncio.to_thread(client.fetch, BLOB, run.worker_store)
+        client.close()
+
+    play(story, run)
+
+
+def test_a_store_that_fills_up_in_the_middle_of_a_push(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = PartialBlob.write
+
+    def full(partial: PartialBlob, data: memoryview) -> None:
+        if partial.offset > 3_000_000:
+            raise StoreFull("no room in /a/secret/folder")
+        write(partial, data)
+
+    async def story(server: WireServer, address: str) -> None:
+        run.worker_store.put(CONTENT)
+        run.permissions.allow_push("ada", BLOB.size)
+        monkeypatch.setattr(PartialBlob, "write", full)
+        with client_of(run, address, settings=TransferSettings()) as client:
+            with pytest.raises(
+                TransferRefused, match=r"refused the push of .*: the store has no room"
+            ) as caught:
+                await asyncio.to_thread(client.push, BLOB, run.worker_store)
+            assert client.reconnects == 0
+        assert caught.value.refusal.kind is RefusalCode.STORE_FULL
+        await eventually(lambda: server.statistics.refused == {"STORE_FULL": 1})
+
+    for _ in range(3):
+        play(story, run)
+        monkeypatch.undo()
 
 
 def test_several_streams_at_once(run: Run) -> None:

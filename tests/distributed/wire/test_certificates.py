@@ -80,7 +80,7 @@ def test_names_that_cannot_be_used(authority: Authority, name: str) -> None:
 
 def test_a_kind_that_does_not_exist(authority: Authority) -> None:
     with pytest.raises(CertificateProblem, match="for a 'worker' or a 'shepherd', not for 'king'"):
-        authority.issue("ada", "king")  # type: ignore[arg-type]
+        authority.issue("ada", "king")  # type: ignore[arg-type]  # the mistake under test
 
 
 def test_key_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import random
+import struct
 from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
@@ -74,10 +75,10 @@ def test_every_message_has_a_row_and_every_field_a_place_in_the_schema() -> None
     assert set(TRANSFER_ROWS) == set(get_args(TransferMessage))
     for rows, union in ((CONTROL_ROWS, SCHEMA.ControlMessage), (TRANSFER_ROWS, SCHEMA.TransferMessage)):
         assert set(rows.values()) == set(union.schema.union_fields)
-    for struct, fields in codec._FIELDS.items():
-        schema_fields = set(getattr(SCHEMA, struct.__name__).schema.fieldnames)
+    for message_class, fields in codec._FIELDS.items():
+        schema_fields = set(getattr(SCHEMA, message_class.__name__).schema.fieldnames)
         assert {field.wire_name for field in fields} == schema_fields
-        assert [field.name for field in fields] == [field.name for field in dataclasses.fields(struct)]
+        assert [field.name for field in fields] == [field.name for field in dataclasses.fields(message_class)]
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,20 @@ def test_a_small_message_cannot_describe_a_large_one() -> None:
     payload[tag : tag + 8] = ((2**29 - 1) << 2).to_bytes(4, "little") + bytes(4)
     with pytest.raises(MessageError, match="are not a message of this protocol"):
         decode_control(Frame(FrameKind.CONTROL, payload))
+
+
+def test_parts_that_are_shared_many_times_are_refused() -> None:
+    devices = ["a" * 4000, *["b"] * 100]
+    content = {"hello": {"devices": devices}}
+    payload = bytearray(SCHEMA.ControlMessage.new_message(**content).to_bytes())
+    words = list(struct.unpack(f"<{len(payload) // 8}Q", payload))
+    first = next(
+        place for place, word in enumerate(words) if word >> 32 == (4001 << 3) | 2
+    )  # pointer to "aaa..."
+    for index in range(1, 101):
+        words[first + index] = words[first] - (index << 2)  # the same target, seen from further on
+    with pytest.raises(MessageError, match="not a message of this protocol: Exceeded message trav"):
+        decode_control(Frame(FrameKind.CONTROL, struct.pack(f"<{len(words)}Q", *words)))
 
 
 def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -51,8 +52,8 @@ def exchange(sender: ControlMachine, receiver: ControlMachine) -> list[Connectio
     return receiver.receive(take(sender))
 
 
-def opened(**options: object) -> tuple[ControlMachine, ControlMachine]:
-    shepherd, worker = ControlMachine(Side.SHEPHERD, "ada", **options), ControlMachine(Side.WORKER, **options)  # type: ignore[arg-type]
+def opened(**options: Any) -> tuple[ControlMachine, ControlMachine]:
+    shepherd, worker = ControlMachine(Side.SHEPHERD, "ada", **options), ControlMachine(Side.WORKER, **options)
     worker.send(HELLO)
     assert exchange(worker, shepherd) == [MessageReceived(HELLO)]
     shepherd.send(WELCOME)

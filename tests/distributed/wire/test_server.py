@@ -52,7 +52,7 @@ from pcp.distributed.wire.codec import encode_control
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE, parse_address
 from pcp.distributed.wire.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
 
-from .loopback import LIMITS, WELCOME, Run, eventually, hello, open_descriptors
+from .loopback import LIMITS, WELCOME, Run, eventually, hello, open_descriptors, welcome_and_listen
 
 HASTY = WireLimits(handshake_seconds=0.3, close_seconds=0.2)
 BLOB = Blob(random.Random(5).randbytes(32), 77)
@@ -191,16 +191,25 @@ def test_a_defect_in_a_handler_ends_its_connection_only(run: Run, caplog: pytest
 def test_a_port_in_use(run: Run) -> None:
     async def story() -> None:
         server = await run.serve()
-        with pytest.raises(
-            PortInUse, match=f"port {server.port} on 127.0.0.1 is in use by another program; stop"
-        ):
-            await WireServer.start("127.0.0.1", server.port, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
-        with pytest.raises(
-            CannotListen, match=r"cannot listen on 192\.0\.2\.1:0: .*give an address of this machine"
-        ):
-            await WireServer.start("192.0.2.1", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
-        with pytest.raises(CannotListen, match=r"cannot listen on no\.such\.host\.invalid"):
-            await WireServer.start("no.such.host.invalid", 0, run.shepherd, None, run.store, run.permissions)  # type: ignore[arg-type]
+        for host, port, kind, text in [
+            (
+                "127.0.0.1",
+                server.port,
+                PortInUse,
+                f"port {server.port} on 127.0.0.1 is in use by another program",
+            ),
+            (
+                "192.0.2.1",
+                0,
+                CannotListen,
+                r"cannot listen on 192\.0\.2\.1:0: .*give an address of this machine",
+            ),
+            ("no.such.host.invalid", 0, CannotListen, r"cannot listen on no\.such\.host\.invalid"),
+        ]:
+            with pytest.raises(kind, match=text):
+                await WireServer.start(
+                    host, port, run.shepherd, welcome_and_listen, run.store, run.permissions
+                )
         await server.close()
 
     play(story())
@@ -315,7 +324,8 @@ def test_a_worker_that_breaks_the_protocol_is_told(run: Run) -> None:
     async def story() -> None:
         server = await run.serve(on_worker)
         async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()) as connection:
-            connection._machine._to_send += encode_control(HeartbeatReply(1))  # type: ignore[union-attr]
+            assert connection._machine is not None
+            connection._machine._to_send += encode_control(HeartbeatReply(1))
             connection._wake_writer()
             with pytest.raises(RefusedByPeer, match="HeartbeatReply is not acceptable: it is not"):
                 await connection.receive()

@@ -41,7 +41,8 @@ def converse(
     client: TlsMachine, server: TlsMachine
 ) -> tuple[bytes, bytes, Exception | None, Exception | None]:
     """Carries bytes both ways until all is quiet: plain bytes each side received, and how each failed."""
-    plain, failure = [b"", b""], [None, None]
+    plain = [b"", b""]
+    failure: list[Exception | None] = [None, None]
     machines = (client, server)
     client.start()
     for _ in range(20):
@@ -51,7 +52,7 @@ def converse(
                 try:
                     plain[1 - side] += machines[1 - side].receive(data)
                 except ssl.SSLError as error:
-                    failure[1 - side] = error  # type: ignore[call-overload]
+                    failure[1 - side] = error
     return plain[0], plain[1], failure[0], failure[1]
 
 

@@ -166,6 +166,16 @@ def test_a_silent_shepherd_is_left(bench: Bench) -> None:
     assert len(bench.made(Connect)) == 1
 
 
+def test_the_shepherd_is_not_blamed_for_the_worker_s_own_sleep(bench: Bench) -> None:
+    bench.join()
+    bench.wait(1.0)
+    bench.wait(60.0)
+    assert bench.made(Disconnect) == []
+    bench.hear(HeartbeatReply(2))
+    bench.wait(1.0)
+    assert bench.made(Disconnect) == []
+
+
 def test_an_unanswered_hello_is_given_up(bench: Bench) -> None:
     bench.do(Connected(0.0, 1))
     bench.wait(10.0)

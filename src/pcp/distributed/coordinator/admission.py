@@ -100,6 +100,8 @@ def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> Non
     reason = refusal.value
     if refusal is Refusal.UNUSABLE:
         reason = f"{reason}: {state.refused_blobs[update.pseudo_gradient]}"
+    if refusal in (Refusal.UNUSABLE, Refusal.NOT_FINITE):
+        turn.pace(member.worker_id).unusable += 1
     if refusal not in _ELSEWHERE:
         leases.release(turn, update.lease_id, f"its update was refused: {reason}")
         turn.pace(member.worker_id).rest(turn.now, state.run.config.heartbeat_seconds)
@@ -137,6 +139,7 @@ def blob_stored(turn: Turn, event: BlobStored) -> None:
     """Admit the updates that waited for a blob, or remember that it is there."""
     state = turn.state
     state.stored.add(event.blob)
+    state.refused_blobs.pop(event.blob, None)
     for held, update in _waiting_for(turn, event):
         admit(turn, held, update)
 

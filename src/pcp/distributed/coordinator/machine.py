@@ -95,6 +95,7 @@ class Coordinator:
                 if member := turn.member_of(connection):
                     membership.lose_connection(turn, member)
             case Tick():
+                membership.forgive_own_sleep(turn)
                 leases.expire(turn)
                 membership.give_up_silent(turn)
             case BlobStored():

@@ -149,6 +149,19 @@ def dismiss(turn: Turn, member: Member, reason: str) -> None:
     turn.report(WorkerChanged(member.worker_id, member.worker, "lost", reason, len(state.members)))
 
 
+def forgive_own_sleep(turn: Turn) -> None:
+    """Blame nobody for the time in which this process itself did not run: what was said meanwhile is still unread."""
+    state = turn.state
+    if state.last_tick is not None:
+        overslept = turn.now - state.last_tick - state.run.config.heartbeat_seconds
+        if overslept > 0:
+            for member in state.members.values():
+                member.last_heard = min(turn.now, member.last_heard + overslept)
+            for held in state.leases.values():
+                held.expires += overslept
+    state.last_tick = turn.now
+
+
 def give_up_silent(turn: Turn) -> None:
     """End the memberships of workers that were not heard of for too long."""
     config = turn.state.run.config

@@ -32,6 +32,10 @@ from pcp.distributed.coordinator.state import Turn
 from pcp.distributed.coordinator.timing import bounded, expected_seconds, typical_step_seconds
 from pcp.distributed.messages import Blob, Goodbye
 
+# One hostile worker cannot end a run with this, unless it is alone.
+UNUSABLE_IN_A_ROW = 5
+DIVERGED = "the training has diverged, so lower the learning rate and go on from a checkpoint"
+
 
 def advance(turn: Turn) -> None:
     """Do everything that the state now allows. It looks at nothing but the state, so a restart needs no case of its own."""
@@ -40,6 +44,12 @@ def advance(turn: Turn) -> None:
         return
     if run.phase == Phase.BETWEEN and not run.complete and _enough_workers(turn):
         _open(turn)
+    if run.phase == Phase.OPEN and _diverged(turn):
+        fail(
+            turn,
+            f"every worker's last {UNUSABLE_IN_A_ROW} updates of round {run.round} were unusable: {DIVERGED}",
+        )
+        return
     if run.phase == Phase.OPEN:
         leases.grant_all(turn)
         if _may_close(turn):
@@ -64,6 +74,11 @@ def _enough_workers(turn: Turn) -> bool:
     return state.gathered and count >= config.minimum_workers
 
 
+def _diverged(turn: Turn) -> bool:
+    members = turn.state.members
+    return bool(members) and all(turn.pace(number).unusable >= UNUSABLE_IN_A_ROW for number in members)
+
+
 def _open(turn: Turn) -> None:
     state, run = turn.state, turn.state.run
     first_step = data_ranges.total(run.merged) // run.config.workers
@@ -72,7 +87,7 @@ def _open(turn: Turn) -> None:
     state.ended.clear()
     state.quorum_reached = None
     state.round_opened = turn.now
-    state.typical = typical_step_seconds(state.paces.values())
+    state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.members)
 
 
 def _may_close(turn: Turn) -> bool:
@@ -148,7 +163,11 @@ def _delete_unneeded(turn: Turn, candidates: frozenset[Blob]) -> None:
 
 def outer_step_failed(turn: Turn, event: OuterStepFailed) -> None:
     """End this process's part in the run; a restart tries the same step again."""
-    failure = f"the outer step of round {event.round} failed: {event.reason}"
+    fail(turn, f"the outer step of round {event.round} failed: {event.reason}")
+
+
+def fail(turn: Turn, failure: str) -> None:
+    """Give the run up; the log stays as it is, so a restart may try again."""
     turn.state.finished = True
     _dismiss_everybody(turn, Goodbye(False, failure))
     turn.effects.append(Finish(failure))

@@ -7,6 +7,7 @@ from statistics import median
 from pcp.distributed.coordinator.config import TimeoutPolicy
 
 PAST = 16  # durations remembered for each worker
+CLOSE_ENOUGH = 0.9  # of the typical speed; ranges are not cut for mere noise
 
 
 def spread_limit(durations: Sequence[float], policy: TimeoutPolicy) -> float:
@@ -37,6 +38,7 @@ class Pace:
         failed: leases in a row that it gave up or that were refused.
         fenced: live processes in a row that another process of the same worker replaced before an update
             came.
+        unusable: updates in a row that were not finite or otherwise unusable.
         rest_until: no lease before this time.
     """
 
@@ -44,12 +46,13 @@ class Pace:
     expired: int = 0
     failed: int = 0
     fenced: int = 0
+    unusable: int = 0
     rest_until: float = 0.0
 
     def succeeded(self, seconds: float, steps: int) -> None:
         """Remember a fulfilled lease."""
         self.step_seconds = (*self.step_seconds[-(PAST - 1) :], seconds / steps)
-        self.expired = self.failed = self.fenced = 0
+        self.expired = self.failed = self.fenced = self.unusable = 0
 
     def rest(self, now: float, unit_seconds: float) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time."""
@@ -92,4 +95,5 @@ def step_budget(pace: Pace, typical: float, inner_steps: int) -> int:
     """
     if not pace.step_seconds or not typical:
         return inner_steps
-    return max(1, min(inner_steps, int(inner_steps * typical / median(pace.step_seconds))))
+    share = typical / median(pace.step_seconds)
+    return inner_steps if share > CLOSE_ENOUGH else max(1, int(inner_steps * share))

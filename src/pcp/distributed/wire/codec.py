@@ -7,6 +7,7 @@ mean is the coordinator's business.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable
 from importlib import resources
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -26,6 +27,7 @@ PROTOCOL_VERSION = 1
 
 _DIGEST_BYTES = 32
 _NESTING_LIMIT = 8
+_PLACE_IN_CAPNP = re.compile(r"^\S+\.c\+\+:\d+: failed: ")
 _TRAVERSAL_SLACK_WORDS = 64
 
 _schema_file = resources.files("pcp.distributed") / "protocol.capnp"
@@ -165,8 +167,8 @@ def _decode(schema: Any, payload: bytes | bytearray, read: Callable[[Any], _T]) 
 
 
 def _summary(error: Exception) -> str:
-    # Cap'n Proto appends addresses of its own stack, which help nobody.
-    return str(error).split("\nstack:")[0]
+    # Cap'n Proto names its own source lines and stack addresses, which help nobody.
+    return _PLACE_IN_CAPNP.sub("", str(error).split("\nstack:")[0])
 
 
 def _union_reader(rows: dict[type, str]) -> Callable[[Any], Any]:

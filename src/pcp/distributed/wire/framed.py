@@ -1,6 +1,7 @@
 """Frames over a blocking TLS socket: what the threads of bulk connections speak through."""
 
 import contextlib
+import select
 import socket
 import ssl
 import time
@@ -12,6 +13,7 @@ from pcp.distributed.wire.tls import CertificateRefused, explain
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 
+_SEND_BYTES = 1 << 17
 _KIND_AT = 4  # place of the kind in a frame's header
 
 
@@ -50,8 +52,11 @@ class FramedSocket:
         Raises:
             ConnectionLost: the other side is gone, or takes nothing any more.
         """
+        rest = memoryview(frame)
         try:
-            self._socket.sendall(frame)
+            while rest:  # the timeout is for one call: a slow link may take a large frame piece by piece
+                self._socket.sendall(rest[:_SEND_BYTES])
+                rest = rest[_SEND_BYTES:]
         except OSError as error:
             raise self._lost(error) from error
         self.traffic.count_sent(FrameKind(frame[_KIND_AT]), len(frame))
@@ -80,10 +85,10 @@ class FramedSocket:
         """Lets a machine send all it can and receive frame after frame, until it is finished."""
         while not machine.finished:
             data = machine.next_frame()
-            if data is None:
-                machine.receive(self.receive())
-            else:
+            if data is not None:
                 self.send(data)
+            if data is None or self._something_arrived():  # a refusal should not wait for the whole window
+                machine.receive(self.receive())
 
     def set_timeout(self, seconds: float) -> None:
         """Sets how long the other side may send or take nothing."""
@@ -92,6 +97,11 @@ class FramedSocket:
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
+
+    def _something_arrived(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return self._socket.pending() > 0 or bool(poll.poll(0))
 
     def _lost(self, error: OSError) -> PCPError:
         if isinstance(error, ssl.SSLError):

@@ -96,6 +96,9 @@ def goodbye(turn: Turn, message: Goodbye) -> None:
 def tick(turn: Turn) -> None:
     """Send a heartbeat if one is due, and notice silence."""
     state, config = turn.state, turn.config
+    # Nobody is to blame for the time in which this process itself did not run.
+    state.last_heard += max(0.0, turn.now - state.last_tick - state.heartbeat_seconds)
+    state.last_tick = turn.now
     if not state.connection:
         if turn.now - state.since > config.abandon_seconds:
             turn.drop_task(f"no Shepherd for {config.abandon_seconds:.0f} s")

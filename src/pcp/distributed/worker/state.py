@@ -85,6 +85,7 @@ class WorkerState:
         welcomed: whether the Shepherd answered the hello of this connection.
         since: when the connection began, or was lost.
         last_heard: when the Shepherd last spoke.
+        last_tick: when the last Tick came.
         last_beat: when the last heartbeat left.
         beats: heartbeats sent.
         attempts: connections tried since one was good.
@@ -99,6 +100,7 @@ class WorkerState:
     welcomed: bool = False
     since: float = 0.0
     last_heard: float = 0.0
+    last_tick: float = 0.0
     last_beat: float = 0.0
     beats: int = 0
     attempts: int = 0

@@ -1,0 +1,13 @@
+"""One row or more for every derivative rule.
+
+`tests/autodiff/test_rules.py` puts each into the middle of a graph and checks it, and fails if a rule has no row.
+"""
+
+from tests.autodiff.rows.control import CONTROL
+from tests.autodiff.rows.elementwise import BINARY, COMPLEX, UNARY
+from tests.autodiff.rows.indexing import INDEXING
+from tests.autodiff.rows.linear_algebra import LINEAR_ALGEBRA
+from tests.autodiff.rows.movement import MOVEMENT
+from tests.autodiff.rows.reduction import REDUCTION
+
+ROWS = [*UNARY, *BINARY, *COMPLEX, *MOVEMENT, *REDUCTION, *LINEAR_ALGEBRA, *INDEXING, *CONTROL]
