@@ -46,7 +46,8 @@ def _groups(name: str, groups: Groups) -> tuple[ir.Attribute, int]:
         or min(members) < 0
     ):
         raise InvalidGroups(
-            f"{name}: groups {rows} were given; expected groups of one size, in which each replica occurs once: [[0, 1], [2, 3]]"
+            f"{name}: groups {rows} were given; expected groups of one size, in which each replica occurs once: "
+            "[[0, 1], [2, 3]]"
         )
     array = np.asarray(rows, np.int64)
     with current_builder().location:
