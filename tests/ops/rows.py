@@ -262,8 +262,6 @@ ROWS |= {
     ],
     "square": [Row(ops.elementwise.square, np.square, kinds=(*NUMBERS, "complex"))],
     "reciprocal": [Row(ops.elementwise.reciprocal, np.reciprocal, kinds=FLOATS, low=0.5, high=4)],
-    "real": [Row(ops.elementwise.real, np.real, kinds=("complex",))],
-    "imag": [Row(ops.elementwise.imag, np.imag, kinds=("complex",))],
     "erf": [Row(ops.elementwise.erf, _erf, kinds=FLOATS, ulps=16)],
     "reshape": [
         Row(lambda x: ops.movement.reshape(x, (4, -1)), lambda x: x.reshape(4, -1), (((2, 6),), ((4, 1),))),
