@@ -3,7 +3,10 @@
 import argparse
 import importlib
 
-BENCHMARKS = {"gpt2": "a training step of GPT-2 beside JAX and PyTorch", "plan_overhead": "what calling a Plan costs"}
+BENCHMARKS = {
+    "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
+    "plan_overhead": "what calling a Plan costs",
+}
 
 
 def main() -> None:
@@ -16,7 +19,11 @@ def main() -> None:
         modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
     for name in [arguments.name] if arguments.name else list(BENCHMARKS):
-        given = arguments if arguments.name else parser.parse_args((["--json"] if arguments.json else []) + [name])
+        given = (
+            arguments
+            if arguments.name
+            else parser.parse_args((["--json"] if arguments.json else []) + [name])
+        )
         modules[name].run(given)
 
 

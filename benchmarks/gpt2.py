@@ -44,7 +44,9 @@ def with_pcp(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
     tokens = pcp.spec((batch, config.context), "i32")
     start = time.perf_counter()
     program = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
-    step = pcp.training_step(program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0)
+    step = pcp.training_step(
+        program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0
+    )
     traced = time.perf_counter()
     plan = pcp.plan(step, cache=False)
     compiled = time.perf_counter()
@@ -132,7 +134,11 @@ def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> l
             if index:  # the first step warms up
                 c.seconds.append(time.perf_counter() - start)
     small = gpt2.parameter_count(params) < 10_000_000
-    exact = reference_loss(config, params, batches) if small else float(np.mean([c.loss for c in contestants[:3]]))
+    exact = (
+        reference_loss(config, params, batches)
+        if small
+        else float(np.mean([c.loss for c in contestants[:3]]))
+    )
     return [
         {
             "contestant": c.name,
@@ -140,7 +146,9 @@ def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> l
             "compile_seconds": c.compile_seconds,
             "step_seconds": statistics.median(c.seconds),
             "step_seconds_spread": statistics.pstdev(c.seconds),
-            "times_jax": statistics.median(a / b for a, b in zip(c.seconds, contestants[1].seconds, strict=True)),
+            "times_jax": statistics.median(
+                a / b for a, b in zip(c.seconds, contestants[1].seconds, strict=True)
+            ),
             "peak_bytes": c.peak_bytes,
             "loss": c.loss,
             "loss_error": abs(c.loss - exact),
@@ -152,8 +160,12 @@ def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> l
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--model", default="gpt2-nano")
-    parser.add_argument("--batch", type=int, default=None, help="sequences (default: 12 for gpt2-nano, else 4)")
-    parser.add_argument("--context", type=int, default=None, help="tokens of a sequence (default: 64, else 256)")
+    parser.add_argument(
+        "--batch", type=int, default=None, help="sequences (default: 12 for gpt2-nano, else 4)"
+    )
+    parser.add_argument(
+        "--context", type=int, default=None, help="tokens of a sequence (default: 64, else 256)"
+    )
     parser.add_argument("--steps", type=int, default=None, help="measured steps (default: 30, else 5)")
 
 
@@ -171,10 +183,17 @@ def run(arguments: argparse.Namespace) -> None:
         for row in rows:
             print(json.dumps({"model": arguments.model, "batch": batch, "context": context, **row}))
         return
-    print(f"{arguments.model}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread")
-    print(f"{'':22s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}")
+    print(
+        f"{arguments.model}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread"
+    )
+    print(
+        f"{'':22s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}"
+    )
     for row in rows:
-        seconds = [f"{row[key]:7.2f}s" if row[key] is not None else "       -" for key in ("trace_seconds", "compile_seconds")]
+        seconds = [
+            f"{row[key]:7.2f}s" if row[key] is not None else "       -"
+            for key in ("trace_seconds", "compile_seconds")
+        ]
         step = f"{row['step_seconds'] * 1e3:9.1f} ± {row['step_seconds_spread'] * 1e3:5.1f} ms"
         peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.0f} MiB"
         print(

@@ -26,7 +26,9 @@ def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2
     x = params["wte"][tokens] + params["wpe"][:length]
     for block in params["blocks"]:
         qkv = _linear(_norm(x, block["ln_1"]), block["attn"]["qkv"])
-        q, k, v = (t.view(batch, length, config.heads, -1).transpose(1, 2) for t in qkv.split(config.width, dim=2))
+        q, k, v = (
+            t.view(batch, length, config.heads, -1).transpose(1, 2) for t in qkv.split(config.width, dim=2)
+        )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + _linear(mixed.transpose(1, 2).reshape(batch, length, config.width), block["attn"]["out"])
         hidden = F.gelu(_linear(_norm(x, block["ln_2"]), block["mlp"]["up"]), approximate="tanh")

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 LAYERS = (
     "errors", "ir", "tensor", "tracing", "ops", "autodiff", "rewrite", "memory", "kernels", "backends",
     "planning", "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp",
-    "dashboard", "cli",
+    "dashboard", "cli", "__main__",
 )  # fmt: skip
 
 # module prefix -> the files that may import it: the ones to change when jax changes. The first match decides.

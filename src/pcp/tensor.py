@@ -15,7 +15,7 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
-from pcp.ir.bindings import context, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
 
@@ -71,7 +71,7 @@ class Tensor:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, value: ir.Value, builder: Builder, spec: TensorSpec | None = None) -> None:
+    def __init__(self, value: Value, builder: Builder, spec: TensorSpec | None = None) -> None:
         self.value = value
         self._builder = builder
         self._scope = builder.scope
@@ -181,7 +181,7 @@ class Tensor:
     def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
     # fmt: on
 
-    __hash__ = None  # type: ignore[assignment]  # equality is elementwise, so a Tensor cannot be a key
+    __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key
 
 
 Axes = int | tuple[int, ...] | None
@@ -194,7 +194,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def operation(function: _F) -> _F:
-    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off a Python name."""
+    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off one of Python's."""
     OPERATIONS[function.__name__.rstrip("_")] = function
     return function
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, ir
+from pcp.ir.bindings import Value, context, inline_calls, ir
 from pcp.ir.program import describe_signature, main_of, mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
@@ -130,7 +130,7 @@ class _Capture:
     def __init__(self, builder: Builder, captured: list[Tensor]) -> None:
         self._builder = builder
         self._captured = captured
-        self._arguments: dict[ir.Value, Tensor] = {}
+        self._arguments: dict[Value, Tensor] = {}
 
     def __call__(self, tensor: Tensor) -> Tensor:
         known = self._arguments.get(tensor.value)

@@ -23,7 +23,7 @@ from pcp.autodiff.rule import (
     rule_name,
 )
 from pcp.ir import Builder, InvalidProgram, TensorSpec
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
 from pcp.ops.movement import STOP_GRADIENT
 from pcp.tensor import Tensor
@@ -38,14 +38,14 @@ class Reverse:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
-        self._cotangents: dict[ir.Value, Tensor] = {}
+        self._cotangents: dict[Value, Tensor] = {}
 
     def gradients(
         self,
         operations: Sequence[ir.Operation],
-        outputs: Iterable[ir.Value],
+        outputs: Iterable[Value],
         cotangents: Iterable[Cotangent],
-        wanted: Sequence[ir.Value],
+        wanted: Sequence[Value],
     ) -> list[Cotangent]:
         """The cotangents of `wanted`, from those of `outputs`.
 
@@ -82,11 +82,11 @@ class Reverse:
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
         return [found.pop(value, None) for value in operands]
 
-    def claim(self, value: ir.Value) -> Cotangent:
+    def claim(self, value: Value) -> Cotangent:
         """Take away and return the cotangent that a value has so far."""
         return self._cotangents.pop(value, None)
 
-    def _pull_back(self, op: ir.Operation, active: set[ir.Value], captured: Sequence[ir.Value]) -> None:
+    def _pull_back(self, op: ir.Operation, active: set[Value], captured: Sequence[Value]) -> None:
         rule = rule_of(op)
         self.builder.pinned = op.location
         operands = list(op.operands)
@@ -104,7 +104,7 @@ class Reverse:
         for value, cotangent in found.values.items() if isinstance(found, Captured) else ():
             self._add(value, cotangent, op)
 
-    def _add(self, value: ir.Value, cotangent: Tensor, op: ir.Operation | None = None) -> None:
+    def _add(self, value: Value, cotangent: Tensor, op: ir.Operation | None = None) -> None:
         if cotangent.value.type != value.type:
             name = "the caller" if op is None else f"the rule of {rule_name(op)}"
             raise InvalidRule(
@@ -146,14 +146,14 @@ def rule_of(op: ir.Operation) -> Rule:
 
 
 def spread_activity(
-    operations: Iterable[ir.Operation], active: set[ir.Value]
-) -> dict[ir.Operation, list[ir.Value]]:
+    operations: Iterable[ir.Operation], active: set[Value]
+) -> dict[ir.Operation, list[Value]]:
     """Add to `active` the results that depend on active values and have a derivative.
 
     Returns:
         For every operation whose regions use active values from outside, these values.
     """
-    captured: dict[ir.Operation, list[ir.Value]] = {}
+    captured: dict[ir.Operation, list[Value]] = {}
     for op in operations:
         reached = any(value in active for value in op.operands)
         if len(op.regions):
@@ -166,7 +166,7 @@ def spread_activity(
     return captured
 
 
-def is_differentiable(value: ir.Value) -> bool:
+def is_differentiable(value: Value) -> bool:
     """Whether a value is of floating-point or complex numbers."""
     try:
         spec: TensorSpec = spec_of(value.type)
@@ -175,12 +175,12 @@ def is_differentiable(value: ir.Value) -> bool:
     return spec.dtype.is_differentiable
 
 
-def operations_between(inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]) -> list[ir.Operation]:
+def operations_between(inputs: Iterable[Value], outputs: Iterable[Value]) -> list[ir.Operation]:
     """The operations that compute `outputs`, back to `inputs`, in an order in which they can run."""
     ordered: dict[ir.Operation, None] = {}
     ends = set(inputs)
 
-    def visit(value: ir.Value) -> None:
+    def visit(value: Value) -> None:
         if value in ends or isinstance(value.owner, ir.Block):
             return
         op = value.owner.operation

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from pcp.ir import Builder
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
 
 
@@ -12,7 +12,7 @@ def operations_of(block: ir.Block) -> list[ir.Operation]:
     return [op.operation for op in block.operations][:-1]
 
 
-def returned_by(block: ir.Block) -> list[ir.Value]:
+def returned_by(block: ir.Block) -> list[Value]:
     """What the terminator of a block returns."""
     *_, terminator = block.operations
     return list(terminator.operation.operands)
@@ -29,10 +29,10 @@ def combiner(region: ir.Region) -> str | None:
     return str(operations[0].name).removeprefix("stablehlo.")
 
 
-def values_from_outside(op: ir.Operation) -> list[ir.Value]:
+def values_from_outside(op: ir.Operation) -> list[Value]:
     """The values that the regions of an operation use and that are made outside of it, in order of first use."""
-    made: set[ir.Value] = set()
-    used: dict[ir.Value, None] = {}
+    made: set[Value] = set()
+    used: dict[Value, None] = {}
 
     def visit(regions: Iterable[ir.Region]) -> None:
         for region in regions:
@@ -48,8 +48,8 @@ def values_from_outside(op: ir.Operation) -> list[ir.Value]:
 
 
 def copy_region(
-    builder: Builder, op: ir.Operation, index: int, arguments: Sequence[ir.Value]
-) -> tuple[list[ir.Operation], list[ir.Value]]:
+    builder: Builder, op: ir.Operation, index: int, arguments: Sequence[Value]
+) -> tuple[list[ir.Operation], list[Value]]:
     """Copy the body of a region to where the builder stands, with `arguments` for those of its block.
 
     Returns:
@@ -75,6 +75,6 @@ def erase_dead(block: ir.Block) -> None:
             op.erase()
 
 
-def is_used(value: ir.Value) -> bool:
+def is_used(value: Value) -> bool:
     """Whether any operation takes the value."""
     return next(iter(value.uses), None) is not None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import describe_location, ir
+from pcp.ir.bindings import Value, describe_location, flag_of, integer_of, integers_of, ir, string_of
 from pcp.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Captured:
     """
 
     operands: Sequence[Cotangent]
-    values: dict[ir.Value, Tensor]
+    values: dict[Value, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ def register_rules(rows: dict[str, Rule]) -> None:
 def rule_name(op: ir.Operation) -> str:
     """The name under which the rule of an operation stands."""
     if op.name == "stablehlo.custom_call":
-        return f"custom_call.{op.attributes['call_target_name'].value}"
-    return str(op.name)
+        return f"custom_call.{string_of(op.attributes['call_target_name'])}"
+    return op.name
 
 
 def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:
@@ -122,7 +122,7 @@ class Primal:
     __slots__ = ("active", "captured", "engine", "op")
 
     def __init__(
-        self, op: ir.Operation, engine: "Reverse", active: Sequence[bool], captured: Sequence[ir.Value] = ()
+        self, op: ir.Operation, engine: "Reverse", active: Sequence[bool], captured: Sequence[Value] = ()
     ) -> None:
         self.op = op
         self.engine = engine
@@ -149,15 +149,15 @@ class Primal:
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is an array of integers; empty if it is absent."""
-        return tuple(self.op.attributes[name]) if name in self.op.attributes else ()
+        return integers_of(self.op.attributes[name]) if name in self.op.attributes else ()
 
     def integer(self, name: str) -> int:
         """An attribute that is an integer."""
-        return int(self.op.attributes[name].value)
+        return integer_of(self.op.attributes[name])
 
     def flag(self, name: str) -> bool:
         """An attribute that is a boolean; false if it is absent."""
-        return name in self.op.attributes and bool(self.op.attributes[name].value)
+        return name in self.op.attributes and flag_of(self.op.attributes[name])
 
     def numbers(self, name: str) -> dict[str, tuple[int, ...]]:
         """The fields of a dimension numbers attribute, single integers as tuples of one."""
@@ -179,7 +179,7 @@ def dimension_numbers(text: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(int(n) for n in re.findall(r"\d+", value)) for name, value in fields}
 
 
-def scalar_constant(value: ir.Value) -> float | int | None:
+def scalar_constant(value: Value) -> float | int | None:
     """The number that every element of a value is, if it is a constant or a broadcast of one; else None."""
     op = value.owner
     while isinstance(op, ir.OpView | ir.Operation) and op.operation.name == "stablehlo.broadcast_in_dim":
@@ -191,5 +191,5 @@ def scalar_constant(value: ir.Value) -> float | int | None:
     elements = op.operation.attributes["value"]
     if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
         return None
-    number: float | int = elements.get_splat_value().value
-    return number
+    number = elements.get_splat_value()
+    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None

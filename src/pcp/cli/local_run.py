@@ -65,7 +65,12 @@ def _worker_command(folder: RunFolder, name: str, index: int) -> list[str]:
     workers = folder.config().workers
     share = cpus[index::workers] if len(cpus) >= workers else [cpus[index % len(cpus)]]
     command = [sys.executable, "-m", "pcp", "worker", "--connect", f"@{folder.path / 'address.json'}"]
-    command += ["--key", str(folder.path / "keys" / f"{name}.pem"), "--folder", str(folder.path / "workers" / name)]
+    command += [
+        "--key",
+        str(folder.path / "keys" / f"{name}.pem"),
+        "--folder",
+        str(folder.path / "workers" / name),
+    ]
     return [*command, "--device", folder.config().device, "--cpus", ",".join(map(str, share)), "--supervised"]
 
 

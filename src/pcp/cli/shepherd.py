@@ -27,12 +27,20 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="a TOML file of settings, or the folder of a run")
-    parser.add_argument("--workers", type=int, default=None, help="worker slots that the data is cut for (default: of RUN)")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="a TOML file of settings, or the folder of a run"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=None, help="worker slots that the data is cut for (default: of RUN)"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="folder of a new run (default: runs/MODEL)")
-    parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="address; port 0 picks a free one")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="address; port 0 picks a free one"
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
-    parser.add_argument("--json", action="store_true", help="metrics, one JSON object a line on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="metrics, one JSON object a line on standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

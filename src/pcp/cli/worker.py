@@ -32,10 +32,14 @@ class NoAddress(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("--connect", required=True, metavar="HOST:PORT", help="the Shepherd's address, or @FILE that holds it")
+    parser.add_argument(
+        "--connect", required=True, metavar="HOST:PORT", help="the Shepherd's address, or @FILE that holds it"
+    )
     parser.add_argument("--key", required=True, type=Path, help="key file made by `pcp keys worker`")
     parser.add_argument("--device", default="cpu:0", help="where to compute")
-    parser.add_argument("--folder", type=Path, default=None, help="where to keep programs and data (default: temporary)")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="where to keep programs and data (default: temporary)"
+    )
     parser.add_argument("--cpus", default=None, metavar="0,1", help="processors to use (default: all)")
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
     parser.add_argument("--json", action="store_true", help="errors as JSON on standard output")

@@ -45,7 +45,11 @@ def records_of(metrics: Metrics, state: State) -> list[Record]:
         case UpdateAccepted():
             return [_worker(names[metrics.worker_id], state="waiting", lease="")]
         case UpdateRefused():
-            return [_worker(names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}")]
+            return [
+                _worker(
+                    names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}"
+                )
+            ]
         case Trouble():
             return [{"event": "trouble", "message": metrics.message}]
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, RunConfig, TimeoutPolicy, encode
+from pcp.distributed.coordinator import (
+    Coordinator,
+    DirectoryStorage,
+    EventLog,
+    RunConfig,
+    TimeoutPolicy,
+    encode,
+)
 from pcp.distributed.coordinator.effects import (
     Append,
     Close,
@@ -21,6 +28,7 @@ from pcp.distributed.coordinator.effects import (
     DeleteBlob,
     Effect,
     Finish,
+    Metrics,
     Report,
     RoundMerged,
     RunOuterStep,
@@ -46,7 +54,14 @@ from pcp.distributed.merger import Merger
 from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Message, Update, Welcome
 from pcp.distributed.programs import worker_programs
 from pcp.distributed.reports import records_of
-from pcp.distributed.wire import Announcements, BlobStore, ControlConnection, Credentials, Revocations, WireServer
+from pcp.distributed.wire import (
+    Announcements,
+    BlobStore,
+    ControlConnection,
+    Credentials,
+    Revocations,
+    WireServer,
+)
 from pcp.errors import PCPError
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, save_state
@@ -105,7 +120,10 @@ class Shepherd:
         config = self._recipe.config
         step = self._recipe.step
         programs = worker_programs(step, self._recipe.parameters)
-        blobs = {name: self._store.put(getattr(programs, name).artifact()) for name in ("start", "adopt", "step", "delta")}
+        blobs = {
+            name: self._store.put(getattr(programs, name).artifact())
+            for name in ("start", "adopt", "step", "delta")
+        }
         tokens = self._store.put(self._folder.token_file.read_bytes())
         model = self._recipe.model
         job = Job(blobs, tokens, config.batch, model.context, config.seed, model.vocabulary)
@@ -153,7 +171,8 @@ class Shepherd:
         handling = asyncio.create_task(self._handle_events())
         try:
             self._events.put_nowait(Started(self._now()))
-            await asyncio.wait({self._finished, handling}, return_when=asyncio.FIRST_COMPLETED)
+            ends: tuple[asyncio.Future[Any], ...] = (self._finished, handling)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if handling.done():
                 handling.result()  # a failure of the host itself, such as a full disk
             if failure := self._finished.result():
@@ -203,11 +222,7 @@ class Shepherd:
             case Send(connection, message):
                 self._send(connection, message)
             case Close(connection, reason):
-                if found := self._connections.pop(connection, None):
-                    log.info("closing the connection of %s: %s", found.address, reason)
-                    task = asyncio.create_task(found.close())
-                    self._closing.add(task)
-                    task.add_done_callback(self._closing.discard)
+                self._close(connection, reason)
             case Append(record, sync):
                 self._log.append(encode(record), sync)
             case Compact(snapshot):
@@ -223,10 +238,20 @@ class Shepherd:
                 if self._finished is not None and not self._finished.done():
                     self._finished.set_result(failure)
             case Report(metrics):
-                if isinstance(metrics, RoundMerged):
-                    self._evaluate_if_due()
-                for record in records_of(metrics, self._coordinator.state):
-                    self._report(record)
+                self._tell(metrics)
+
+    def _close(self, number: int, reason: str) -> None:
+        if connection := self._connections.pop(number, None):
+            log.info("closing the connection of %s: %s", connection.address, reason)
+            task = asyncio.create_task(connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _tell(self, metrics: Metrics) -> None:
+        if isinstance(metrics, RoundMerged):
+            self._evaluate_if_due()
+        for record in records_of(metrics, self._coordinator.state):
+            self._report(record)
 
     def _send(self, number: int, message: Message) -> None:
         connection = self._connections.get(number)
@@ -237,13 +262,17 @@ class Shepherd:
         elif isinstance(message, Assign):
             self._announcements.announce([message.lease.parameters])
             # Room for one pseudo-gradient, and one more for a retry with other content.
-            self._announcements.allow_push(connection.peer.name, 2 * self._coordinator.state.run.config.update_bytes)
+            self._announcements.allow_push(
+                connection.peer.name, 2 * self._coordinator.state.run.config.update_bytes
+            )
         try:
             connection.post(message)
         except PCPError as error:
             log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
 
-    def _in_thread(self, pool: ThreadPoolExecutor, function: Callable[[Any], Event | None], argument: Any) -> None:
+    def _in_thread(
+        self, pool: ThreadPoolExecutor, function: Callable[[Any], Event | None], argument: Any
+    ) -> None:
         """Run a function in a thread; the event that it returns is handled like any other."""
         loop = asyncio.get_running_loop()
 
@@ -274,7 +303,13 @@ class Shepherd:
         try:
             state = self._merger.load(effect.parameters, effect.optimizer_state)
             step = effect.version * self._recipe.config.inner_steps
-            save_state(self._folder, step, state, {"tokens": effect.tokens, "round": effect.version}, self._recipe.step.digest)
+            save_state(
+                self._folder,
+                step,
+                state,
+                {"tokens": effect.tokens, "round": effect.version},
+                self._recipe.step.digest,
+            )
         except (PCPError, OSError) as error:
             return CheckpointFailed(self._now(), effect.version, str(error))
         return CheckpointDone(self._now(), effect.version)
@@ -296,7 +331,11 @@ class Shepherd:
 
 
 def serve(
-    shepherd: Shepherd, folder: RunFolder, host: str, port: int, announce: Callable[[str], None] = lambda _: None
+    shepherd: Shepherd,
+    folder: RunFolder,
+    host: str,
+    port: int,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Run a Shepherd to the end of its run, in this thread.
 

@@ -10,31 +10,43 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, cast
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
 
 from jaxlib.mlir import ir
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pcp.errors import PCPError
 
 __all__ = [
     "InvalidProgram",
+    "Value",
     "artifact_of",
     "bytecode_of",
     "context",
     "describe_location",
+    "flag_of",
     "inline_calls",
     "inline_composites",
     "inline_function",
+    "integer_of",
+    "integers_of",
     "ir",
     "parse_artifact",
     "parse_module",
     "run_passes",
+    "string_of",
+    "symbol_name",
     "verify",
 ]
+
+if TYPE_CHECKING:
+    Value = ir.Value[Any]  # in the stubs it is generic over the class of its MLIR type
+else:
+    Value = ir.Value
 
 # The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
 # operation that PCP emits.
@@ -133,10 +145,51 @@ def describe_location(location: ir.Location) -> str:
         elif isinstance(location, ir.CallSiteLoc):
             location = location.callee
         elif isinstance(location, ir.FusedLoc) and location.locations:
-            location = location.locations[0]
+            location = cast(ir.Location, location.locations[0])
         else:
             return f"in {name}" if name else ""
     return f"{location.filename}:{location.start_line}" + (f", in {name}" if name else "")
+
+
+def string_of(attribute: ir.Attribute) -> str:
+    """The text of a string attribute.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return ir.StringAttr(attribute).value
+
+
+def integer_of(attribute: ir.Attribute) -> int:
+    """The number in an integer attribute.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return ir.IntegerAttr(attribute).value
+
+
+def flag_of(attribute: ir.Attribute) -> bool:
+    """The truth value of a boolean attribute.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return ir.BoolAttr(attribute).value
+
+
+def integers_of(attribute: ir.Attribute) -> tuple[int, ...]:
+    """The numbers in an attribute `array<i64>`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return tuple(ir.DenseI64ArrayAttr(attribute))
+
+
+def symbol_name(function: ir.Operation) -> str:
+    """The name under which a function is called."""
+    return string_of(function.attributes["sym_name"])
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:
@@ -152,16 +205,16 @@ def inline_calls(module: ir.Module) -> None:
         InvalidProgram: a function calls itself, directly or not.
     """
     functions = {
-        op.attributes["sym_name"].value: op
+        symbol_name(op.operation): op.operation
         for op in module.body.operations
-        if op.OPERATION_NAME == "func.func"
+        if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := _named(functions["main"].operation, "func.call"):
+    while calls := _named(functions["main"], "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
-                results = inline_function(callee.operation, list(call.operands))
+                results = inline_function(callee, list(call.operands))
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
@@ -170,12 +223,9 @@ def inline_calls(module: ir.Module) -> None:
         run_passes(module, "builtin.module(symbol-dce)")
 
 
-def _refuse_recursion(functions: Mapping[str, ir.OpView]) -> None:
+def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
     callees = {
-        name: {
-            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-            for call in _named(op.operation, "func.call")
-        }
+        name: {ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in _named(op, "func.call")}
         for name, op in functions.items()
     }
     try:
@@ -193,7 +243,7 @@ def inline_composites(module: ir.Module) -> None:
         run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
 
 
-def inline_function(function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:
     """Copy the body of a single-block function to the current insertion point; returns what it returns.
 
     The location comes from the context, because jaxlib 0.10.2 crashes when it is given as an argument.
@@ -217,6 +267,3 @@ def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
 def _explain(what: str, error: ir.MLIRError) -> str:
     diagnostics: Sequence[ir.DiagnosticInfo] = error.error_diagnostics
     return "\n".join([f"{what}:", *(f"  {entry.location}: {entry.message}" for entry in diagnostics)])
-
-
-FUNCTION = func.FuncOp

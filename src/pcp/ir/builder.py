@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.ir.bindings import InvalidProgram, context, inline_function, ir
+from pcp.ir.bindings import InvalidProgram, Value, context, inline_function, ir
 from pcp.ir.program import element_type, mlir_type
 from pcp.ir.types import DType, TensorSpec, dtype_of
 
@@ -35,7 +35,7 @@ class Builder:
 
     def __init__(self, module: ir.Module, block: ir.Block) -> None:
         self.module = module
-        self.location = ir.Location.unknown(context())
+        self.location: ir.Location = ir.Location.unknown(context())
         self.pinned: ir.Location | None = None
         self.capture: Callable[[Any], Any] | None = None
         self.scopes = [Scope(block)]
@@ -54,7 +54,7 @@ class Builder:
     def emit(
         self,
         name: str,
-        operands: Sequence[ir.Value],
+        operands: Sequence[Value],
         results: Sequence[TensorSpec] | None = None,
         attributes: Mapping[str, Any] | None = None,
         regions: int = 0,
@@ -84,9 +84,7 @@ class Builder:
                 ) from None
 
     @contextmanager
-    def region(
-        self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]
-    ) -> Iterator[list[ir.Value]]:
+    def region(self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]) -> Iterator[list[Value]]:
         """Build inside a new block of region `index` of `op`; yields the block's arguments."""
         with self.location:
             block = op.regions[index].blocks.append(*[mlir_type(spec) for spec in arguments])
@@ -109,7 +107,7 @@ class Builder:
         finally:
             self._insertion = outer
 
-    def constant(self, array: np.ndarray[Any, Any]) -> ir.Value:
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
         """A constant with the elements of `array`; equal elements are stored once."""
         spec = TensorSpec(array.shape, dtype_of(array.dtype))
         with self.location:
@@ -117,9 +115,10 @@ class Builder:
             op = ir.Operation.create(
                 "stablehlo.constant", [mlir_type(spec)], [], {"value": value}, ip=self._insertion
             )
-        return op.results[0]
+        made: Value = op.results[0]
+        return made
 
-    def inline(self, function: ir.Operation, arguments: Sequence[ir.Value]) -> list[ir.Value]:
+    def inline(self, function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:
         """Copy the body of a single-block function, of any module, here; returns what it returns."""
         with self.location, self._insertion:
             return inline_function(function, arguments)
@@ -139,8 +138,8 @@ def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
             spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0])
         )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
-    contiguous = np.ascontiguousarray(array)
-    return ir.DenseElementsAttr.get(contiguous, type=element, shape=spec.shape)
+    elements: Any = np.ascontiguousarray(array)  # NumPy's types call it a buffer from Python 3.12 on only
+    return ir.DenseElementsAttr.get(elements, type=element, shape=spec.shape)
 
 
 def _all_equal(flat: np.ndarray[Any, Any]) -> bool:

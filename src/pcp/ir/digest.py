@@ -1,14 +1,23 @@
 """The identity of a program: a Merkle digest over its dataflow.
 
 A value is what computes it: the operation's name, its attributes, the digests of its operands and of its regions. So names,
-locations, the order of independent operations, dead code and calls leave no trace, and neither does the version of a library,
-because attributes that stand at their default are left out.
+locations, the order of independent operations, dead code, calls and composites leave no trace, and neither does the version
+of a library, because attributes that stand at their default are left out.
 """
 
 import hashlib
 from collections.abc import Iterable
 
-from pcp.ir.bindings import context, inline_calls, ir, parse_module
+from pcp.ir.bindings import (
+    Value,
+    context,
+    flag_of,
+    inline_calls,
+    inline_composites,
+    ir,
+    parse_module,
+    symbol_name,
+)
 
 # Attributes that a round trip through a portable artifact adds or drops; each says nothing at this value.
 _DEFAULTS = {
@@ -35,8 +44,9 @@ _EFFECTS = ("stablehlo.outfeed", "stablehlo.send", "stablehlo.infeed", "stablehl
 def digest_of(bytecode: bytes) -> str:
     """The digest, in hexadecimal, of the program in a module given as bytecode."""
     module = parse_module(bytecode)
+    inline_composites(module)
     inline_calls(module)
-    main = next(op for op in module.body.operations if op.attributes["sym_name"].value == "main")
+    main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
     with context():
         return _Merkle().program(main.regions[0].blocks[0])
 
@@ -45,7 +55,7 @@ class _Merkle:
     """One walk over a program; digests of values and texts of attributes are computed once."""
 
     def __init__(self) -> None:
-        self.values: dict[ir.Value, bytes] = {}
+        self.values: dict[Value, bytes] = {}
         self.texts: dict[ir.Attribute, str] = {}
 
     def program(self, block: ir.Block) -> str:
@@ -56,7 +66,7 @@ class _Merkle:
         for index, argument in enumerate(block.arguments):
             self.values[argument] = f"{prefix}{index}:{argument.type}".encode()
         effects: list[bytes] = []
-        operations = list(block.operations)
+        operations = [op.operation for op in block.operations]
         for op in operations:
             made = self.operation(op, prefix)
             if has_effect(op):
@@ -97,7 +107,7 @@ def has_effect(op: ir.Operation) -> bool:
     return (
         op.name == "stablehlo.custom_call"
         and "has_side_effect" in op.attributes
-        and bool(ir.BoolAttr(op.attributes["has_side_effect"]).value)
+        and flag_of(op.attributes["has_side_effect"])
     )
 
 

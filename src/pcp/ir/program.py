@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pcp.ir import bindings, digest
-from pcp.ir.bindings import InvalidProgram, ir
+from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
 from pcp.ir.tree import LEAF, Tree, flatten_like
 from pcp.ir.types import DType, TensorSpec, dtype_from_mlir
 
@@ -70,7 +70,7 @@ class Program:
         """
         bindings.verify(module)
         main = main_of(module)
-        if main.attributes["sym_name"].value != "main":
+        if symbol_name(main) != "main":
             with bindings.context():
                 main.attributes["sym_name"] = ir.StringAttr.get("main")
         program = Program(bindings.bytecode_of(module))
@@ -210,10 +210,10 @@ def main_of(module: ir.Module) -> ir.Operation:
     """
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     public = [op for op in functions if _visibility(op) == "public"]
-    named = [op for op in public if op.attributes["sym_name"].value == "main"]
+    named = [op for op in public if symbol_name(op) == "main"]
     candidates = named or public
     if len(candidates) != 1:
-        names = ", ".join(op.attributes["sym_name"].value for op in public) or "none"
+        names = ", ".join(symbol_name(op) for op in public) or "none"
         raise InvalidProgram(
             f"a program needs one public function, or one called main; this module has: {names}"
         )
@@ -298,8 +298,8 @@ def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
     if name not in main.attributes:
         return [{}] * count
     return [
-        {entry.name: getattr(entry.attr, "value", None) for entry in ir.DictAttr(d)}
-        for d in main.attributes[name]
+        {entries[i].name: getattr(entries[i].attr, "value", None) for i in range(len(entries))}
+        for entries in map(ir.DictAttr, ir.ArrayAttr(main.attributes[name]))
     ]
 
 
@@ -340,10 +340,10 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
     if name not in main.attributes:
         return None
     try:
-        return Tree.from_json(main.attributes[name].value)
+        return Tree.from_json(string_of(main.attributes[name]))
     except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
 
 
 def _visibility(op: ir.Operation) -> str:
-    return op.attributes["sym_visibility"].value if "sym_visibility" in op.attributes else "public"
+    return string_of(op.attributes["sym_visibility"]) if "sym_visibility" in op.attributes else "public"

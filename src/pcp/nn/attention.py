@@ -47,7 +47,7 @@ def scaled_dot_product_attention(
             f"attention: query {q.shape}, key {k.shape} and value {v.shape} were given; "
             "expected (batch, queries, heads, width) and twice (batch, keys, groups, width)"
         )
-    batch, queries, heads, width = q.shape
+    _, queries, heads, width = q.shape
     keys, groups = k.shape[1], k.shape[2]
     if heads % groups:
         raise ShapeMismatch(f"attention: {heads} heads cannot share {groups} groups of keys evenly")

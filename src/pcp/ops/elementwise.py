@@ -8,8 +8,19 @@ from typing import Any
 
 from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.types import dtype_of
+from pcp.ops.movement import broadcast_to
 from pcp.ops.promotion import aligned, broadcast_shape, promoted
-from pcp.tensor import OPERATIONS, DTypeMismatch, Tensor, TensorLike, as_tensor, emit, is_weak, operation
+from pcp.tensor import (
+    OPERATIONS,
+    DTypeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    current_builder,
+    emit,
+    is_weak,
+    operation,
+)
 
 _REAL = ("float",)
 _INEXACT = ("float", "complex")
@@ -187,8 +198,6 @@ def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
     Raises:
         DTypeMismatch: the condition is not boolean.
     """
-    from pcp.ops.movement import broadcast_to
-
     chosen = as_tensor(condition)
     if chosen.dtype is not DType.bool:
         raise DTypeMismatch(
@@ -287,8 +296,6 @@ def erf(x: TensorLike) -> Tensor:
 
 
 def _chlo(name: str, x: TensorLike) -> Tensor:
-    from pcp.tensor import current_builder
-
     tensor = as_tensor(x)
     if tensor.dtype.kind in _BITS:
         tensor = convert(tensor, DType.f32)

@@ -7,9 +7,18 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ops.elementwise import convert, less, where
+from pcp.ops.elementwise import convert, equal, less, where
 from pcp.ops.keys import Key, parse_key
-from pcp.ops.movement import broadcast_to, checked_axis, concatenate, expand_dims, reshape, reverse, slice_
+from pcp.ops.movement import (
+    broadcast_to,
+    checked_axis,
+    concatenate,
+    expand_dims,
+    iota,
+    reshape,
+    reverse,
+    slice_,
+)
 from pcp.ops.promotion import broadcast_shape
 from pcp.tensor import (
     DTypeMismatch,
@@ -227,9 +236,6 @@ def one_hot(indices: TensorLike, count: int, dtype: Any = DType.f32) -> Tensor:
     Raises:
         DTypeMismatch: the indices are no integers.
     """
-    from pcp.ops.elementwise import equal
-    from pcp.ops.movement import iota
-
     places = as_tensor(indices)
     if not places.dtype.is_integer:
         raise DTypeMismatch(f"one_hot: indices of {places.dtype} were given; expected integers; use .astype")

@@ -7,7 +7,7 @@ from pcp.ir.types import dtype_of
 from pcp.ops.movement import expand_dims, reshape, transpose
 from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.ops.reduction import sum_
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, operation
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 
@@ -49,8 +49,6 @@ def dot_general(
         f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
     )
     spec = TensorSpec(shape, left.dtype if dtype is None else dtype_of(dtype))
-    from pcp.tensor import emit
-
     return emit("dot_general", (left, right), (spec,), {"dot_dimension_numbers": numbers})
 
 

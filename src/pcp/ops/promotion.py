@@ -40,8 +40,6 @@ def promote(left: DType, right: DType) -> DType:
 
 def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     """The values as tensors of the one element type in which they meet; shapes stay as they are."""
-    from pcp.ops.elementwise import convert
-
     strong = [value for value in values if not is_weak(value)]
     if not strong:
         return promoted(as_tensor(values[0]), *values[1:])
@@ -55,9 +53,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
             ):
                 dtype = _DEFAULT[kind] if not (kind == "complex" and dtype is DType.f64) else DType.c128
     ready = iter(tensors)
-    return tuple(
-        as_tensor(value, dtype) if is_weak(value) else convert(next(ready), dtype) for value in values
-    )
+    return tuple(as_tensor(value, dtype) if is_weak(value) else next(ready).astype(dtype) for value in values)
 
 
 def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -83,8 +79,6 @@ def broadcast_shape(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 def aligned(name: str, *values: TensorLike) -> tuple[Tensor, ...]:
     """The values as tensors of one element type and one shape."""
-    from pcp.ops.movement import broadcast_to
-
     tensors = promoted(*values)
     shape = broadcast_shape(name, *(t.shape for t in tensors))
-    return tuple(broadcast_to(t, shape) for t in tensors)
+    return tuple(t.broadcast_to(shape) for t in tensors)

@@ -6,7 +6,7 @@ from pcp.autodiff.engine import spread_activity
 from pcp.autodiff.regions import copy_region, erase_dead, is_used, operations_of, returned_by
 from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules, scalar_constant
 from pcp.ir import DType
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
 from pcp.ops.elementwise import convert, less
 from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
@@ -49,7 +49,7 @@ def trips_of(op: ir.Operation) -> Trips | None:
     (chosen,) = returned_by(condition)
     if isinstance(chosen.owner, ir.Block) or chosen.owner.operation.name != "stablehlo.compare":
         return None
-    arguments = list(condition.arguments)
+    arguments: list[Value] = list(condition.arguments)
     left, right = chosen.owner.operation.operands
     if left not in arguments:
         return None
@@ -64,7 +64,7 @@ def trips_of(op: ir.Operation) -> Trips | None:
     return None if count is None else Trips(count, counter, int(start), step)
 
 
-def _known(op: ir.Operation, bound: ir.Value, arguments: list[ir.Value]) -> float | int | None:
+def _known(op: ir.Operation, bound: Value, arguments: list[Value]) -> float | int | None:
     """The constant that a condition compares with: written there, or carried along unchanged."""
     if bound not in arguments:
         return scalar_constant(bound)
@@ -131,9 +131,7 @@ class _Loop:
         fixed = [self.initial[k] for k in everyone if active[k] and self.invariant[k]]
         self.outside = list(dict.fromkeys([*fixed, *primal.captured]))
 
-    def _active_carries(
-        self, body: ir.Block, arguments: list[ir.Value], returned: list[ir.Value]
-    ) -> list[bool]:
+    def _active_carries(self, body: ir.Block, arguments: list[Value], returned: list[Value]) -> list[bool]:
         """Which carries depend on what is differentiated for, in any trip."""
         active, operations = list(self.primal.active), operations_of(body)
         while True:
@@ -177,7 +175,7 @@ class _Loop:
             body.erase_argument(index)
         return self._outgoing(cotangents, [Tensor(value, builder) for value in list(backward.results)[1:]])
 
-    def _argument(self, index: int, place: dict[int, ir.Value], trip: Tensor) -> ir.Value:
+    def _argument(self, index: int, place: dict[int, Value], trip: Tensor) -> Value:
         """What a carry is in a trip of the backward loop."""
         if self.invariant[index]:
             return self.initial[index]
@@ -188,19 +186,19 @@ class _Loop:
         scaled = count if self.trips.step == 1 else count * self.trips.step
         return (scaled if self.trips.start == 0 else scaled + self.trips.start).value
 
-    def _read_stored(self, body: ir.Block, done: ir.Value, place: dict[int, ir.Value]) -> None:
+    def _read_stored(self, body: ir.Block, done: Value, place: dict[int, Value]) -> None:
         """Store in the forward loop the carries that the backward body uses, and read them there."""
         builder = current_builder()
         needed = [k for k in self.stored if is_used(place[k])]
         stacks = self._forward_with_stacks(needed) if needed else []
-        with builder.before(body.operations[0]):
+        with builder.before(body.operations[0].operation):
             trip = (self.trips.count - 1) - Tensor(done, builder)
             for k, stack in zip(needed, stacks, strict=True):
                 shape = spec_of(place[k].type).shape
                 row = dynamic_slice(Tensor(stack, builder), [trip, *[0] * len(shape)], (1, *shape))
                 place[k].replace_all_uses_with(reshape(row, shape).value)
 
-    def _forward_with_stacks(self, needed: list[int]) -> list[ir.Value]:
+    def _forward_with_stacks(self, needed: list[int]) -> list[Value]:
         """Put a loop in the place of the forward one that also stores what the carries `needed` were in every trip."""
         builder = current_builder()
         with builder.before(self.op):
@@ -224,7 +222,7 @@ class _Loop:
                     for k, stack, row in zip(needed, stacks, rows, strict=True)
                 ]
                 _return([done + 1, *(Tensor(value, builder) for value in returned), *stored])
-        results = list(forward.results)
+        results: list[Value] = list(forward.results)
         for old, new in zip(self.op.results, results[1:], strict=False):
             old.replace_all_uses_with(new)
         return results[1 + len(self.initial) :]
@@ -239,7 +237,7 @@ class _Loop:
         return Captured(outgoing, dict(zip(self.outside, found[len(self.moving) :], strict=True)))
 
     @staticmethod
-    def _or_zeros(cotangent: Cotangent, like: ir.Value) -> Tensor:
+    def _or_zeros(cotangent: Cotangent, like: Value) -> Tensor:
         spec = spec_of(like.type)
         return zeros(spec.shape, spec.dtype) if cotangent is None else cotangent
 

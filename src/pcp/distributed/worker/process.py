@@ -13,9 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Blob, Goodbye, Hello, Lease, Message
+from pcp.distributed.messages import Blob, Hello, Lease, Message
 from pcp.distributed.trainer import InnerTrainer, LeaseAborted
-from pcp.distributed.wire import BlobStore, BulkClient, CertificateRefused, ControlConnection, Credentials, connect
+from pcp.distributed.wire import (
+    BlobStore,
+    BulkClient,
+    CertificateRefused,
+    ControlConnection,
+    Credentials,
+    connect,
+)
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -74,7 +81,9 @@ class WorkerProcess:
         self._credentials = credentials
         self._device = device
         self._store = BlobStore(folder)
-        config = WorkerConfig(credentials.name, os.urandom(16), (device,), memory_bytes, abandon_seconds=120.0)
+        config = WorkerConfig(
+            credentials.name, os.urandom(16), (device,), memory_bytes, abandon_seconds=120.0
+        )
         self._logic = WorkerLogic(config)
         self._bulk = BulkClient(address, credentials)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -225,7 +234,9 @@ class WorkerProcess:
             job = Job.from_json(run)
             for blob in job.blobs:
                 if blob not in blobs:
-                    raise PCPError(f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer")
+                    raise PCPError(
+                        f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer"
+                    )
                 self._bulk.fetch(blob, self._store)
             self._trainer = InnerTrainer(job, self._store, self._device)
         except (PCPError, OSError) as error:
