@@ -46,7 +46,7 @@ def _groups(name: str, groups: Groups) -> tuple[ir.Attribute, int]:
         or min(members) < 0
     ):
         raise InvalidGroups(
-            f"{name}: groups {rows} were given; expected groups of one size with each replica once: [[0, 1], [2, 3]]"
+            f"{name}: groups {rows} were given; expected groups of one size that name each replica once: [[0, 1], [2, 3]]"
         )
     array = np.asarray(rows, np.int64)
     with current_builder().location:
@@ -163,7 +163,7 @@ def collective_permute(x: TensorLike, pairs: Sequence[tuple[int, int]]) -> Tenso
     for side, members in zip(("sends", "receives"), zip(*rows, strict=True), strict=False):
         if len(set(members)) != len(members) or min(members) < 0:
             raise InvalidGroups(
-                f"collective_permute: pairs {rows} were given; a replica {side} at most once, and none is below 0"
+                f"collective_permute: pairs {rows} were given; a replica {side} once at most, and none is below 0"
             )
     return emit(
         "collective_permute", (tensor,), (tensor.spec,), {"source_target_pairs": pairs_attribute(rows)}

@@ -213,7 +213,7 @@ def randint(key: TensorLike, shape: Shape, low: int, high: int, dtype: DTypeLike
 
     Arguments:
         low, high: Python integers that the type holds (`high` may be one more). Random
-            bits, 32 or 64, are reduced modulo high - low, so that probabilities differ by a share below (high - low) / 2^bits.
+            bits, 32 or 64, are reduced modulo high - low: probabilities differ by a share below (high - low) / 2^bits.
 
     Raises:
         DTypeMismatch: `dtype` is no integer type, or does not hold the bounds.
