@@ -180,10 +180,10 @@ COMPOSED: dict[str, list[Row]] = {
     "zeros_like": [Row(lambda x: ops.zeros_like(x, "i8"), lambda x: np.zeros_like(x, np.int8))],
     "ones_like": [Row(ops.ones_like, np.ones_like)],
     "arange": [
-        Row(lambda x: ops.arange(2, 17, 3, x.dtype), lambda x: np.arange(2, 17, 3), (((),),), NUMBERS),
-        Row(lambda x: ops.arange(9, 2, -2), lambda x: np.arange(9, 2, -2), (((),),), FLOATS),
-        Row(lambda x: ops.arange(0.5, 3, 0.25, x.dtype), lambda x: np.arange(0.5, 3, 0.25), (((),),), FLOATS),
-        Row(lambda x: ops.arange(3, 1, dtype=x.dtype), lambda x: np.arange(3, 1), (((),),), NUMBERS),
+        Row(lambda x: ops.arange(2, 17, 3, x.dtype), lambda _: np.arange(2, 17, 3), (((),),), NUMBERS),
+        Row(lambda _: ops.arange(9, 2, -2), lambda _: np.arange(9, 2, -2), (((),),), FLOATS),
+        Row(lambda x: ops.arange(0.5, 3, 0.25, x.dtype), lambda _: np.arange(0.5, 3, 0.25), (((),),), FLOATS),
+        Row(lambda x: ops.arange(3, 1, dtype=x.dtype), lambda _: np.arange(3, 1), (((),),), NUMBERS),
     ],
     "linspace": [
         Row(lambda x, y: ops.linspace(x, y, 7, True, x.dtype), lambda x, y: np.linspace(x, y, 7), (((), ()),), FLOATS),
@@ -195,7 +195,7 @@ COMPOSED: dict[str, list[Row]] = {
         ),
         Row(lambda x: ops.linspace(x, 9, 1, dtype=x.dtype), lambda x: np.linspace(x, 9, 1), (((),),), FLOATS),
     ],
-    "eye": [Row(lambda x: ops.eye(3, 4, 1, x.dtype), lambda x: np.eye(3, 4, 1), (((),),), ALL)],
+    "eye": [Row(lambda x: ops.eye(3, 4, 1, x.dtype), lambda _: np.eye(3, 4, 1), (((),),), ALL)],
     "meshgrid": [
         Row(ops.meshgrid, np.meshgrid, (((3,), (4,), (2,)),)),
         Row(
