@@ -114,7 +114,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     try:
         with context():
-            return stablehlo.serialize_portable_artifact(module, version, True)
+            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
     except (ir.MLIRError, ValueError) as error:
         raise InvalidProgram(
             f"the program has no portable form at StableHLO version {version}: {error}"

@@ -73,13 +73,13 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
         ShapeMismatch: `axes` is no permutation of the axes of x.
     """
     tensor = as_tensor(x)
-    flat: Sequence[Any] = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes
-    order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat) or tuple(
-        reversed(range(tensor.ndim))
-    )
+    flat: list[Any] = [
+        a for entry in axes for a in ([entry] if isinstance(entry, int | np.integer) else entry)
+    ]
+    order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat or reversed(range(tensor.ndim)))
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeMismatch(
-            f"transpose: axes {flat} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}"
+            f"transpose: axes {tuple(flat)} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}"
         )
     if order == tuple(range(tensor.ndim)):
         return tensor
