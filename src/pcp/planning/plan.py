@@ -17,6 +17,8 @@ from pcp.planning import capacity
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.nesting import unflattener
+from pcp.tensor import is_tracing
+from pcp.tracing import call
 
 log = logging.getLogger("pcp.planning")
 
@@ -102,6 +104,31 @@ class Plan:
         except ExecutionFailed as error:
             raise self._explained(error, buffers) from None
 
+    def __call__(self, *arguments: Any) -> Any:
+        """The results: as `run` does outside of any trace; inside a traced function the plan's program is composed in.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, DonatedArray: outside, as `run`.
+            TreeMismatch, ShapeMismatch, DTypeMismatch: inside, as `pcp.call`.
+        """
+        if is_tracing():
+            return call(self.program, *self.bound, *arguments)
+        return self.run(*arguments)
+
+    @property
+    def bound(self) -> tuple[Any, ...]:
+        """The arguments that `bind` placed on the device, nested as they were given."""
+        tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
+        return tuple(tree.unflatten(self._bound))
+
+    def place(self, *arguments: Any) -> tuple[Any, ...]:
+        """The arguments of a call on the device, checked: `run` takes them as they are.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, DonatedArray: as `run`.
+        """
+        return tuple(self._border.tree.unflatten(self._border.admit(arguments)))
+
     def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
         """What was wrong with the arguments of a call that the device refused."""
         if any(map(self._backend.is_deleted, buffers)):
@@ -172,7 +199,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
 
 def plan(
     program: Program,
-    device: str | Device = "cpu:0",
+    device: str | Device | None = None,
     tolerance: float | None = None,
     *,
     cache: bool = True,
@@ -183,7 +210,7 @@ def plan(
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`.
+        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
         tolerance: how far results may be from the exact ones; None changes no numerics.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
