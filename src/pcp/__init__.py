@@ -13,6 +13,7 @@ from pcp.ir.program_file import load as load
 from pcp.ops.elementwise import where as where
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Plan as Plan
+from pcp.planning import find_nan as find_nan
 from pcp.planning import plan as plan
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
