@@ -11,6 +11,7 @@ from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load
 from pcp.ops.elementwise import where as where
+from pcp.ops.tapping import tap as tap
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Plan as Plan
 from pcp.planning import find_nan as find_nan

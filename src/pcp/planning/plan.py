@@ -18,6 +18,7 @@ from pcp.planning import capacity
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.nesting import unflattener
+from pcp.planning.taps import Show, TappedExecutable, with_taps
 from pcp.tensor import is_tracing
 from pcp.tracing import call
 
@@ -221,6 +222,7 @@ def plan(
     *,
     cache: bool = True,
     memory_limit: int | None = None,
+    taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
 ) -> Plan:
     """Compile a Program for a device.
@@ -231,6 +233,7 @@ def plan(
         tolerance: how far results may be from the exact ones; None changes no numerics.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
+        taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
 
     Raises:
@@ -244,6 +247,9 @@ def plan(
         log.info("tolerance %g: no other path than the plain one is known, so it is used", tolerance)
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
-    executable = backend.compile(program, place, options, cache=cache)
+    compiled, labels = (program, []) if taps is None else with_taps(program)
+    executable = backend.compile(compiled, place, options, cache=cache)
+    if taps is not None:
+        executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory, place, limit)
     return Plan(program, place, backend, executable)
