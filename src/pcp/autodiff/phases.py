@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pcp.autodiff.gradient import Wrt, value_and_vjp
 from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.ir import Argument, Program, Result, Role, Tree
-from pcp.ir.bindings import context, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
 
@@ -71,10 +71,10 @@ def _cut(joint: Program, argument_count: int, result_count: int) -> _Cut:
     module = joint.module()
     block = main_of(module).regions[0].blocks[0]
     *operations, terminator = (op.operation for op in block.operations)
-    place: dict[ir.Value, _Place] = {value: (-1, i) for i, value in enumerate(block.arguments)}
+    place: dict[Value, _Place] = {value: (-1, i) for i, value in enumerate(block.arguments)}
     reached = set(list(block.arguments)[argument_count:])
     backward: set[int] = set()
-    reads: list[list[ir.Value]] = []
+    reads: list[list[Value]] = []
     for number, op in enumerate(operations):
         place.update((value, (number, i)) for i, value in enumerate(op.results))
         reads.append([*op.operands, *(values_from_outside(op) if len(op.regions) else ())])
@@ -172,7 +172,7 @@ def _backward(joint: Program, cut: _Cut) -> Program:
     return _finished(module, main, block, arguments, results, (flat, tree))
 
 
-def _return_instead(terminator: ir.Operation, values: Sequence[ir.Value]) -> None:
+def _return_instead(terminator: ir.Operation, values: Sequence[Value]) -> None:
     with context(), ir.Location.unknown(), ir.InsertionPoint(terminator):
         ir.Operation.create("func.return", [], list(values))
     terminator.erase()

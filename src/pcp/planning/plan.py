@@ -217,7 +217,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
 
 def plan(
     program: Program,
-    device: str | Device = "cpu:0",
+    device: str | Device | None = None,
     tolerance: float | None = None,
     *,
     cache: bool = True,
@@ -229,7 +229,7 @@ def plan(
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`.
+        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
         tolerance: how far results may be from the exact ones; None changes no numerics.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
