@@ -1,31 +1,28 @@
-"""Run a Program on NumPy arrays, straight through XLA's client: for tests of what does not need a Plan."""
+"""Run a Program on NumPy arrays: for tests of what does not need a Plan of its own."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
-from jaxlib import xla_client
 
-from pcp.ir import Program
+import pcp
+from pcp.ir.tree import map_tree
+
+# Test programs run a few times on small arrays: compiling is what takes the time.
+QUICK = {"xla_backend_optimization_level": 0}
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(program: Program) -> Any:
-    (device, *_) = jax.devices("cpu")
-    devices = xla_client._xla.DeviceList((device,))
-    return device, device.client.compile_and_load(program.module(), devices, xla_client.CompileOptions())
+def _planned(program: pcp.Program) -> Any:
+    return pcp.plan(program, cache=False, options=QUICK)
 
 
-def run(program: Program, *arguments: Any) -> Any:
-    """The results, nested as the program's, of nested arguments whose leaves are arrays."""
-    device, executable = _compiled(program)
-    leaves = [
+def run(program: pcp.Program, *arguments: Any) -> Any:
+    """The results, as NumPy arrays nested as the program's, of nested arguments whose leaves are arrays or numbers."""
+    leaves = program.flatten_arguments(*arguments)
+    typed = [
         np.asarray(leaf, entry.spec.dtype.numpy)
-        for leaf, entry in zip(program.flatten_arguments(*arguments), program.arguments, strict=True)
+        for leaf, entry in zip(leaves, program.arguments, strict=True)
     ]
-    with jax.enable_x64(True):
-        buffers = [jax.device_put(leaf, device) for leaf in leaves]
-        shards: Sequence[Any] = executable.execute_sharded(buffers).disassemble_into_single_device_arrays()
-        return program.unflatten_results([np.asarray(shard[0]) for shard in shards])
+    results = _planned(program).run(*program.argument_tree.unflatten(typed))
+    return map_tree(np.asarray, results)

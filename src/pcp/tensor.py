@@ -229,6 +229,11 @@ def current_builder() -> Builder:
     return builder
 
 
+def is_tracing() -> bool:
+    """Whether a function is being traced, in this thread."""
+    return _CURRENT.get() is not None
+
+
 def checked(tensor: Tensor) -> Tensor:
     """The tensor, if it may be used here, or what stands for it here.
 

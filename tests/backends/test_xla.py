@@ -1,5 +1,8 @@
 """The XLA backend: transfers, errors, devices."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jax
@@ -125,3 +128,49 @@ def test_bfloat16_computes_in_its_own_precision() -> None:
 def test_devices_are_values() -> None:
     assert Device("cpu", 0, 5) == Device("cpu", 0, 5)
     assert isinstance(XLABackend().devices()[0], Device)
+
+
+TWO_DEVICES = """
+import logging
+import jax.numpy as jnp, numpy as np, jax
+import pcp
+logging.basicConfig(level=logging.INFO)
+logging.getLogger("jax").setLevel(logging.WARNING)
+assert [str(d) for d in pcp.backends.devices()] == ["cpu:0", "cpu:1"]
+program = pcp.trace(lambda s, x: (s + x, x * 2), pcp.spec((3,), "f32", "state"), pcp.spec((3,), "f32"))
+plan = pcp.plan(program, device="cpu:1", cache=False)
+first, second = jax.devices("cpu")
+x = np.arange(3, dtype=np.float32)
+state = np.zeros(3, np.float32)
+for _ in range(3):
+    state, doubled = plan.run(state, x)
+    assert state.devices() == {second}
+elsewhere = jax.device_put(x, first)
+for _ in range(2):
+    state, doubled = plan.run(state, elsewhere)
+    assert doubled.devices() == {second} and doubled.tolist() == [0, 2, 4]
+assert state.tolist() == [0, 5, 10]
+assert not elsewhere.is_deleted()
+try:
+    plan.run(state, jax.device_put(x.astype(np.int32), second))
+except pcp.planning.arguments.ArgumentDTypeMismatch:
+    print("refused")
+"""
+
+
+def test_a_plan_runs_on_its_device_and_brings_arrays_there() -> None:
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "refused\n"
+    assert "argument x is copied from {CpuDevice(id=0)} to cpu:1" in done.stderr

@@ -255,10 +255,13 @@ ROWS |= {
         Row(lambda x: ops.elementwise.convert(x, "bool"), lambda x: np.asarray(x) != 0, low=-1, high=1),
         Row(lambda x: ops.elementwise.convert(x, "bf16"), lambda x: np.asarray(x).astype(DType.bf16.numpy), low=-9, high=9),
     ],
-    "square": [Row(ops.elementwise.square, np.square, kinds=(*NUMBERS, "complex"))],
-    "reciprocal": [Row(ops.elementwise.reciprocal, np.reciprocal, kinds=FLOATS, low=0.5, high=4)],
     "real": [Row(ops.elementwise.real, np.real, kinds=("complex",))],
     "imag": [Row(ops.elementwise.imag, np.imag, kinds=("complex",))],
+    "complex": [
+        Row(lambda x, y: ops.elementwise.complex_(x.astype("f32"), y.astype("f32")), lambda x, y: x + 1j * y, PAIRS, FLOATS)
+    ],
+    "square": [Row(ops.elementwise.square, np.square, kinds=(*NUMBERS, "complex"))],
+    "reciprocal": [Row(ops.elementwise.reciprocal, np.reciprocal, kinds=FLOATS, low=0.5, high=4)],
     "erf": [Row(ops.elementwise.erf, _erf, kinds=FLOATS, ulps=16)],
     "reshape": [
         Row(lambda x: ops.movement.reshape(x, (4, -1)), lambda x: x.reshape(4, -1), (((2, 6),), ((4, 1),))),

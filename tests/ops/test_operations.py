@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.ops.composed_rows import COMPOSED, TESTED_ELSEWHERE
 from tests.ops.rows import OWN_TEST, ROWS, Row, draw
 
 import pcp
@@ -59,9 +60,12 @@ def assert_near(label: str, result: Any, expected: Any, ulps: float) -> None:
     assert error <= ulps * step * scale, f"{label}: {array} is not near {wanted}"
 
 
-@pytest.mark.parametrize("name", sorted(ROWS))
+EVERY = ROWS | COMPOSED
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
 def test_it_computes_what_numpy_does(name: str) -> None:
-    for number, row in enumerate(ROWS[name]):
+    for number, row in enumerate(EVERY[name]):
         rng = np.random.default_rng(zlib.crc32(f"{name}{number}".encode()))
         for dtype in DType:
             if dtype.kind in row.kinds:
@@ -70,7 +74,13 @@ def test_it_computes_what_numpy_does(name: str) -> None:
 
 
 def test_every_operation_has_a_row() -> None:
-    assert set(OPERATIONS) == set(ROWS) | OWN_TEST
+    assert set(OPERATIONS) == set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
+    assert not set(ROWS) & set(COMPOSED)
+
+
+def test_every_operation_is_in_the_namespace() -> None:
+    missing = [name for name, function in OPERATIONS.items() if getattr(pcp.ops, name, None) is not function]
+    assert missing == []
 
 
 def test_bitcast_reads_the_bits_as_another_type_of_the_same_width() -> None:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.ir import DType, Role, TreeMismatch
+from pcp.backends.xla import XLABackend
+from pcp.ir import DType, Role, TensorSpec, TreeMismatch
 from pcp.planning.arguments import (
     ArgumentCountMismatch,
     ArgumentDTypeMismatch,
@@ -75,6 +76,21 @@ def test_numpy_memory_is_never_written_to_nor_read_after_the_call(step: pcp.Prog
     bound = pcp.plan(pcp.trace(lambda w, x: w * x, aligned, pcp.spec((4,), "f32"))).bind(aligned)
     aligned[:] = 9
     np.testing.assert_array_equal(bound.run(np.ones(4, np.float32)), [1, 2, 3, 4])
+
+
+def test_only_what_no_call_consumes_may_share_the_callers_memory(
+    step: pcp.Program, state: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[tuple[TensorSpec, bool]] = []
+    place = XLABackend.place
+
+    def recorded(self: XLABackend, array: Any, spec: TensorSpec, device: Any, *, alias: bool) -> Any:
+        shared.append((spec, alias))
+        return place(self, array, spec, device, alias=alias)
+
+    monkeypatch.setattr(XLABackend, "place", recorded)
+    pcp.plan(step).run(state, X)
+    assert [alias for _, alias in shared] == [False, False, True]
 
 
 @pytest.mark.parametrize("dtype", list(DType))
@@ -197,7 +213,9 @@ def test_an_array_of_another_type_and_the_same_size_is_refused_after_many_good_o
     np.testing.assert_array_equal(plan.run(good), X * 2)
 
 
-def test_state_is_donated_and_says_so_when_used_again(step: pcp.Program, state: dict[str, Any]) -> None:
+def test_state_is_donated_and_says_so_when_used_again(
+    step: pcp.Program, state: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     plan = pcp.plan(step)
     first, _ = plan.run(state, X)
     pointer = first["sum"].unsafe_buffer_pointer()
@@ -208,6 +226,7 @@ def test_state_is_donated_and_says_so_when_used_again(step: pcp.Program, state: 
     with pytest.raises(DonatedArray, match=message):
         plan.run(first, X)
     plan.run(second, X)
+    assert capfd.readouterr().err == ""  # XLA, which would complain there, was not asked
 
 
 def test_one_array_cannot_be_donated_twice() -> None:

@@ -51,6 +51,23 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
+    return _vjp(program, wrt, keep=False)
+
+
+def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
+    """The results of a program together with its vector-Jacobian product: as `vjp`, but it returns a pair.
+
+    Returns:
+        A Program `(arguments..., cotangents...) -> (results, gradients)`.
+
+    Raises:
+        UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
+    """
+    return _vjp(program, wrt, keep=True)
+
+
+def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+    """The vector-Jacobian product; `keep` says whether the results are returned before it."""
     if wrt is None:
         wrt = [
             i
@@ -74,7 +91,11 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
 
     arguments = (*program.arguments, *cotangents)
     argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
-    return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+    if not keep:
+        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+    pair = Tree("tuple", (), (program.result_tree, tree))
+    layout = _Layout(arguments, argument_tree, pair, before=range(len(program.results)))
+    return _differentiated(program, leaves, seeds, layout)
 
 
 @overload

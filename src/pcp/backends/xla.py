@@ -48,10 +48,7 @@ class XLAExecutable:
         self._loaded = loaded
         self._execute = loaded.execute_sharded
         sharding = _sharding(device)
-        self._handlers = [
-            xla_client.array_result_handler(_aval(result.spec), sharding, committed=True, _skip_checks=True)
-            for result in program.results
-        ]
+        self._handlers = [_result_handler(_aval(result.spec), sharding) for result in program.results]
 
     @functools.cached_property
     def memory(self) -> MemoryUse:
@@ -181,6 +178,13 @@ def _sharding(native: Any) -> SingleDeviceSharding:
 def _aval(spec: TensorSpec) -> ShapedArray:
     """One object for equal specs, so that arrays made here are recognised by identity."""
     return ShapedArray(spec.shape, spec.dtype.numpy)
+
+
+def _result_handler(aval: ShapedArray, sharding: SingleDeviceSharding) -> Any:
+    try:
+        return xla_client.array_result_handler(aval, sharding, committed=True, _skip_checks=True)
+    except TypeError:  # jaxlib 0.11 has no checks to skip
+        return xla_client.array_result_handler(aval, sharding, committed=True)
 
 
 def _compile_options(native: Any, options: CompileOptions) -> Any:

@@ -13,9 +13,11 @@ from typing import Any
 from pcp.cli.generate import continuation
 from pcp.inference import Sampling
 from pcp.training.config import TrainingConfig, read_config
+from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
 from pcp.training.plot import plot_losses
+from pcp.training.progress import RunProgress
 from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
 from pcp.training.trackers import open_trackers
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = folder.config()
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
-    display: MetricSink = JSONLinesStream() if arguments.json else _Lines()
+    display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
     with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
         try:
             if config.workers:
@@ -134,16 +136,10 @@ def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
     print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
 
 
-class _Lines(MetricSink):
-    """One plain line for each record."""
-
-    def write(self, record: Any) -> None:
-        print(
-            "  ".join(
-                f"{key} {value:.5g}" if isinstance(value, float) else f"{key} {value}"
-                for key, value in record.items()
-            )
-        )
+def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
+    """A progress bar and a table of the workers on a terminal, plain lines elsewhere."""
+    print(f"pcp: training {config.model} on {config.data}; the run is in {folder.path}", file=sys.stderr)
+    return LiveDisplay(RunProgress(folder.path.name, config.steps))
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:

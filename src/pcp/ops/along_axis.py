@@ -3,7 +3,7 @@
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, less, where
 from pcp.ops.indexing import WindowAxes, gather, scatter
-from pcp.ops.movement import broadcast_to, checked_axis, expand_dims
+from pcp.ops.movement import broadcast_to, checked_axis, expand_dims, zeros
 from pcp.ops.promotion import broadcast_shape
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
@@ -35,6 +35,8 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int) -> Tensor:
         DTypeMismatch: the indices are no integers.
     """
     tensor, places, axes = _batched("take_along_axis", x, indices, axis)
+    if not places.size:
+        return zeros(places.shape[:-1], tensor.dtype)
     return gather(tensor, places, axes, (1,) * tensor.ndim)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pcp.ir.tree import flatten
 from pcp.ops.elementwise import convert, power, sqrt
-from pcp.optimizers.base import DecayMask, Parameters, Schedule, State, rate_at, zeros_like
+from pcp.optimizers.base import DecayMask, Parameters, Schedule, State, rate_at, scalar_type, zeros_like
 from pcp.tensor import Tensor, as_tensor
 
 
@@ -51,11 +51,12 @@ class AdamW:
         self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """One step; see `Optimizer`."""
-        rate = rate_at(self.learning_rate, step)
+        scalar = scalar_type(parameters)
+        rate = rate_at(self.learning_rate, step, scalar)
         count = state["count"] + 1
         beta1, beta2 = self.betas
-        correction1 = 1 - power(as_tensor(beta1, "f32"), convert(count, "f32"))
-        correction2 = 1 - power(as_tensor(beta2, "f32"), convert(count, "f32"))
+        correction1 = 1 - power(as_tensor(beta1, scalar), convert(count, scalar))
+        correction2 = 1 - power(as_tensor(beta2, scalar), convert(count, scalar))
         leaves, tree = flatten(parameters)
         columns = (
             leaves,

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
 from pcp.ops.elementwise import convert, minimum, sqrt
 from pcp.ops.reduction import sum_
@@ -17,7 +18,7 @@ State = Any
 """A nested container of arrays or Tensors that the optimizer keeps from step to step."""
 
 Schedule = Callable[[Tensor], Tensor]
-"""A learning rate, as a scalar f32 Tensor, from the number of steps done, a scalar i32 Tensor."""
+"""A learning rate from the number of steps done, both scalar Tensors of one floating-point type."""
 
 DecayMask = Callable[[str, tuple[int, ...]], bool]
 """Whether the parameter of a dotted name and a shape is decayed."""
@@ -37,9 +38,14 @@ class Optimizer(Protocol):
         ...
 
 
-def rate_at(learning_rate: float | Schedule, step: Tensor) -> Tensor:
-    """The learning rate of a step, as a scalar f32 Tensor."""
-    return learning_rate(step) if callable(learning_rate) else as_tensor(np.float32(learning_rate), "f32")
+def scalar_type(parameters: Parameters) -> DType:
+    """The element type for rates and corrections: f64 where a parameter is, else f32."""
+    return DType.f64 if any(leaf.dtype == "f64" for leaf in flatten(parameters)[0]) else DType.f32
+
+
+def rate_at(learning_rate: float | Schedule, step: Tensor, dtype: DType) -> Tensor:
+    """The learning rate of a step, as a scalar Tensor of `dtype`."""
+    return learning_rate(convert(step, dtype)) if callable(learning_rate) else as_tensor(learning_rate, dtype)
 
 
 def zeros_like(parameters: Parameters) -> Parameters:

@@ -40,8 +40,8 @@ class WarmupCosine:
             )
 
     def __call__(self, step: Tensor) -> Tensor:
-        """The learning rate, a scalar f32 Tensor, after `step` steps, a scalar integer Tensor."""
-        now = convert(step, "f32")
+        """The learning rate after `step` steps, both scalar Tensors; an integer step is computed with in f32."""
+        now = step if step.dtype.is_float else convert(step, "f32")
         rise = (now + 1) * (self.peak / (self.warmup_steps + 1))
         progress = clip((now - self.warmup_steps) / (self.total_steps - self.warmup_steps), 0, 1)
         fall = self.final + (self.peak - self.final) * 0.5 * (1 + cos(math.pi * progress))

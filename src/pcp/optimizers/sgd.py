@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import convert
-from pcp.optimizers.base import Parameters, Schedule, State, rate_at, zeros_like
+from pcp.optimizers.base import Parameters, Schedule, State, rate_at, scalar_type, zeros_like
 from pcp.tensor import Tensor
 
 
@@ -35,7 +35,7 @@ class SGD:
         self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """One step; see `Optimizer`."""
-        rate = rate_at(self.learning_rate, step)
+        rate = rate_at(self.learning_rate, step, scalar_type(parameters))
 
         def moved(parameter: Tensor, direction: Tensor) -> Tensor:
             return parameter - convert(rate, parameter.dtype) * direction

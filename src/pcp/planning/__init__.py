@@ -1,4 +1,5 @@
 """Plans: a Program with the way it is run, compiled for a device."""
 
+from pcp.planning.autodiff_plan import AutoDiffPlan as AutoDiffPlan
 from pcp.planning.plan import Plan as Plan
 from pcp.planning.plan import plan as plan

@@ -17,6 +17,8 @@ from pcp.planning import capacity
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.nesting import unflattener
+from pcp.tensor import is_tracing
+from pcp.tracing import call
 
 log = logging.getLogger("pcp.planning")
 
@@ -101,6 +103,31 @@ class Plan:
             return self._unflatten(self._executable.run(buffers))
         except ExecutionFailed as error:
             raise self._explained(error, buffers) from None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """The results: as `run` does outside of any trace; inside a traced function the plan's program is composed in.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, DonatedArray: outside, as `run`.
+            TreeMismatch, ShapeMismatch, DTypeMismatch: inside, as `pcp.call`.
+        """
+        if is_tracing():
+            return call(self.program, *self.bound, *arguments)
+        return self.run(*arguments)
+
+    @property
+    def bound(self) -> tuple[Any, ...]:
+        """The arguments that `bind` placed on the device, nested as they were given."""
+        tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
+        return tuple(tree.unflatten(self._bound))
+
+    def place(self, *arguments: Any) -> tuple[Any, ...]:
+        """The arguments of a call on the device, checked: `run` takes them as they are.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, DonatedArray: as `run`.
+        """
+        return tuple(self._border.tree.unflatten(self._border.admit(arguments)))
 
     def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
         """What was wrong with the arguments of a call that the device refused."""

@@ -71,7 +71,9 @@ class LiveDisplay(MetricSink):
     def _print_worker(self, before: RunProgress, name: str) -> None:
         worker = self.progress.workers[name]
         known = before.workers.get(name)
-        if known is None or known.state != worker.state:
+        # Workers wait and train in turn all the time; what a log should hold is who comes and goes.
+        came_or_went = {worker.state, known.state if known else ""} & {"joining", "lost", ""}
+        if came_or_went and (known is None or known.state != worker.state):
             lease = f" {printable(worker.lease)}" if worker.lease else ""
             self._print(f"worker {printable(name)}: {printable(worker.state)}{lease}")
 

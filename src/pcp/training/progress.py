@@ -85,6 +85,9 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
     if "step" not in record:
         return progress
     step = int(record["step"])
+    if "validation_loss" in record and "loss" not in record and step < progress.step:
+        # An evaluation that ended later than the steps after it: no step back.
+        return replace(progress, validation_loss=record["validation_loss"])
     anchor = progress.anchor
     # A run that falls back to a checkpoint measures its speed anew.
     if anchor is None or step < anchor[0]:

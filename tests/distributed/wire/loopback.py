@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,17 @@ async def welcome_and_listen(connection: ControlConnection, _: Hello) -> None:
     await connection.send(WELCOME)
     async for _message in connection:
         pass
+
+
+def play(story: Coroutine[Any, Any, None]) -> None:
+    """Runs a test's story, which may not take long nor leave tasks behind."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await story
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(bounded())
 
 
 class Run:

@@ -1,0 +1,243 @@
+"""Parts of matrices, products and norms built on `dot_general`, and triangular systems."""
+
+import math
+from collections.abc import Sequence
+
+from pcp.ir import DType
+from pcp.ops.arrangement import moveaxis
+from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
+from pcp.ops.linear_algebra import dot_general
+from pcp.ops.movement import broadcast_to, checked_axes, checked_axis, expand_dims, iota, pad, transpose
+from pcp.ops.promotion import promoted
+from pcp.ops.reduction import max_, min_, sum_
+from pcp.ops.special import conj
+from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
+
+
+@operation
+def tril(x: TensorLike, offset: int = 0) -> Tensor:
+    """The last two axes with 0 above a diagonal: where column - row > offset.
+
+    Raises:
+        ShapeMismatch: x has less than two axes.
+    """
+    tensor = _matrix("tril", x)
+    rows, columns = _counted(tensor)
+    return where(less_equal(columns, rows + offset), tensor, _zero(tensor))
+
+
+@operation
+def triu(x: TensorLike, offset: int = 0) -> Tensor:
+    """The last two axes with 0 below a diagonal: where column - row < offset.
+
+    Raises:
+        ShapeMismatch: x has less than two axes.
+    """
+    tensor = _matrix("triu", x)
+    rows, columns = _counted(tensor)
+    return where(greater_equal(columns, rows + offset), tensor, _zero(tensor))
+
+
+@operation
+def diagonal(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """The elements where place on `axis2` - place on `axis1` = offset, along a new last axis.
+
+    Raises:
+        ShapeMismatch: x has less than two axes, or the two are one.
+    """
+    tensor = _matrix("diagonal", x)
+    axes = tuple(checked_axis("diagonal", axis, tensor.ndim) for axis in (axis1, axis2))
+    checked_axes("diagonal", axes, tensor.ndim)
+    tensor = moveaxis(tensor, axes, (-2, -1))
+    height, width = tensor.shape[-2:]
+    low, right = max(-offset, 0), max(offset, 0)
+    count = max(0, min(height - low, width - right))
+    block = tensor[..., low : low + count, right : right + count]
+    rows, columns = _counted(block)
+    return sum_(where(equal(rows, columns), block, _zero(block)), -1)
+
+
+@operation
+def diag(x: TensorLike, offset: int = 0) -> Tensor:
+    """A matrix with a vector on its diagonal where column - row = offset; or that diagonal, of a matrix.
+
+    Raises:
+        ShapeMismatch: x is neither a vector nor a matrix.
+    """
+    tensor = as_tensor(x)
+    if tensor.ndim == 2:
+        return diagonal(tensor, offset)
+    if tensor.ndim != 1:
+        raise ShapeMismatch(f"diag: shape {tensor.shape} was given; expected a vector or a matrix")
+    shape = (tensor.size, tensor.size)
+    wide = broadcast_to(expand_dims(tensor, 1), shape)
+    matrix = where(equal(iota(shape, 0), iota(shape, 1)), wide, _zero(wide))
+    low, right = max(-offset, 0), max(offset, 0)
+    return pad(matrix, [(low, right), (right, low)]) if offset else matrix
+
+
+@operation
+def trace(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
+    """The sum along a diagonal; arguments as of `diagonal`."""
+    return sum_(diagonal(x, offset, axis1, axis2), -1)
+
+
+@operation
+def outer(x: TensorLike, y: TensorLike) -> Tensor:
+    """The products of every element of x with every element of y: shape (elements of x, elements of y)."""
+    left, right = (t.reshape(t.size) for t in promoted(x, y))
+    return expand_dims(left, 1) * expand_dims(right, 0)
+
+
+@operation
+def inner(x: TensorLike, y: TensorLike) -> Tensor:
+    """The sum of products over the last axes: shape (other axes of x, other axes of y)."""
+    left, right = promoted(x, y)
+    if not left.ndim or not right.ndim:
+        return left * right
+    return dot_general(left, right, ((left.ndim - 1,), (right.ndim - 1,)))
+
+
+@operation
+def tensordot(x: TensorLike, y: TensorLike, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """The sum of products over some axes of both.
+
+    Arguments:
+        axes: how many of the last axes of x and the first of y, or the axes of x and those of y, pairwise.
+
+    Returns:
+        Axes: the others of x, then the others of y.
+
+    Raises:
+        ShapeMismatch: the axes do not exist, or differ in number or size.
+    """
+    left, right = promoted(x, y)
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(left.ndim, right.ndim):
+            raise ShapeMismatch(
+                f"tensordot: {axes} axes were given for shapes {left.shape} and {right.shape}"
+            )
+        pairs = tuple(range(left.ndim - axes, left.ndim)), tuple(range(axes))
+    else:
+        pairs = (
+            tuple(checked_axis("tensordot", axis, left.ndim) for axis in axes[0]),
+            tuple(checked_axis("tensordot", axis, right.ndim) for axis in axes[1]),
+        )
+    if len(pairs[0]) != len(pairs[1]):
+        raise ShapeMismatch(
+            f"tensordot: {len(pairs[0])} axes of the first and {len(pairs[1])} of the second were given; expected as many"
+        )
+    return dot_general(left, right, pairs)
+
+
+@operation
+def norm(x: TensorLike, order: float = 2, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The vector norm (sum |x|^order)^(1/order) along the given axes (all if None).
+
+    Arguments:
+        order: 1, 2, another positive number, `inf` (largest), `-inf` (smallest) or 0 (how many are not 0).
+    """
+    tensor = as_tensor(x)
+    if not tensor.dtype.is_differentiable:
+        tensor = convert(tensor, DType.f32)
+    size = abs_(tensor)
+    if order == 0:
+        return sum_(convert(not_equal(size, 0), size.dtype), axis, keepdims)
+    if order == 1:
+        return sum_(size, axis, keepdims)
+    if order == 2:
+        return sqrt(sum_(size * size, axis, keepdims))
+    if math.isinf(order):
+        return (max_ if order > 0 else min_)(size, axis, keepdims)
+    return sum_(size**order, axis, keepdims) ** (1 / order)
+
+
+@operation
+def cholesky(x: TensorLike) -> Tensor:
+    """The lower triangular L with L L^H = x, for the last two axes; NaN where x is not positive definite.
+
+    Arguments:
+        x: shape (..., n, n), symmetric (Hermitian); only the lower triangle is read.
+
+    Raises:
+        ShapeMismatch: the last two axes differ in size.
+        DTypeMismatch: the elements are no floats or complex numbers.
+    """
+    tensor = _square("cholesky", x)
+    lower = emit("cholesky", (tensor,), (tensor.spec,), {"lower": True})
+    return tril(lower)  # what stands above the diagonal is unspecified
+
+
+@operation
+def triangular_solve(
+    a: TensorLike,
+    b: TensorLike,
+    lower: bool = True,
+    transposed: bool = False,
+    unit_diagonal: bool = False,
+) -> Tensor:
+    """The y with a y = b, where a is triangular.
+
+    Arguments:
+        a: shape (..., n, n); the other triangle is not read.
+        b: shape (..., n, m), with the same leading axes.
+        lower: whether a is lower triangular, else upper.
+        transposed: solve a^T y = b.
+        unit_diagonal: take the diagonal of a for ones.
+
+    Returns:
+        Shape (..., n, m).
+
+    Raises:
+        ShapeMismatch: the shapes do not correspond.
+        DTypeMismatch: the elements are no floats or complex numbers.
+    """
+    left, right = promoted(a, b)
+    left = _square("triangular_solve", left)
+    if right.ndim != left.ndim or right.shape[:-1] != left.shape[:-1]:
+        raise ShapeMismatch(
+            f"triangular_solve: a of shape {left.shape} needs b of shape {(*left.shape[:-1], 'm')}; {right.shape} was given"
+        )
+    way = "TRANSPOSE" if transposed else "NO_TRANSPOSE"
+    attributes = {
+        "left_side": True,
+        "lower": lower,
+        "unit_diagonal": unit_diagonal,
+        "transpose_a": f"#stablehlo<transpose {way}>",
+    }
+    return emit("triangular_solve", (left, right), (right.spec,), attributes)
+
+
+@operation
+def cholesky_solve(a: TensorLike, b: TensorLike) -> Tensor:
+    """The y with a y = b, where a is symmetric (Hermitian) and positive definite; shapes as of `triangular_solve`."""
+    lower = cholesky(promoted(a, b)[0])
+    order = (*range(lower.ndim - 2), lower.ndim - 1, lower.ndim - 2)
+    return triangular_solve(conj(transpose(lower, order)), triangular_solve(lower, b), lower=False)
+
+
+def _matrix(name: str, x: TensorLike) -> Tensor:
+    tensor = as_tensor(x)
+    if tensor.ndim < 2:
+        raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected at least two axes")
+    return tensor
+
+
+def _square(name: str, x: TensorLike) -> Tensor:
+    tensor = _matrix(name, x)
+    if tensor.shape[-1] != tensor.shape[-2]:
+        raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected square matrices")
+    if not tensor.dtype.is_differentiable:
+        raise DTypeMismatch(
+            f"{name}: element type {tensor.dtype} was given; expected float or complex; use .astype"
+        )
+    return tensor
+
+
+def _counted(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    shape = tensor.shape[-2:]
+    return iota(shape, 0), iota(shape, 1)
+
+
+def _zero(tensor: Tensor) -> TensorLike:
+    return False if tensor.dtype is DType.bool else 0

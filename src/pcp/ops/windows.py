@@ -1,0 +1,139 @@
+"""Windows that slide along axes: their padding and dilation, and reductions over them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.builder import dense
+from pcp.ops.control_flow import end_block
+from pcp.ops.reduction import REDUCTIONS, neutral
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    current_builder,
+    operation,
+)
+
+Sizes = int | Sequence[int]
+"""One number for each axis, or one for all."""
+
+Padding = str | Sequence[tuple[int, int]]
+"""`"VALID"`, `"SAME"`, or how much (before, after) along each axis."""
+
+
+def per_axis(name: str, sizes: Sizes, count: int, least: int = 1) -> tuple[int, ...]:
+    """One integer for each of `count` axes.
+
+    Raises:
+        ShapeMismatch: there are more or fewer, or one is below `least`.
+    """
+    given = (sizes,) * count if isinstance(sizes, int) else tuple(sizes)
+    if len(given) != count or any(size < least for size in given):
+        raise ShapeMismatch(f"{name} {given} were given; expected {count} integers of at least {least}")
+    return given
+
+
+def dilated(size: int, distance: int) -> int:
+    """How far a row of `size` elements reaches whose neighbours are `distance` apart."""
+    return (size - 1) * distance + 1 if size else 0
+
+
+def margins_of(
+    name: str, padding: Padding, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The padding before and after each axis.
+
+    Raises:
+        ShapeMismatch: it is no known word, or not one pair for each axis.
+    """
+    if padding == "VALID":
+        return [(0, 0)] * len(sizes)
+    if padding == "SAME":
+        totals = [
+            max((-(-size // stride) - 1) * stride + window - size, 0)
+            for size, window, stride in zip(sizes, windows, strides, strict=True)
+        ]
+        return [(total // 2, total - total // 2) for total in totals]
+    if isinstance(padding, str) or len(padding) != len(sizes) or any(len(pair) != 2 for pair in padding):
+        raise ShapeMismatch(
+            f"{name}: padding {padding!r} was given; expected 'SAME', 'VALID' or {len(sizes)} pairs (before, after)"
+        )
+    return [(int(low), int(high)) for low, high in padding]
+
+
+def places(size: int, margins: tuple[int, int], window: int, stride: int) -> int:
+    """How many windows fit into an axis."""
+    return max(0, (size + sum(margins) - window) // stride + 1)
+
+
+def pairs_attribute(pairs: Sequence[tuple[int, int]]) -> ir.Attribute:
+    """Pairs of integers as StableHLO writes a padding."""
+    array = np.asarray(pairs, np.int64).reshape(-1, 2)
+    with current_builder().location:
+        return dense(array, TensorSpec(array.shape, DType.i64))
+
+
+@operation
+def reduce_window(
+    x: TensorLike,
+    reduction: str,
+    window: Sequence[int],
+    strides: Sizes = 1,
+    padding: Padding = "VALID",
+    base_dilation: Sizes = 1,
+    window_dilation: Sizes = 1,
+) -> Tensor:
+    """A reduction over every place of a window that slides along all axes.
+
+    Arguments:
+        reduction: `"sum"`, `"product"`, `"max"`, `"min"`, `"all"` or `"any"`; what lies outside of x changes nothing.
+        window: its size along each axis.
+        strides: between two of its places.
+        padding: `"VALID"`, `"SAME"` or pairs (before, after).
+        base_dilation: distance between two neighbours of x.
+        window_dilation: distance between two neighbours in the window.
+
+    Raises:
+        ShapeMismatch: not one number is given for each axis.
+        DTypeMismatch: there is no such reduction of such elements.
+    """
+    tensor = as_tensor(x)
+    rows = {row[0]: row for row in REDUCTIONS}
+    if reduction not in rows or tensor.dtype.kind not in rows[reduction][3]:
+        raise DTypeMismatch(
+            f"reduce_window: no reduction {reduction!r} of {tensor.dtype}; there are {', '.join(rows)}; use .astype"
+        )
+    _, combine, start, _, _ = rows[reduction]
+    rank = tensor.ndim
+    size = per_axis("reduce_window: window", window, rank)
+    stride, base, spread = (
+        per_axis(f"reduce_window: {name}", given, rank)
+        for name, given in (
+            ("strides", strides),
+            ("base_dilation", base_dilation),
+            ("window_dilation", window_dilation),
+        )
+    )
+    wide = [dilated(n, d) for n, d in zip(tensor.shape, base, strict=True)]
+    reach = [dilated(n, d) for n, d in zip(size, spread, strict=True)]
+    margins = margins_of("reduce_window", padding, wide, reach, stride)
+    shape = tuple(places(n, m, w, s) for n, m, w, s in zip(wide, margins, reach, stride, strict=True))
+    attributes: dict[str, Any] = {
+        "window_dimensions": size,
+        "window_strides": stride,
+        "base_dilations": base,
+        "window_dilations": spread,
+        "padding": pairs_attribute(margins),
+    }
+    builder, spec, scalar = current_builder(), TensorSpec(shape, tensor.dtype), TensorSpec((), tensor.dtype)
+    operands = [tensor.value, as_tensor(neutral(start, tensor.dtype)).value]
+    op = builder.emit("stablehlo.reduce_window", operands, (spec,), attributes, regions=1)
+    with builder.region(op, 0, (scalar, scalar)) as arguments:
+        end_block([builder.emit(f"stablehlo.{combine}", arguments, (scalar,)).results[0]])
+    return Tensor(op.results[0], builder, spec)
