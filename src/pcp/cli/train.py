@@ -20,6 +20,8 @@ from pcp.training.plot import plot_losses
 from pcp.training.progress import RunProgress
 from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
+from pcp.training.token_file import TokenFile
+from pcp.training.tokenizer import UnknownCharacter
 from pcp.training.trackers import open_trackers
 
 DESCRIPTION = {
@@ -113,7 +115,7 @@ def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
     """Draw the loss, sample a text, and say where everything is."""
     records = read_metrics(folder.metrics_file)
     plot_losses(records, folder.plot_file, folder.path.name)
-    text = "".join(continuation(folder, "\n", 300, Sampling(), folder.config().device))
+    text = "".join(continuation(folder, _opening(folder), 300, Sampling(), folder.config().device))
     folder.sample_file.write_text(text.strip() + "\n", encoding="utf-8")
     final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
     summary = {
@@ -160,6 +162,16 @@ def _free(path: Path) -> Path:
         number += 1
         found = path.with_name(f"{path.name}-{number}")
     return found
+
+
+def _opening(folder: RunFolder) -> str:
+    """What the sample goes on from: a line break, or the corpus's first token where its alphabet has none."""
+    tokenizer = folder.tokenizer()
+    try:
+        tokenizer.encode("\n")
+    except UnknownCharacter:
+        return tokenizer.decode([int(TokenFile.open(folder.token_file).training[0])])
+    return "\n"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
