@@ -90,8 +90,9 @@ def random_words(key: TensorLike, shape: tuple[int, ...] | int, dtype: DTypeLike
 
 def folded(key: TensorLike, data: TensorLike) -> Tensor:
     """A key that a key and a number make."""
-    whole = isinstance(data, int | np.integer)
-    number = as_tensor(int(data) % 2**32, DType.u32) if whole else as_tensor(data)
+    number = (
+        as_tensor(int(data) % 2**32, DType.u32) if isinstance(data, int | np.integer) else as_tensor(data)
+    )
     if number.shape != () or not number.dtype.is_integer:
         raise DTypeMismatch(f"fold_in: the number is {number.spec}; expected an integer scalar")
     low = convert(number, DType.u32)
