@@ -11,7 +11,7 @@ def tap(label: str, x: TensorLike) -> Tensor:
     """x itself, marked, so that a plan made with `pcp.plan(program, taps=print)` shows it under `label` after every call.
 
     The mark is an attribute on a reshape to the same shape: it costs nothing in other plans, derivatives pass through, and it
-    travels with the program. Use what it returns: a tap whose result nothing uses is dead code, which a transformation may leave out.
+    travels with the program. Use what it returns: a tap whose result nothing uses is dead code, which may be left out.
     Inside of a loop, a branch or a reducer a tap shows nothing.
 
     Arguments:
