@@ -84,7 +84,7 @@ class NaNFound(PCPError):
         self.report = report
 
 
-def find_nan(program: Program, *arguments: Any, device: str | Device = "cpu:0") -> NonFinite | None:
+def find_nan(program: Program, *arguments: Any, device: str | Device | None = None) -> NonFinite | None:
     """Where the first NaN or infinity in a program's results comes from; None if all results are finite.
 
     Arguments:

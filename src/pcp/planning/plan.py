@@ -2,10 +2,11 @@
 
 import functools
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcp import backends
 from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
@@ -21,6 +22,9 @@ from pcp.planning.nesting import unflattener
 from pcp.planning.taps import Show, TappedExecutable, with_taps
 from pcp.tensor import is_tracing
 from pcp.tracing import call
+
+if TYPE_CHECKING:
+    from pcp.planning.operation_times import OperationProfile
 
 log = logging.getLogger("pcp.planning")
 
@@ -125,6 +129,11 @@ class Plan:
         return self.run(*arguments)
 
     @property
+    def backend(self) -> Backend:
+        """What compiled it and runs it."""
+        return self._backend
+
+    @property
     def bound(self) -> tuple[Any, ...]:
         """The arguments that `bind` placed on the device, nested as they were given."""
         tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
@@ -186,6 +195,27 @@ class Plan:
         return Plan(
             self.program, self.device, self._backend, self._executable, [*self._bound, *placed], bound_count
         )
+
+    def profile(
+        self, *arguments: Any, path: str | os.PathLike[str] | None = None, repeats: int = 5
+    ) -> "OperationProfile":
+        """How long every operation takes alone, which is not what it takes in the plan: fusion is not represented.
+
+        Arguments:
+            arguments: as for `run`; state is not consumed.
+            path: where a trace for Perfetto is written, if anywhere.
+            repeats: how often each operation is run; the least time counts.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
+            OSError: the trace cannot be written.
+        """
+        from pcp.planning.operation_times import profile_operations
+
+        profile = profile_operations(self, arguments, repeats)
+        if path is not None:
+            profile.save(path)
+        return profile
 
     def __str__(self) -> str:
         use = self._executable.memory
