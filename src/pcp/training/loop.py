@@ -30,6 +30,9 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
 
     Returns:
         The trained parameters.
+
+    Raises:
+        CheckpointMismatch: the checkpoint in the folder is of another model.
     """
     config = recipe.config
     training = plan(recipe.step, device=config.device)
@@ -65,9 +68,10 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
 
 
 def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any]:
+    initial = recipe.step.initial_state(recipe.parameters)
     if checkpoint.latest(folder.checkpoints) is None:
-        return 0, recipe.step.initial_state(recipe.parameters)
-    step, state, _ = load_state(folder)
+        return 0, initial
+    step, state, _ = load_state(folder, like=initial)
     return step, state
 
 

@@ -14,11 +14,11 @@ from pcp.optimizers import AdamW, WarmupCosine, adamw
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.batches import Batches
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig
-from pcp.training.corpus import load_corpus
+from pcp.training.corpus import Corpus, load_corpus
 from pcp.training.run_folder import RunFolder
 from pcp.training.step import TrainingStep, training_step
 from pcp.training.token_file import TokenFile, write_token_file
-from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer
+from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer, Tokens
 from pcp.training.validation import mean_loss, validation_windows
 
 
@@ -109,8 +109,8 @@ def prepare(folder: RunFolder) -> Recipe:
     model = gpt2.configuration(config.model)
     if not folder.tokenizer_file.exists():
         corpus = load_corpus(config.data)
-        tokenizer = _tokenizer(config, corpus.text)
-        write_token_file(folder.token_file, tokenizer.encode(corpus.text), tokenizer.vocabulary_size)
+        tokenizer, encoded = _encoded(config, corpus)
+        write_token_file(folder.token_file, encoded, tokenizer.vocabulary_size)
         folder.write_tokenizer(tokenizer)
     tokens = TokenFile.open(folder.token_file)
     recipe = Recipe(config, dataclasses.replace(model, vocabulary=tokens.vocabulary_size), tokens)
@@ -119,9 +119,11 @@ def prepare(folder: RunFolder) -> Recipe:
     return recipe
 
 
-def _tokenizer(config: TrainingConfig, text: str) -> Tokenizer:
+def _encoded(config: TrainingConfig, corpus: Corpus) -> tuple[Tokenizer, Tokens]:
     if config.tokenizer == "characters":
-        return CharacterTokenizer.of_text(text)
+        characters = CharacterTokenizer.of_text(corpus.text)
+        return characters, characters.encode(corpus.text)
     if config.tokenizer == "bytes":
-        return ByteTokenizer()
+        # The bytes themselves: the file need not be text.
+        return ByteTokenizer(), ByteTokenizer().encode_bytes(corpus.data)
     raise InvalidTrainingConfig(f"tokenizer is {config.tokenizer!r}; expected characters or bytes")

@@ -74,6 +74,13 @@ class RunFolder:
         _write(folder.config_file, config.to_json())
         return folder
 
+    def discard(self) -> None:
+        """Remove what a run wrote that never began to train, so that its folder can be taken by another."""
+        for file in (self.config_file, self.tokenizer_file, self.token_file):
+            file.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
     @staticmethod
     def open(path: Path) -> "RunFolder":
         """The folder of a run that was begun.
@@ -121,9 +128,21 @@ def save_state(
     )
 
 
-def load_state(folder: RunFolder, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
-    """The step, nested arrays and metadata of a checkpoint, the newest if `step` is None; see `checkpoint.load`."""
-    found = checkpoint.load(folder.checkpoints, step)
+def load_state(
+    folder: RunFolder, step: int | None = None, like: Any = None
+) -> tuple[int, Any, dict[str, Any]]:
+    """The step, nested arrays and metadata of a checkpoint; see `checkpoint.load`.
+
+    Arguments:
+        folder: of the run.
+        step: the step wanted; the newest when None.
+        like: where given, nested arrays of the names, shapes and element types that the checkpoint must have.
+    """
+    expected = None
+    if like is not None:
+        leaves, wanted = flatten(like)
+        expected = dict(zip(wanted.names(), leaves, strict=True))
+    found = checkpoint.load(folder.checkpoints, step, expected=expected)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
 
