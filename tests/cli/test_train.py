@@ -266,21 +266,20 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "pcp", "train", "--data", str(text), "--run", str(folder), "--json"]
     settings = [*SMALL[2:], "--steps", "100000"]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [*command, *settings],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
-    )
-    try:
-        assert process.stdout is not None
-        seen = json.loads(process.stdout.readline())["step"]
-        process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:
+        try:
+            assert process.stdout is not None
+            seen = json.loads(process.stdout.readline())["step"]
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert process.returncode == 130, said
     assert f"pcp: interrupted; pcp train --resume {folder} goes on" in said
     assert "Traceback" not in said

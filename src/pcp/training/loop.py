@@ -1,5 +1,6 @@
 """Training in this process: steps, evaluations and checkpoints, one after another."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,11 @@ import numpy as np
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training import checkpoint
+from pcp.training.interruption import uninterrupted
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
+
+log = logging.getLogger("pcp.training.loop")
 
 REPORT_EVERY = 10
 """Steps between two reports; the loss reported is the mean of these steps."""
@@ -43,8 +47,11 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     began = time.perf_counter()
     try:
         while done < config.steps:
-            state, metrics = training.run(state, recipe.batches.batch(done))
-            done += 1
+            batch = recipe.batches.batch(done)
+            with uninterrupted():
+                donated, state = state, None
+                state, metrics = training.run(donated, batch)
+                done += 1
             losses.append(metrics["loss"])
             evaluates = _due(done, config.evaluate_every, config.steps)
             if done % REPORT_EVERY == 0 or evaluates:
@@ -61,7 +68,9 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 _save(recipe, folder, done, state)
                 saved = done
     except KeyboardInterrupt:
-        if done > saved:
+        if state is None:
+            log.warning("interrupted within step %d; the run goes on from its newest checkpoint", done + 1)
+        elif done > saved:
             _save(recipe, folder, done, state)
         raise
     return map_tree(np.asarray, state["params"])
