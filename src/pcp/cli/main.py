@@ -15,6 +15,9 @@ from pcp.errors import PCPError
 COMMANDS = {
     "train": "train a model, in this process or with a Shepherd and Workers on this machine",
     "generate": "let a trained model go on with a text",
+    "run": "run any StableHLO program on arrays from a file",
+    "grad": "write the gradient of a program",
+    "inspect": "show what a program takes, computes and moves, and how long its operations take",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",
