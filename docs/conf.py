@@ -9,12 +9,12 @@ from sphinx.util.typing import stringify_annotation
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from pcp.ir.types import DTypeLike  # noqa: E402  (found through the line above)
-from pcp.tensor import TensorLike  # noqa: E402
+from pcp.ir.types import DTypeLike
+from pcp.tensor import TensorLike
 
 project = "PCP"
 author = "The PCP authors"
-copyright = "The PCP authors, MIT licence"  # noqa: A001  (Sphinx's name)
+copyright = "The PCP authors, MIT licence"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["build"]
