@@ -39,7 +39,7 @@ class Contestant:
     loss: float = 0.0
 
 
-def with_pcp(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
+def with_pcp(config: gpt2.GPT2Config, params: Any, batch: int, device: str) -> Contestant:
     """The step by PCP."""
     tokens = pcp.spec((batch, config.context), "i32")
     start = time.perf_counter()
@@ -48,7 +48,7 @@ def with_pcp(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
         program, pcp.optimizers.adamw(RATE, betas=(0.9, 0.99), weight_decay=0.1), clip_norm=1.0
     )
     traced = time.perf_counter()
-    plan = pcp.plan(step, cache=False)
+    plan = pcp.plan(step, device=device, cache=False)
     compiled = time.perf_counter()
     state = [step.initial_state(params)]
 
@@ -85,7 +85,7 @@ def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
     return Contestant("JAX", run, traced - start, done - traced, peak)
 
 
-def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> Contestant | None:
+def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool, device: str) -> Contestant | None:
     """The step by eager PyTorch, if it is installed."""
     try:
         import torch
@@ -93,10 +93,11 @@ def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> Contesta
         from benchmarks.gpt2_torch import Trainer
     except ImportError:
         return None
-    trainer = Trainer(params, config, RATE, autocast)
+    kind = device.partition(":")[0]
+    trainer = Trainer(params, config, RATE, autocast, kind)
 
     def run(batch: Any) -> Any:
-        return trainer.step(*(torch.from_numpy(np.array(part)) for part in batch)).item()
+        return trainer.step(*(torch.from_numpy(np.array(part)).to(kind) for part in batch)).item()
 
     return Contestant("PyTorch bf16 autocast" if autocast else "PyTorch", run)
 
@@ -104,14 +105,16 @@ def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> Contesta
 def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> float:
     """The loss of the last step in float64, by PCP."""
     wide = map_tree(lambda a: a.astype(np.float64), params)
-    contestant = with_pcp(config, wide, batches[0][0].shape[0])
+    contestant = with_pcp(config, wide, batches[0][0].shape[0], "cpu:0")
     value = 0.0
     for batch in batches:
         value = float(contestant.run(batch))
     return value
 
 
-def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> list[dict[str, Any]]:
+def compare(
+    config: gpt2.GPT2Config, batch: int, steps: int, device: str = "cpu:0", seed: int = 0
+) -> list[dict[str, Any]]:
     """One row for each contestant."""
     params = gpt2.initial_parameters(config, seed)
     rng = np.random.default_rng(seed)
@@ -120,10 +123,10 @@ def compare(config: gpt2.GPT2Config, batch: int, steps: int, seed: int = 0) -> l
         tuple(rng.integers(0, config.vocabulary, size, np.int32) for _ in range(2)) for _ in range(steps + 1)
     ]
     made = [
-        with_pcp(config, params, batch),
+        with_pcp(config, params, batch, device),
         with_jax(config, params, batch),
-        with_torch(config, params, False),
-        with_torch(config, params, True),
+        with_torch(config, params, False, device),
+        with_torch(config, params, True, device),
     ]
     contestants = [c for c in made if c is not None]
     for index, data in enumerate(batches):
@@ -166,6 +169,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context", type=int, default=None, help="tokens of a sequence (default: 64, else 256)"
     )
+    parser.add_argument(
+        "--device", default="cpu:0", help="where PCP and PyTorch run; JAX runs on its default device"
+    )
     parser.add_argument("--steps", type=int, default=None, help="measured steps (default: 30, else 5)")
 
 
@@ -178,7 +184,7 @@ def run(arguments: argparse.Namespace) -> None:
         config.layers, config.heads, config.width, context, config.vocabulary, config.bias
     )
     batch = arguments.batch or (12 if nano else 4)
-    rows = compare(config, batch, arguments.steps or (30 if nano else 5))
+    rows = compare(config, batch, arguments.steps or (30 if nano else 5), arguments.device)
     if arguments.json:
         for row in rows:
             print(json.dumps({"model": arguments.model, "batch": batch, "context": context, **row}))

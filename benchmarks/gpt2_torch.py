@@ -43,12 +43,16 @@ class Trainer:
     Arguments:
         params: arrays.
         autocast: compute products in bf16.
+        device: `cpu` or `cuda`.
     """
 
-    def __init__(self, params: Tree, config: GPT2Config, rate: float, autocast: bool = False) -> None:
-        self.params = map_tree(lambda a: torch.tensor(a, requires_grad=True), params)
+    def __init__(
+        self, params: Tree, config: GPT2Config, rate: float, autocast: bool = False, device: str = "cpu"
+    ) -> None:
+        self.params = map_tree(lambda a: torch.tensor(a, requires_grad=True, device=device), params)
         self.config = config
         self.autocast = autocast
+        self.device = device
         leaves = flatten(self.params)[0]
         groups = [
             {"params": [p for p in leaves if p.ndim >= 2], "weight_decay": 0.1},
@@ -60,7 +64,7 @@ class Trainer:
     def step(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """One step; returns the loss."""
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.autocast):
             value = loss(self.params, tokens, targets, self.config)
         value.backward()
         torch.nn.utils.clip_grad_norm_(self.leaves, 1.0)
