@@ -53,7 +53,11 @@ def aliased(
     return arguments, returns
 
 
-ALIASES = {stringify_annotation(TensorLike): "TensorLike", stringify_annotation(DTypeLike): "DTypeLike"}
+ALIASES = {
+    stringify_annotation(alias, mode): name
+    for alias, name in ((TensorLike, "TensorLike"), (DTypeLike, "DTypeLike"))
+    for mode in ("smart", "fully-qualified-except-typing", "fully-qualified")
+}
 
 
 def setup(app: Any) -> None:
