@@ -11,6 +11,7 @@ from pcp.errors import PCPError
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
 from pcp.training.run_folder import RunFolder, load_state
+from pcp.training.tokenizer import decode_stream
 
 DESCRIPTION = {
     "description": "Let a trained model go on with a text.",
@@ -19,9 +20,6 @@ DESCRIPTION = {
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
 """,
 }
-
-LONGEST_CHARACTER = 4
-"""Tokens that one character can take: bytes, in UTF-8."""
 
 
 class NothingToGenerate(PCPError):
@@ -72,14 +70,5 @@ def continuation(
     _, state, _ = load_state(folder)
     config = gpt2.configuration(folder.config().model)
     config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
-    waiting: list[int] = []
-    for token in generate(
-        state["params"], config, tokenizer.encode(prompt).tolist(), count, sampling, device
-    ):
-        waiting.append(token)
-        text = tokenizer.decode(waiting)
-        if not text.endswith("\ufffd") or len(waiting) >= LONGEST_CHARACTER:
-            yield text
-            waiting.clear()
-    if waiting:
-        yield tokenizer.decode(waiting)
+    start = tokenizer.encode(prompt).tolist()
+    yield from decode_stream(tokenizer, generate(state["params"], config, start, count, sampling, device))

@@ -11,6 +11,7 @@ from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training import checkpoint
 from pcp.training.interruption import uninterrupted
+from pcp.training.plan_record import differences, plan_record
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
 
@@ -25,7 +26,9 @@ Report = Callable[[dict[str, Any]], None]
 def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     """Train from the newest checkpoint in the folder, or from the beginning, to the last step.
 
-    An interruption (Ctrl-C) writes a checkpoint of the last whole step and is raised again.
+    With the plan that the checkpoint was made with, a resumed run ends with the bits of one that was not interrupted;
+    with another, a warning says what differs. An interruption (Ctrl-C) writes a checkpoint of the last whole step and is
+    raised again.
 
     Arguments:
         recipe: what to train.
@@ -36,12 +39,15 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
         The trained parameters.
 
     Raises:
-        CheckpointMismatch: the checkpoint in the folder is of another model.
+        CheckpointNotSaved: the disk is full; the run can be resumed from the checkpoint before.
+        CheckpointCorrupt, CheckpointForeign, CheckpointNewer: the newest checkpoint cannot be read.
+        CheckpointMismatch: it is of another model.
     """
     config = recipe.config
     training = plan(recipe.step, device=config.device)
     evaluation = plan(recipe.evaluation, device=config.device)
-    done, state = _start(recipe, folder)
+    made_with = plan_record(training)
+    done, state = _start(recipe, folder, made_with)
     saved = done
     losses: list[Any] = []
     began = time.perf_counter()
@@ -65,28 +71,38 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 report(record)
                 losses, began = [], time.perf_counter()
             if _due(done, config.checkpoint_every, config.steps):
-                _save(recipe, folder, done, state)
+                _save(recipe, folder, done, state, made_with)
                 saved = done
     except KeyboardInterrupt:
         if state is None:
             log.warning("interrupted within step %d; the run goes on from its newest checkpoint", done + 1)
         elif done > saved:
-            _save(recipe, folder, done, state)
+            _save(recipe, folder, done, state, made_with)
         raise
     return map_tree(np.asarray, state["params"])
 
 
-def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any]:
-    initial = recipe.step.initial_state(recipe.parameters)
+def _start(recipe: Recipe, folder: RunFolder, made_with: dict[str, Any]) -> tuple[int, Any]:
+    first = recipe.step.initial_state(recipe.parameters)
     if checkpoint.latest(folder.checkpoints) is None:
-        return 0, initial
-    step, state, _ = load_state(folder, like=initial)
+        return 0, first
+    step, state, metadata = load_state(folder, expected=first)
+    changed = differences(metadata.get("plan", {}), made_with)
+    if changed:
+        log.warning(
+            "the checkpoint of step %d in %s was made with another plan: %s; the run goes on, but its numbers may differ "
+            "from those of an uninterrupted run",
+            step,
+            folder.path,
+            "; ".join(changed),
+        )
     return step, state
 
 
-def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any) -> None:
+def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any, made_with: dict[str, Any]) -> None:
     host = map_tree(np.asarray, state)
-    save_state(folder, step, host, {"tokens": step * recipe.tokens_per_step}, recipe.step.digest)
+    metadata = {"tokens": step * recipe.tokens_per_step, "plan": made_with}
+    save_state(folder, step, host, metadata, recipe.step.digest)
 
 
 def _due(step: int, every: int, last: int) -> bool:

@@ -129,20 +129,20 @@ def save_state(
 
 
 def load_state(
-    folder: RunFolder, step: int | None = None, like: Any = None
+    folder: RunFolder, step: int | None = None, expected: Any = None
 ) -> tuple[int, Any, dict[str, Any]]:
     """The step, nested arrays and metadata of a checkpoint; see `checkpoint.load`.
 
     Arguments:
         folder: of the run.
         step: the step wanted; the newest when None.
-        like: where given, nested arrays of the names, shapes and element types that the checkpoint must have.
+        expected: nested arrays of the names, shapes and element types that it must hold; None accepts any.
     """
-    expected = None
-    if like is not None:
-        leaves, wanted = flatten(like)
-        expected = dict(zip(wanted.names(), leaves, strict=True))
-    found = checkpoint.load(folder.checkpoints, step, expected=expected)
+    wanted = None
+    if expected is not None:
+        leaves, layout = flatten(expected)
+        wanted = dict(zip(layout.names(), leaves, strict=True))
+    found = checkpoint.load(folder.checkpoints, step, expected=wanted)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
 
