@@ -16,7 +16,7 @@ from pcp.nn.attention import merge, project
 from pcp.ops.indexing import dynamic_update_slice, take
 from pcp.ops.movement import iota, slice_
 from pcp.ops.reduction import mean
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
 Parameters = dict[str, Any]
 
@@ -126,8 +126,16 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
 
     Returns:
         Shape (batch, length, vocabulary).
+
+    Raises:
+        ShapeMismatch: the sequences are longer than the context.
     """
     ids = as_tensor(tokens)
+    if ids.ndim != 2 or ids.shape[1] > config.context:
+        raise ShapeMismatch(
+            f"tokens {ids.shape} do not fit a GPT-2 with a context of {config.context}; expected (batch, length), "
+            f"length at most {config.context}"
+        )
     positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
     x = nn.embedding(ids, parameters["wte"]) + positions
     for block in parameters["blocks"]:
