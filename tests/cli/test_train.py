@@ -170,7 +170,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
             ["--workers", "2", "--inner-steps", "5"],
             "inner_steps is 5; expected a divisor of steps, which is 12",
         ),
-        (["--tokenizer", "words"], "tokenizer is 'words'; expected characters or bytes"),
+        (["--tokenizer", "words"], "tokenizer is 'words'; expected one of characters, bytes, bpe"),
         (["--device", "tpu:0"], "tpu"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml; give a TOML file of settings"),
         (["--resume", "nowhere"], "nowhere holds no run: there is no config.json"),

@@ -6,7 +6,17 @@ import numpy as np
 
 from pcp.ir.tree import flatten
 from pcp.ops.elementwise import convert, power, sqrt
-from pcp.optimizers.base import DecayMask, Parameters, Schedule, State, rate_at, scalar_type, zeros_like
+from pcp.optimizers.base import (
+    DecayMask,
+    Parameters,
+    Schedule,
+    State,
+    rate_at,
+    rate_is_valid,
+    require,
+    scalar_type,
+    zeros_like,
+)
 from pcp.tensor import Tensor, as_tensor
 
 
@@ -30,6 +40,9 @@ class AdamW:
         `first` and `second`, the moments, nested like the parameters, and `count`, the updates they have seen (which is not
         the training step where moments begin anew in the middle of a run).
 
+    Raises:
+        InvalidOptimizer: a number is out of its range.
+
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2.
     """
 
@@ -38,6 +51,12 @@ class AdamW:
     epsilon: float = 1e-8
     weight_decay: float = 0.01
     decays: DecayMask = matrices
+
+    def __post_init__(self) -> None:
+        require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
+        require(all(0 <= beta < 1 for beta in self.betas), self, "betas of at least 0 and below 1")
+        require(self.epsilon > 0, self, "an epsilon above 0")
+        require(self.weight_decay >= 0, self, "a weight decay of at least 0")
 
     def initial_state(self, parameters: Parameters) -> State:
         """Moments of zero."""

@@ -1,10 +1,12 @@
 """What an optimizer is: an initial state, and an update that is traced into the training step."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
+from pcp.errors import PCPError
 from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
 from pcp.ops.elementwise import convert, minimum, sqrt
@@ -24,6 +26,10 @@ DecayMask = Callable[[str, tuple[int, ...]], bool]
 """Whether the parameter of a dotted name and a shape is decayed."""
 
 
+class InvalidOptimizer(PCPError):
+    """An optimizer with a rate, a decay or a limit that makes no sense."""
+
+
 class Optimizer(Protocol):
     """A rule that makes new parameters from gradients."""
 
@@ -36,6 +42,17 @@ class Optimizer(Protocol):
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """New parameters, new state and scalars worth reporting, as Tensors of the trace in progress."""
         ...
+
+
+def require(holds: bool, optimizer: object, expected: str) -> None:
+    """Refuse settings; raises InvalidOptimizer."""
+    if not holds:
+        raise InvalidOptimizer(f"{optimizer}: expected {expected}")
+
+
+def rate_is_valid(learning_rate: float | Schedule) -> bool:
+    """Whether a learning rate is a schedule, or a finite number of at least 0."""
+    return callable(learning_rate) or 0 <= learning_rate < math.inf
 
 
 def scalar_type(parameters: Parameters) -> DType:
@@ -67,8 +84,12 @@ def global_norm(gradients: Parameters) -> Tensor:
 def clip_by_global_norm(gradients: Parameters, limit: float) -> tuple[Parameters, Tensor]:
     """The gradients, scaled down together if their norm exceeds `limit`; and the norm before.
 
+    Raises:
+        InvalidOptimizer: the limit is not above 0.
+
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013, algorithm 1.
     """
+    require(limit > 0, f"clipping the norm of the gradient to {limit}", "a limit above 0")
     norm = global_norm(gradients)
     factor = minimum(limit / (norm + 1e-6), 1)
     return map_tree(lambda g: g * convert(factor, g.dtype), gradients), norm
