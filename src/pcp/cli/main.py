@@ -21,6 +21,7 @@ COMMANDS = {
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",
+    "doctor": "look at this machine: what PCP finds here, what it lacks, what to do",
 }
 
 EPILOG = """exit codes: 0 done; 1 it failed here, such as by a bug or a full disk; 2 something given is wrong (the message

@@ -10,10 +10,11 @@ from pcp.distributed.coordinator import EventLogWriteFailed
 from pcp.distributed.serving import serve
 from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.supervisor import end_with_parent
+from pcp.distributed.wire import PortInUse
 from pcp.errors import PCPError
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig, read_config
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream
-from pcp.training.recipe import prepare
+from pcp.training.recipe import Recipe, prepare
 from pcp.training.run_folder import RunFolder
 
 
@@ -73,13 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.supervised:
         end_with_parent()
     folder = _folder(arguments)
+    recipe = _prepared(folder, fresh=not arguments.run.is_dir())
     host, port = arguments.listen
     authority = authority_of(folder)
     credentials = authority.issue("shepherd", "shepherd", [host])
     stream = JSONLinesStream() if arguments.json else None
     with JSONLinesFile(folder.metrics_file) as file:
         sink = FanOut([file, *([stream] if stream else [])])
-        shepherd = Shepherd(folder, prepare(folder), credentials, authority.revocations, sink.write)
+        shepherd = Shepherd(folder, recipe, credentials, authority.revocations, sink.write)
 
         def announce(address: str) -> None:
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
@@ -88,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)
+        except PortInUse as error:
+            raise PortInUse(f"{error}. To go on: pcp shepherd {folder.path} --listen HOST:PORT") from None
         except (EventLogWriteFailed, RunFailed) as error:
             print(f"pcp: {error}", file=sys.stderr)
             return 1
@@ -127,3 +131,13 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
             f"a distributed run needs workers, and {arguments.run} sets none; add `workers = 2`, or give --workers 2"
         )
     return RunFolder.create(arguments.folder or Path("runs") / config.model, config)
+
+
+def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
+    """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
+    try:
+        return prepare(folder)
+    except PCPError:
+        if fresh:
+            folder.discard()
+        raise

@@ -69,6 +69,7 @@ def test_who_is_let_in_who_is_not_and_who_waits(
             )
         )
         assert f"port {address.rpartition(':')[2]} on 127.0.0.1 is in use by another program" in taken
+        assert f"To go on: pcp shepherd {tmp_path / 'other'} --listen HOST:PORT" in taken
         locked = fails(Command(["shepherd", str(run)], tmp_path))
         assert "is held by another Shepherd; stop it" in locked
 

@@ -1,0 +1,253 @@
+"""`pcp doctor`: what this machine has, what it lacks, and what to do about it."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+
+from pcp import backends
+from pcp.backends.cache import default_cache
+from pcp.distributed.wire.sockets import listen
+from pcp.errors import PCPError
+from pcp.planning.capacity import human
+
+DESCRIPTION = {
+    "description": "Look at this machine: what PCP finds here, what it lacks, and what to do about it.",
+    "epilog": """A note is something that works, but slower or not as one might think; a problem does not work.
+Nothing is changed, and nothing leaves this machine.
+
+exit codes: 0 no problems; 1 at least one
+
+examples:
+  pcp doctor
+  pcp doctor --json      one JSON object a line: check, status, message, advice
+""",
+}
+
+DISTRIBUTION = "planetary-compute-protocol"
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAX, FIRST_UNKNOWN_JAX = (0, 10, 2), (0, 12)
+LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "pycapnp", "cryptography", "rich", "matplotlib")
+FEATURES = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "sve": "SVE"}
+"""Flags of /proc/cpuinfo, and what people call them."""
+COMPILERS = ("c++", "g++", "clang++")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found.
+
+    Arguments:
+        status: `ok`, `note` or `problem`.
+        message: what is the case.
+        advice: what to do; empty where nothing need be done.
+    """
+
+    status: str
+    message: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    problems = 0
+    for name, check in CHECKS.items():
+        found = check()
+        problems += found.status == "problem"
+        if arguments.json:
+            print(json.dumps({"check": name} | asdict(found)), flush=True)
+            continue
+        print(f"{found.status:8}{name:12}{found.message}", flush=True)
+        if found.advice:
+            print(f"{'':20}{found.advice}", flush=True)
+    return 1 if problems else 0
+
+
+def check_python() -> Finding:
+    """The interpreter."""
+    found = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform()}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("problem", found, "PCP needs Python 3.11 or newer")
+    return Finding("ok", found)
+
+
+def check_jax() -> Finding:
+    """The two halves of jax, which must fit each other and PCP."""
+    versions = {name: _version(name) for name in ("jax", "jaxlib")}
+    found = ", ".join(f"{name} {version or 'is missing'}" for name, version in versions.items())
+    if None in versions.values():
+        return Finding("problem", found, f"install PCP with its dependencies: pip install {DISTRIBUTION}")
+    numbers = [_numbers(version) for version in versions.values() if version]
+    if not all(OLDEST_JAX <= each < FIRST_UNKNOWN_JAX for each in numbers):
+        return Finding("problem", found, "PCP is made for jax and jaxlib from 0.10.2 on and before 0.12")
+    if len(set(numbers)) > 1:
+        return Finding("note", found, "install the same version of both; others are not tested")
+    return Finding("ok", found)
+
+
+def check_libraries() -> Finding:
+    """What else PCP imports."""
+    versions = {name: _version(name) for name in LIBRARIES}
+    found = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    if missing := [name for name, version in versions.items() if version is None]:
+        return Finding("problem", found, f"install {', '.join(missing)}")
+    return Finding("ok", found)
+
+
+def check_devices() -> Finding:
+    """Where programs can run."""
+    try:
+        devices = backends.devices()
+    except Exception as error:  # plug-ins of devices raise what they like
+        return Finding(
+            "problem", f"no device can be used: {error}", "check the driver and the jax plug-in of the device"
+        )
+    found = ", ".join(f"{each} with {human(each.capacity)}" for each in devices)
+    return Finding("ok", found)
+
+
+def check_processor() -> Finding:
+    """The processor and what it can do at once."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    model, flags = _processor(Path("/proc/cpuinfo"))
+    features = [name for flag, name in FEATURES.items() if flag in flags]
+    found = f"{model or platform.machine()}, {cores} cores for this process"
+    if not flags:
+        return Finding("ok", found)
+    if "AMX" in features or "AVX-512" in features or "NEON" in features:
+        return Finding("ok", f"{found}, with {', '.join(features)}")
+    return Finding(
+        "note",
+        f"{found}, with {', '.join(features) or 'no vector units known here'}",
+        "products are slower than with AVX-512 or AMX",
+    )
+
+
+def check_compiler() -> Finding:
+    """A compiler for kernels in C++."""
+    path = next((found for name in COMPILERS if (found := shutil.which(name))), None)
+    if path is None:
+        return Finding(
+            "note",
+            "no C++ compiler, so native kernels are not built and programs run on XLA's own, slower in places",
+            "install one (Debian, Ubuntu: apt install g++)",
+        )
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=30).stdout
+    return Finding("ok", f"{path}: {(said.splitlines() or ['it does not say its version'])[0]}")
+
+
+def check_cache() -> Finding:
+    """The folder of compiled programs."""
+    cache = default_cache()
+    try:
+        cache.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache.folder) as file:
+            file.write(b"a word")
+        kept = [path.stat().st_size for path in cache.folder.glob("*.xla")]
+        free = shutil.disk_usage(cache.folder).free
+    except OSError as error:
+        return Finding(
+            "note",
+            f"{cache.folder} cannot be written ({error.strerror}), so every program is compiled anew",
+            "make it writable, or name another folder in PCP_CACHE_DIR",
+        )
+    found = f"{cache.folder}: {len(kept)} programs, {human(sum(kept))} of {human(cache.limit)}, {human(free)} free"
+    if free < 1 << 30:
+        return Finding("note", found, "little room is left on that disk")
+    return Finding("ok", found)
+
+
+def check_command() -> Finding:
+    """Whether `pcp` is this PCP: Performance Co-Pilot uses the name as well."""
+    others = [name for name in metadata.packages_distributions().get("pcp", []) if name != DISTRIBUTION]
+    if others:
+        return Finding(
+            "problem",
+            f"the module `pcp` is also installed by {', '.join(others)}",
+            "keep the two in separate virtual environments",
+        )
+    path = shutil.which("pcp")
+    if path is None:
+        return Finding("note", "no `pcp` is on PATH", f"`{sys.executable} -m pcp` does the same")
+    if not _is_ours(Path(path)):
+        return Finding(
+            "note",
+            f"`pcp` is {path}, which is not this PCP but most likely Performance Co-Pilot",
+            f"activate the environment of PCP, or write `{sys.executable} -m pcp`",
+        )
+    return Finding("ok", f"`pcp` is {path}")
+
+
+def check_network() -> Finding:
+    """What a Shepherd and its Workers need."""
+    if not ssl.HAS_TLSv1_3:
+        return Finding(
+            "problem",
+            f"{ssl.OPENSSL_VERSION} has no TLS 1.3",
+            "use a Python built with OpenSSL 1.1.1 or newer",
+        )
+    try:
+        with listen("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+    except PCPError as error:
+        return Finding("problem", str(error), "allow programs to listen on 127.0.0.1")
+    return Finding("ok", f"could listen on 127.0.0.1 (port {port}); TLS 1.3 by {ssl.OPENSSL_VERSION}")
+
+
+CHECKS: Mapping[str, Callable[[], Finding]] = {
+    "python": check_python,
+    "jax": check_jax,
+    "libraries": check_libraries,
+    "devices": check_devices,
+    "processor": check_processor,
+    "compiler": check_compiler,
+    "cache": check_cache,
+    "command": check_command,
+    "network": check_network,
+}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The release of a version: 0.10.2.dev3 is (0, 10, 2)."""
+    parts = version.partition("+")[0].split(".")[:3]
+    return tuple(int(part) for part in parts if part.isdigit())
+
+
+def _processor(path: Path) -> tuple[str, set[str]]:
+    """Name and flags in /proc/cpuinfo; empty where there is no such file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "", set()
+    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", "") or facts.get("Features", "")
+    return facts.get("model name", ""), set(flags.split())
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a command is the script that installing PCP makes."""
+    try:
+        return b"from pcp.cli import main" in path.read_bytes()
+    except OSError:
+        return False

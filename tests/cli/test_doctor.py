@@ -1,0 +1,183 @@
+"""`pcp doctor`: every check, on a machine that has everything and on one that lacks something."""
+
+import json
+import stat
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcp import backends
+from pcp.backends import Device
+from pcp.cli import doctor, main
+from pcp.cli.doctor import Finding
+from pcp.distributed.wire import CannotListen
+
+
+def as_versions(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None]) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: versions.get(name, "1.0"))
+
+
+def command(folder: Path, name: str, content: str) -> Path:
+    path = folder / name
+    path.write_text(content)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def test_every_check_says_something_here(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["check"] for each in found] == list(doctor.CHECKS)
+    assert all(set(each) == {"check", "status", "message", "advice"} for each in found)
+    assert all(each["message"] for each in found)
+    assert code == int(any(each["status"] == "problem" for each in found))
+    by_name = {each["check"]: each for each in found}
+    assert "cpu:0 with" in by_name["devices"]["message"]
+    assert by_name["network"]["status"] == "ok"
+
+
+def test_problems_are_told_with_advice_and_an_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = {"one": lambda: Finding("ok", "fine"), "two": lambda: Finding("problem", "not fine", "mend it")}
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "ok      one         fine",
+        "problem two         not fine",
+        "                    mend it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("versions", "status", "text"),
+    [
+        ({"jax": "0.10.2", "jaxlib": "0.10.2"}, "ok", ""),
+        ({"jax": "0.11.2", "jaxlib": "0.11.2.dev1+local"}, "ok", ""),
+        ({"jax": "0.11.2", "jaxlib": "0.10.2"}, "note", "install the same version of both"),
+        ({"jax": "0.9.0", "jaxlib": "0.9.0"}, "problem", "from 0.10.2 on and before 0.12"),
+        ({"jax": "0.12.0", "jaxlib": "0.12.0"}, "problem", "from 0.10.2 on and before 0.12"),
+        ({"jax": "0.10.2", "jaxlib": None}, "problem", "install PCP with its dependencies"),
+    ],
+)
+def test_versions_of_jax(
+    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], status: str, text: str
+) -> None:
+    as_versions(monkeypatch, versions)
+    found = doctor.check_jax()
+    assert found.status == status
+    assert text in found.advice
+
+
+def test_an_old_python_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "OLDEST_PYTHON", (9, 9))
+    assert doctor.check_python().advice == "PCP needs Python 3.11 or newer"
+
+
+def test_a_missing_library_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_versions(monkeypatch, {"pycapnp": None})
+    found = doctor.check_libraries()
+    assert (found.status, found.advice) == ("problem", "install pycapnp")
+
+
+def test_devices_and_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "devices", lambda: [Device("cuda", 0, 80 << 30), Device("cpu", 0, 1 << 34)])
+    assert doctor.check_devices().message == "cuda:0 with 80.0 GiB, cpu:0 with 16.0 GiB"
+
+
+def test_a_driver_that_fails_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise RuntimeError("driver too old")
+
+    monkeypatch.setattr(backends, "devices", broken)
+    found = doctor.check_devices()
+    assert (found.status, found.message) == ("problem", "no device can be used: driver too old")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "message"),
+    [
+        (
+            "model name\t: Xeon\nflags\t\t: fpu avx2 avx512f amx_tile\n",
+            "ok",
+            "Xeon, 2 cores for this process, with AMX, AVX-512, AVX2",
+        ),
+        ("model name\t: Old\nflags\t\t: fpu avx2\n", "note", "Old, 2 cores for this process, with AVX2"),
+        ("Features\t: fp asimd\n", "ok", ", 2 cores for this process, with NEON"),
+        ("nothing known\n", "ok", ", 2 cores for this process"),
+    ],
+)
+def test_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, status: str, message: str
+) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text(text)
+    read = doctor._processor
+    monkeypatch.setattr(doctor, "_processor", lambda _: read(path))
+    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    found = doctor.check_processor()
+    assert found.status == status
+    assert found.message.endswith(message)
+
+
+def test_a_compiler_and_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = doctor.check_compiler()
+    assert found.status == "note"
+    assert "native kernels are not built" in found.message
+    assert "apt install g++" in found.advice
+    path = command(tmp_path, "g++", "#!/bin/sh\necho g++ 12.2.0\necho more\n")
+    assert doctor.check_compiler() == Finding("ok", f"{path}: g++ 12.2.0")
+
+
+def test_a_cache_that_can_be_written_and_one_that_cannot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "xla").mkdir(parents=True)
+    (tmp_path / "cache" / "xla" / "a.xla").write_bytes(b"x" * 2048)
+    found = doctor.check_cache()
+    assert found.message.startswith(f"{tmp_path / 'cache' / 'xla'}: 1 programs, 2.0 KiB of 4.0 GiB")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "file"))
+    found = doctor.check_cache()
+    assert found.status == "note"
+    assert "cannot be written (Not a directory), so every program is compiled anew" in found.message
+    assert "PCP_CACHE_DIR" in found.advice
+
+
+def test_the_command_on_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"pcp": [doctor.DISTRIBUTION]})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.check_command().message == "no `pcp` is on PATH"
+    path = command(tmp_path, "pcp", "#!/bin/sh\n. $PCP_DIR/etc/pcp.env\n")
+    found = doctor.check_command()
+    assert (found.status, "most likely Performance Co-Pilot" in found.message) == ("note", True)
+    assert "-m pcp" in found.advice
+    command(tmp_path, "pcp", "#!/usr/bin/python\nimport sys\nfrom pcp.cli import main\nsys.exit(main())\n")
+    assert doctor.check_command() == Finding("ok", f"`pcp` is {path}")
+
+
+def test_another_distribution_with_a_module_of_that_name_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"pcp": [doctor.DISTRIBUTION, "pcp"]})
+    found = doctor.check_command()
+    assert (found.status, found.message) == ("problem", "the module `pcp` is also installed by pcp")
+    assert "separate virtual environments" in found.advice
+
+
+def test_a_machine_on_which_nobody_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_host: str, _port: int) -> Any:
+        raise CannotListen("cannot listen on 127.0.0.1:0: Permission denied")
+
+    monkeypatch.setattr(doctor, "listen", refused)
+    found = doctor.check_network()
+    assert (found.status, found.advice) == ("problem", "allow programs to listen on 127.0.0.1")
+
+
+def test_a_python_without_tls_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.ssl, "HAS_TLSv1_3", False)
+    assert "has no TLS 1.3" in doctor.check_network().message
