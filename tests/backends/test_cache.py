@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 import pcp
 from pcp.backends import xla
 from pcp.backends.cache import CompileCache, cache_key, default_cache
+
+KEY = "ab" * 32
 
 
 @pytest.fixture
@@ -189,3 +192,62 @@ def test_processes_share_it(tmp_path: Path) -> None:
         assert errors == ""
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.xla")) <= 12000
     assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
+
+
+def test_one_builds_an_entry_and_the_others_wait_for_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cache, other = CompileCache(tmp_path), CompileCache(tmp_path)
+    found: list[bytes | None] = []
+    began = threading.Event()
+
+    def second() -> None:
+        began.set()
+        with other.building(KEY):
+            found.append(other.get(KEY))
+
+    with cache.building(KEY):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert began.wait(10.0)
+        cache.put(KEY, b"machine code")
+        assert found == []
+    thread.join(10.0)
+    assert found == [b"machine code"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{KEY}.xla"]
+
+
+def test_a_builder_that_died_or_failed_keeps_nobody_waiting(tmp_path: Path) -> None:
+    cache = CompileCache(tmp_path)
+    source = f"""
+import os
+from pathlib import Path
+from pcp.backends.cache import CompileCache
+with CompileCache(Path({str(tmp_path)!r})).building({KEY!r}):
+    os._exit(9)
+"""
+    path = str(Path(__file__).parents[2] / "src")
+    died = subprocess.run([sys.executable, "-c", source], env=os.environ | {"PYTHONPATH": path}, check=False)
+    assert died.returncode == 9
+    assert (tmp_path / f"{KEY}.lock").exists()
+    with pytest.raises(ZeroDivisionError), cache.building(KEY):
+        raise ZeroDivisionError
+    with cache.building(KEY):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_builder_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pcp.backends.cache.LONGEST_WAIT_SECONDS", 0.1)
+    with CompileCache(tmp_path).building(KEY), CompileCache(tmp_path).building(KEY):
+        assert "was held for 0 s by another process; the program is compiled here too" in caplog.text
+
+
+def test_without_a_folder_everyone_builds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    (tmp_path / "file").write_text("no folder")
+    with CompileCache(tmp_path / "file").building(KEY):
+        assert "cannot keep other processes from compiling the same program" in caplog.text
