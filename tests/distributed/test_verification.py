@@ -2,6 +2,8 @@
 
 import functools
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -171,6 +173,18 @@ def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(ProgramRefused, match="verifying the program 'step' took more than 1 s"):
         admit({"step": b"1" * (1 << 20)}, "cpu:0", MEMORY, 1.0)
     assert_gone(int(pid_file.read_text()))
+
+
+def test_a_child_whose_worker_was_killed_ends_by_itself() -> None:
+    """Its input then closes, which is all that it can notice."""
+    request = verification._request({"several": artifact()}, "cpu:0", MEMORY)
+    command = [sys.executable, "-m", "pcp.distributed.verification"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as held:
+        assert held.stdin is not None
+        held.stdin.write(request)
+        held.stdin.flush()
+        assert held.wait(SECONDS) == 0
+    assert subprocess.run(command, input=request, capture_output=True, check=False).returncode == 1
 
 
 def test_a_stopping_worker_ends_the_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
