@@ -4,6 +4,7 @@ Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from pcp import nn
 from pcp.errors import PCPError
+from pcp.ir import DType, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.nn.attention import merge, project
 from pcp.ops.indexing import dynamic_update_slice, take
@@ -85,21 +87,33 @@ def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
     """
     generator = np.random.Generator(np.random.Philox(seed))
 
-    def normal(*shape: int, deviation: float = 0.02) -> np.ndarray[Any, Any]:
+    def array(shape: tuple[int, ...], deviation: float, mean: float) -> np.ndarray[Any, Any]:
+        if not deviation:
+            return np.full(shape, mean, np.float32)
         return (generator.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float32)
 
+    return _nested(config, array)
+
+
+def parameter_shapes(config: GPT2Config) -> Parameters:
+    """The `TensorSpec` of each array that `initial_parameters` makes, nested alike; no memory is taken."""
+    return _nested(config, lambda shape, _deviation, _mean: TensorSpec(shape, DType.f32))
+
+
+def _nested(config: GPT2Config, leaf: Callable[[tuple[int, ...], float, float], Any]) -> Parameters:
+    """The parameters, each made from its shape, and the deviation and mean that it begins with."""
+    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
+
     def linear(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
-        bias = {"bias": np.zeros(outputs, np.float32)} if config.bias else {}
-        return {"weight": normal(inputs, outputs, deviation=deviation)} | bias
+        bias = {"bias": leaf((outputs,), 0, 0)} if config.bias else {}
+        return {"weight": leaf((inputs, outputs), deviation, 0)} | bias
 
     def norm() -> Parameters:
-        bias = {"bias": np.zeros(width, np.float32)} if config.bias else {}
-        return {"scale": np.ones(width, np.float32)} | bias
+        return {"scale": leaf((width,), 0, 1)} | ({"bias": leaf((width,), 0, 0)} if config.bias else {})
 
-    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
     return {
-        "wte": normal(config.vocabulary, width),
-        "wpe": normal(config.context, width),
+        "wte": leaf((config.vocabulary, width), 0.02, 0),
+        "wpe": leaf((config.context, width), 0.02, 0),
         "blocks": [
             {
                 "ln_1": norm(),
