@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pcp.training.config import TrainingConfig
 from pcp.training.extras import MissingExtra
 from pcp.training.metrics import MetricSink
-from pcp.training.trackers import TensorBoardSink, WandbSink, scalars_of
+from pcp.training.run_folder import RunFolder
+from pcp.training.trackers import TensorBoardSink, WandbSink, open_trackers, scalars_of
 
 
 def test_only_numbers_are_scalars() -> None:
@@ -72,6 +74,23 @@ def test_weights_and_biases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     }
     assert run.logged == [({"loss": 2.5}, 3)]
     assert run.finished
+
+
+def test_trackers_of_a_run_are_those_that_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = RunFolder.create(tmp_path / "nano", TrainingConfig(seed=9))
+    runs: list[dict[str, Any]] = []
+    module = types.ModuleType("wandb")
+    monkeypatch.setattr(module, "init", lambda **settings: runs.append(settings), raising=False)
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr("pcp.training.trackers.TensorBoardSink", lambda path: path)
+    assert open_trackers(folder, False, None) == []
+    assert runs == []
+    board, _ = open_trackers(folder, True, "planet")
+    assert board == tmp_path / "nano" / "tensorboard"
+    [settings] = runs
+    assert (settings["project"], settings["name"], settings["config"]["seed"]) == ("planet", "nano", 9)
 
 
 def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:

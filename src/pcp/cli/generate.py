@@ -10,6 +10,7 @@ from pathlib import Path
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
 from pcp.training.run_folder import RunFolder, load_state
+from pcp.training.tokenizer import decode_stream
 
 DESCRIPTION = {
     "description": "Let a trained model go on with a text.",
@@ -51,12 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
 def continuation(
     folder: RunFolder, prompt: str, count: int, sampling: Sampling, device: str
 ) -> Iterator[str]:
-    """Yield the text of each new token."""
+    """Yield the text of new tokens as they are drawn."""
     tokenizer = folder.tokenizer()
     _, state, _ = load_state(folder)
     config = gpt2.configuration(folder.config().model)
     config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
-    for token in generate(
-        state["params"], config, tokenizer.encode(prompt).tolist(), count, sampling, device
-    ):
-        yield tokenizer.decode([token])
+    start = tokenizer.encode(prompt).tolist()
+    yield from decode_stream(tokenizer, generate(state["params"], config, start, count, sampling, device))

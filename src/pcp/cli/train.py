@@ -20,6 +20,9 @@ from pcp.training.plot import plot_losses
 from pcp.training.progress import RunProgress
 from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
+from pcp.training.token_file import TokenFile
+from pcp.training.tokenizer import UnknownCharacter
+from pcp.training.trackers import open_trackers
 
 DESCRIPTION = {
     "description": "Train a model, in this process or with a Shepherd and Workers on this machine.",
@@ -31,6 +34,7 @@ examples:
   pcp train                                    2000 steps in this process
   pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
   pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
+  pcp train --tokenizer bpe --vocabulary 2048  tokens learnt from the text instead of characters
   pcp train --resume runs/gpt2-nano            go on after an interruption
 """,
 }
@@ -38,9 +42,11 @@ examples:
 _OPTIONS = {
     "model": "name of a GPT-2 configuration",
     "data": "`shakespeare` (downloaded once, public domain) or a text file",
-    "tokenizer": "`characters` or `bytes`",
+    "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
+    "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch",
+    "accumulate": "parts of a batch computed one after another, for less memory; a divisor of --batch",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
     "warmup_steps": "steps of the linear rise",
@@ -73,6 +79,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)"
     )
     parser.add_argument("--resume", type=Path, default=None, help="go on with the run in this folder")
+    parser.add_argument(
+        "--tensorboard", action="store_true", help="also write metrics for TensorBoard, into the run's folder"
+    )
+    parser.add_argument(
+        "--wandb", metavar="PROJECT", default=None, help="also send metrics to Weights & Biases"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
 
 
@@ -82,8 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _folder(arguments)
     config = folder.config()
     began = time.monotonic()
-    shown: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
-    with JSONLinesFile(folder.metrics_file) as file, shown:
+    trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
+    display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
+    with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
         try:
             if config.workers:
                 from pcp.cli.local_run import train_with_workers
@@ -102,7 +115,7 @@ def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
     """Draw the loss, sample a text, and say where everything is."""
     records = read_metrics(folder.metrics_file)
     plot_losses(records, folder.plot_file, folder.path.name)
-    text = "".join(continuation(folder, "\n", 300, Sampling(), folder.config().device))
+    text = "".join(continuation(folder, _opening(folder), 300, Sampling(), folder.config().device))
     folder.sample_file.write_text(text.strip() + "\n", encoding="utf-8")
     final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
     summary = {
@@ -149,6 +162,16 @@ def _free(path: Path) -> Path:
         number += 1
         found = path.with_name(f"{path.name}-{number}")
     return found
+
+
+def _opening(folder: RunFolder) -> str:
+    """What the sample goes on from: a line break, or the corpus's first token where its alphabet has none."""
+    tokenizer = folder.tokenizer()
+    try:
+        tokenizer.encode("\n")
+    except UnknownCharacter:
+        return tokenizer.decode([int(TokenFile.open(folder.token_file).training[0])])
+    return "\n"
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

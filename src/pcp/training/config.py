@@ -21,9 +21,11 @@ class TrainingConfig:
     Arguments:
         model: name of a configuration of GPT-2.
         data: `shakespeare`, or the path of a text file.
-        tokenizer: `characters` or `bytes`.
+        tokenizer: `characters`, `bytes`, or `bpe` (byte pairs learnt from the data; needs the extra `tokenizers`).
+        vocabulary: tokens that `bpe` learns.
         steps: inner steps of each worker (of the one process where there are no workers).
         batch: sequences in a batch.
+        accumulate: parts of a batch that are computed one after another, for less memory; a divisor of `batch`.
         learning_rate: largest learning rate, reached after `warmup_steps` steps.
         final_learning_rate: learning rate at the end of the cosine.
         warmup_steps: steps of the linear rise.
@@ -47,8 +49,10 @@ class TrainingConfig:
     model: str = "gpt2-nano"
     data: str = "shakespeare"
     tokenizer: str = "characters"
+    vocabulary: int = 1024
     steps: int = 2000
     batch: int = 12
+    accumulate: int = 1
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     warmup_steps: int = 100
@@ -66,7 +70,7 @@ class TrainingConfig:
     outer_momentum: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "inner_steps"):
+        for name in ("steps", "batch", "accumulate", "inner_steps"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in ("workers", "evaluate_every", "checkpoint_every", "clip_norm", "weight_decay", "seed"):
             _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
@@ -74,6 +78,9 @@ class TrainingConfig:
             _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
         _require("warmup_steps", self.warmup_steps, 0 <= self.warmup_steps < self.steps, "below steps")
+        divides = self.batch % self.accumulate == 0
+        _require("accumulate", self.accumulate, divides, f"a divisor of batch, which is {self.batch}")
+        _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
         if self.workers:
             divides = self.steps % self.inner_steps == 0
             _require("inner_steps", self.inner_steps, divides, f"a divisor of steps, which is {self.steps}")

@@ -1,5 +1,6 @@
 """Training in this process: steps, evaluations and checkpoints, one after another."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,11 @@ import numpy as np
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training import checkpoint
+from pcp.training.plan_record import differences, plan_record
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
+
+log = logging.getLogger("pcp.training.loop")
 
 REPORT_EVERY = 10
 """Steps between two reports; the loss reported is the mean of these steps."""
@@ -21,7 +25,9 @@ Report = Callable[[dict[str, Any]], None]
 def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     """Train from the newest checkpoint in the folder, or from the beginning, to the last step.
 
-    An interruption (Ctrl-C) writes a checkpoint of the last whole step and is raised again.
+    With the plan that the checkpoint was made with, a resumed run ends with the bits of one that was not interrupted;
+    with another, a warning says what differs. An interruption (Ctrl-C) writes a checkpoint of the last whole step and is
+    raised again.
 
     Arguments:
         recipe: what to train.
@@ -30,11 +36,17 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
 
     Returns:
         The trained parameters.
+
+    Raises:
+        CheckpointNotSaved: the disk is full; the run can be resumed from the checkpoint before.
+        CheckpointCorrupt, CheckpointForeign, CheckpointNewer: the newest checkpoint cannot be read.
+        CheckpointMismatch: it is of another model.
     """
     config = recipe.config
     training = plan(recipe.step, device=config.device)
     evaluation = plan(recipe.evaluation, device=config.device)
-    done, state = _start(recipe, folder)
+    made_with = plan_record(training)
+    done, state = _start(recipe, folder, made_with)
     saved = done
     losses: list[Any] = []
     began = time.perf_counter()
@@ -55,25 +67,36 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 report(record)
                 losses, began = [], time.perf_counter()
             if _due(done, config.checkpoint_every, config.steps):
-                _save(recipe, folder, done, state)
+                _save(recipe, folder, done, state, made_with)
                 saved = done
     except KeyboardInterrupt:
         if done > saved:
-            _save(recipe, folder, done, state)
+            _save(recipe, folder, done, state, made_with)
         raise
     return map_tree(np.asarray, state["params"])
 
 
-def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any]:
+def _start(recipe: Recipe, folder: RunFolder, made_with: dict[str, Any]) -> tuple[int, Any]:
+    first = recipe.step.initial_state(recipe.parameters)
     if checkpoint.latest(folder.checkpoints) is None:
-        return 0, recipe.step.initial_state(recipe.parameters)
-    step, state, _ = load_state(folder)
+        return 0, first
+    step, state, metadata = load_state(folder, expected=first)
+    changed = differences(metadata.get("plan", {}), made_with)
+    if changed:
+        log.warning(
+            "the checkpoint of step %d in %s was made with another plan: %s; the run goes on, but its numbers may differ "
+            "from those of an uninterrupted run",
+            step,
+            folder.path,
+            "; ".join(changed),
+        )
     return step, state
 
 
-def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any) -> None:
+def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any, made_with: dict[str, Any]) -> None:
     host = map_tree(np.asarray, state)
-    save_state(folder, step, host, {"tokens": step * recipe.tokens_per_step}, recipe.step.digest)
+    metadata = {"tokens": step * recipe.tokens_per_step, "plan": made_with}
+    save_state(folder, step, host, metadata, recipe.step.digest)
 
 
 def _due(step: int, every: int, last: int) -> bool:

@@ -13,13 +13,21 @@ from pcp.models import gpt2
 from pcp.optimizers import AdamW, WarmupCosine, adamw
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.batches import Batches
+from pcp.training.byte_pairs import BytePairTokenizer
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig
-from pcp.training.corpus import load_corpus
+from pcp.training.corpus import Corpus, load_corpus
 from pcp.training.run_folder import RunFolder
 from pcp.training.step import TrainingStep, training_step
 from pcp.training.token_file import TokenFile, write_token_file
-from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer
+from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer, Tokens
 from pcp.training.validation import mean_loss, validation_windows
+
+TOKENIZERS: dict[str, Callable[[Corpus, int], Tokenizer]] = {
+    "characters": lambda corpus, _: CharacterTokenizer.of_text(corpus.text),
+    "bytes": lambda *_: ByteTokenizer(),
+    "bpe": lambda corpus, vocabulary: BytePairTokenizer.train(corpus.text, vocabulary),
+}
+"""How each tokenizer that a run may name is made, from the corpus and the vocabulary wanted."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +58,16 @@ class Recipe:
 
     @cached_property
     def loss(self) -> Program:
-        """The loss of one batch: `(parameters, tokens, targets) -> scalar`."""
-        return self._program(gpt2.loss, "loss", self.config.batch)
+        """The loss of one micro-batch: `(parameters, tokens, targets) -> scalar`."""
+        return self._program(gpt2.loss, "loss", self.config.batch // self.config.accumulate)
 
     @cached_property
     def step(self) -> TrainingStep:
         """The training step: `(state, (tokens, targets)) -> (state, metrics)`."""
-        return training_step(self.loss, self.optimizer, clip_norm=self.config.clip_norm or None)
+        c = self.config
+        return training_step(
+            self.loss, self.optimizer, clip_norm=c.clip_norm or None, accumulate=c.accumulate
+        )
 
     @cached_property
     def evaluation(self) -> Program:
@@ -109,8 +120,8 @@ def prepare(folder: RunFolder) -> Recipe:
     model = gpt2.configuration(config.model)
     if not folder.tokenizer_file.exists():
         corpus = load_corpus(config.data)
-        tokenizer = _tokenizer(config, corpus.text)
-        write_token_file(folder.token_file, tokenizer.encode(corpus.text), tokenizer.vocabulary_size)
+        tokenizer = _tokenizer(config, corpus)
+        write_token_file(folder.token_file, _encoded(corpus, tokenizer), tokenizer.vocabulary_size)
         folder.write_tokenizer(tokenizer)
     tokens = TokenFile.open(folder.token_file)
     recipe = Recipe(config, dataclasses.replace(model, vocabulary=tokens.vocabulary_size), tokens)
@@ -119,9 +130,19 @@ def prepare(folder: RunFolder) -> Recipe:
     return recipe
 
 
-def _tokenizer(config: TrainingConfig, text: str) -> Tokenizer:
-    if config.tokenizer == "characters":
-        return CharacterTokenizer.of_text(text)
-    if config.tokenizer == "bytes":
-        return ByteTokenizer()
-    raise InvalidTrainingConfig(f"tokenizer is {config.tokenizer!r}; expected characters or bytes")
+def _tokenizer(config: TrainingConfig, corpus: Corpus) -> Tokenizer:
+    make = TOKENIZERS.get(config.tokenizer)
+    if make is None:
+        raise InvalidTrainingConfig(
+            f"tokenizer is {config.tokenizer!r}; expected one of {', '.join(TOKENIZERS)}"
+        )
+    return make(corpus, config.vocabulary)
+
+
+def _encoded(corpus: Corpus, tokenizer: Tokenizer) -> Tokens:
+    # Bytes need not be text.
+    return (
+        tokenizer.encode_bytes(corpus.data)
+        if isinstance(tokenizer, ByteTokenizer)
+        else tokenizer.encode(corpus.text)
+    )

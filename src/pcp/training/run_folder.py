@@ -121,9 +121,19 @@ def save_state(
     )
 
 
-def load_state(folder: RunFolder, step: int | None = None) -> tuple[int, Any, dict[str, Any]]:
-    """The step, nested arrays and metadata of a checkpoint, the newest if `step` is None; see `checkpoint.load`."""
-    found = checkpoint.load(folder.checkpoints, step)
+def load_state(
+    folder: RunFolder, step: int | None = None, expected: Any = None
+) -> tuple[int, Any, dict[str, Any]]:
+    """The step, nested arrays and metadata of a checkpoint, the newest if `step` is None; see `checkpoint.load`.
+
+    Arguments:
+        folder: of the run.
+        step: which one.
+        expected: arrays of the names, shapes and types that it must hold, nested; None accepts any.
+    """
+    leaves, names = ([], []) if expected is None else (flatten(expected)[0], flatten(expected)[1].names())
+    wanted = dict(zip(names, leaves, strict=True)) or None
+    found = checkpoint.load(folder.checkpoints, step, expected=wanted)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
 

@@ -13,6 +13,7 @@ from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
+from pcp.training.accumulation import mean_over_micro_batches, widened
 
 Metrics = dict[str, Tensor]
 
@@ -46,7 +47,11 @@ def initial_state(parameters: Any, optimizer: Optimizer) -> dict[str, Any]:
 
 
 def training_step(
-    loss: Program | Callable[..., Any], optimizer: Optimizer, *arguments: Any, clip_norm: float | None = None
+    loss: Program | Callable[..., Any],
+    optimizer: Optimizer,
+    *arguments: Any,
+    clip_norm: float | None = None,
+    accumulate: int = 1,
 ) -> TrainingStep:
     """One step of training as one Program.
 
@@ -56,20 +61,32 @@ def training_step(
         optimizer: what makes new parameters from gradients.
         arguments: only for a function: parameters (arrays or specs), then the specs of one batch.
         clip_norm: largest global norm of the gradient; None leaves it as it is.
+        accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
+            takes is that many of them, one after another along the first axis of every array. The gradient is the mean
+            of theirs: for a loss that is a mean over equally many examples, that of the whole batch, to rounding.
 
     Returns:
         A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
 
     Raises:
+        InvalidAccumulation: `accumulate` is below 1.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
     """
     program = loss if isinstance(loss, Program) else trace(loss, *arguments)
     parameters, *batch = _specs(program)
     has_metrics = _has_metrics(program)
     differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics)
+    whole = widened(tuple(batch), accumulate)
+
+    def evaluated(params: Any, *batch: Any) -> tuple[Any, Any]:
+        value, gradients = call(differentiated, params, *batch)
+        return value, gradients
 
     def step(state: dict[str, Any], batch: tuple[Any, ...]) -> tuple[dict[str, Any], Metrics]:
-        value, gradients = call(differentiated, state["params"], *batch)
+        if accumulate == 1:
+            value, gradients = evaluated(state["params"], *batch)
+        else:
+            value, gradients = mean_over_micro_batches(evaluated, state["params"], batch, accumulate)
         loss, metrics = value if has_metrics else (value, {})
         gradients, norm = (
             clip_by_global_norm(gradients, clip_norm) if clip_norm else (gradients, global_norm(gradients))
@@ -82,7 +99,7 @@ def training_step(
 
     # Shapes only: a broadcast zero takes no memory, however large the model.
     example = map_tree(lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), parameters)
-    traced = trace(step, initial_state(example, optimizer), tuple(batch), roles=(Role.state, Role.input))
+    traced = trace(step, initial_state(example, optimizer), whole, roles=(Role.state, Role.input))
     return TrainingStep(traced.bytecode, optimizer=optimizer)
 
 

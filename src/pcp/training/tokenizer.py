@@ -1,7 +1,7 @@
 """Text to token numbers and back: by character, by byte, or by byte-pair encoding."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -125,6 +125,27 @@ class ByteTokenizer:
     def to_json(self) -> str:
         """Write the kind as JSON."""
         return json.dumps({"kind": "bytes"})
+
+
+def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
+    """Yield the text of tokens as they come.
+
+    A token that ends inside a character waits for those that complete it, which are at most three more, because
+    no character has more than four bytes.
+
+    Arguments:
+        tokenizer: what the tokens are of.
+        tokens: numbers, perhaps not known yet.
+    """
+    pending: list[int] = []
+    for token in tokens:
+        pending.append(token)
+        text = tokenizer.decode(pending)
+        if not text.endswith("\ufffd") or len(pending) == 4:
+            yield text
+            pending = []
+    if pending:
+        yield tokenizer.decode(pending)
 
 
 def tokenizer_from_json(text: str) -> Tokenizer:

@@ -1,5 +1,6 @@
 """Sinks of metrics for TensorBoard and for Weights & Biases, both optional extras."""
 
+import dataclasses
 import numbers
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from typing import Any
 
 from pcp.training.extras import import_extra
 from pcp.training.metrics import MetricSink, Record
+from pcp.training.run_folder import RunFolder
 
 
 class TensorBoardSink(MetricSink):
@@ -77,6 +79,26 @@ class WandbSink(MetricSink):
     def close(self) -> None:
         """Finish the run there."""
         self._run.finish()
+
+
+def open_trackers(folder: RunFolder, tensorboard: bool, wandb_project: str | None) -> list[MetricSink]:
+    """The sinks that a user asks for besides the file of metrics, which every run has.
+
+    Arguments:
+        folder: of the run; what the packages write goes into it.
+        tensorboard: whether TensorBoard is wanted.
+        wandb_project: a project of Weights & Biases, or None.
+
+    Raises:
+        MissingExtra: a package is not installed.
+    """
+    sinks: list[MetricSink] = []
+    if tensorboard:
+        sinks.append(TensorBoardSink(folder.path / "tensorboard"))
+    if wandb_project is not None:
+        settings = dataclasses.asdict(folder.config())
+        sinks.append(WandbSink(wandb_project, folder.path.name, settings, folder.path / "wandb"))
+    return sinks
 
 
 def scalars_of(record: Record) -> dict[str, float]:

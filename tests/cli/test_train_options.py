@@ -1,0 +1,59 @@
+"""Options of `pcp train` that other files' tests do not reach: parts of a batch, trackers, odd corpora."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcp.cli import main
+from pcp.cli import train as command
+from pcp.training.metrics import MetricSink, read_metrics
+from pcp.training.run_folder import RunFolder
+
+TINY = ["--steps", "2", "--batch", "2", "--warmup-steps", "1", "--run", "run"]
+
+
+class Noting(MetricSink):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+        self.closed = False
+
+    def write(self, record: Any) -> None:
+        self.records.append(dict(record))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_text_of_one_line_in_parts_with_trackers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("line.txt").write_text("no line break stands in here " * 40)
+    asked: list[Any] = []
+    tracker = Noting()
+    monkeypatch.setattr(command, "open_trackers", lambda *given: asked.append(given[1:]) or [tracker])
+    options = ["--data", "line.txt", "--accumulate", "2", "--tensorboard", "--wandb", "planet", "--json"]
+    assert main(["train", *options, *TINY]) == 0
+    assert asked == [(True, "planet")]
+    assert RunFolder(Path("run")).config().accumulate == 2
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed[-1]["event"] == "finished"
+    assert tracker.records == read_metrics(Path("run/metrics.jsonl"))
+    assert tracker.closed
+    assert Path("run/sample.txt").read_text().strip()
+
+
+def test_a_missing_package_is_said_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    Path("line.txt").write_text("no line break stands in here " * 40)
+    assert main(["train", "--data", "line.txt", "--tokenizer", "bpe", *TINY]) == 2
+    assert "pip install 'planetary-compute-protocol[tokenizers]'" in capsys.readouterr().err
+    assert not Path("run/checkpoints").exists()
