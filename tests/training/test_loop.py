@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from pcp.models.gpt2 import GPT2Config
-from pcp.planning import Plan
 from pcp.training import checkpoint, loop
 from pcp.training.batches import Batches, TokenArray
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotSaved
@@ -179,37 +177,3 @@ def test_tokens_beyond_the_vocabulary_stop_the_run_where_they_enter(tmp_path: Pa
     recipe.__dict__["batches"] = Batches(tokens, 4, 8, 3, recipe.model.vocabulary)
     with pytest.raises(TokenOutOfRange, match=r"Token 28 at position 0 of batch 0 is outside the vocabulary"):
         loop.train(recipe, folder, lambda _: None)
-
-
-def test_ctrl_c_inside_a_step_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = RunFolder.create(tmp_path / "run", CONFIG)
-    recipe, _ = tiny(folder)
-    run, calls = Plan.run, 0
-
-    def interrupted(plan: Plan, *given: Any) -> Any:
-        # The state before is gone when the signal arrives, and the state after is not assigned yet.
-        nonlocal calls
-        result = run(plan, *given)
-        calls += 1
-        if calls == 3:
-            signal.raise_signal(signal.SIGINT)
-        return result
-
-    monkeypatch.setattr(Plan, "run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(recipe, folder, lambda _: None)
-    assert checkpoint.steps(folder.checkpoints) == [3]
-
-
-def test_ctrl_c_while_reporting_keeps_the_last_whole_step(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", CONFIG)
-    recipe, _ = tiny(folder)
-
-    def report(record: Record) -> None:
-        if record["step"] == 10:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        loop.train(recipe, folder, report)
-    assert checkpoint.steps(folder.checkpoints) == [5, 10]
-    assert int(load_state(folder)[1]["step"]) == 10

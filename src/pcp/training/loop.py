@@ -10,7 +10,6 @@ import numpy as np
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training import checkpoint
-from pcp.training.interruption import uninterrupted
 from pcp.training.plan_record import differences, plan_record
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
@@ -53,10 +52,8 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     began = time.perf_counter()
     try:
         while done < config.steps:
-            batch = recipe.batches.batch(done)
-            with uninterrupted():
-                state, metrics = training.run(state, batch)
-                done += 1
+            state, metrics = training.run(state, recipe.batches.batch(done))
+            done += 1
             losses.append(metrics["loss"])
             evaluates = _due(done, config.evaluate_every, config.steps)
             if done % REPORT_EVERY == 0 or evaluates:
