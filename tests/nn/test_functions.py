@@ -161,7 +161,9 @@ def test_embedding_takes_rows(dtype: str) -> None:
 
 def test_scores_far_from_zero_do_not_overflow() -> None:
     x = np.array([[1e4, 1e4 - 1, -1e4], [-1e4, -1e4, -1e4 + 2]], np.float32)
-    program = pcp.trace(lambda x: (nn.softmax(x), nn.log_softmax(x), nn.cross_entropy(x, np.array([1, 2]))), x)
+    program = pcp.trace(
+        lambda x: (nn.softmax(x), nn.log_softmax(x), nn.cross_entropy(x, np.array([1, 2]))), x
+    )
     weights, logs, loss = run(program, x)
     exact = x.astype(np.float64) - x.max(-1, keepdims=True).astype(np.float64)
     exact -= np.log(np.exp(exact).sum(-1, keepdims=True))

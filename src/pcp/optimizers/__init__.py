@@ -3,6 +3,7 @@
 from pcp.optimizers.adamw import AdamW as AdamW
 from pcp.optimizers.adamw import adamw as adamw
 from pcp.optimizers.adamw import matrices as matrices
+from pcp.optimizers.base import InvalidOptimizer as InvalidOptimizer
 from pcp.optimizers.base import Optimizer as Optimizer
 from pcp.optimizers.base import Schedule as Schedule
 from pcp.optimizers.base import clip_by_global_norm as clip_by_global_norm

@@ -1,12 +1,23 @@
 """AdamW: steps scaled by running moments of the gradient, and weight decay apart from them."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from pcp.ir.tree import flatten
 from pcp.ops.elementwise import convert, power, sqrt
-from pcp.optimizers.base import DecayMask, Parameters, Schedule, State, rate_at, scalar_type, zeros_like
+from pcp.optimizers.base import (
+    DecayMask,
+    Parameters,
+    Schedule,
+    State,
+    rate_at,
+    require,
+    require_rate,
+    scalar_type,
+    zeros_like,
+)
 from pcp.tensor import Tensor, as_tensor
 
 
@@ -30,6 +41,10 @@ class AdamW:
         `first` and `second`, the moments, nested like the parameters, and `count`, the updates they have seen (which is not
         the training step where moments begin anew in the middle of a run).
 
+    Raises:
+        InvalidOptimizer: a rate or decay is negative or not finite, a beta is not at least 0 and below 1, or epsilon is not
+            above 0.
+
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2.
     """
 
@@ -38,6 +53,14 @@ class AdamW:
     epsilon: float = 1e-8
     weight_decay: float = 0.01
     decays: DecayMask = matrices
+
+    def __post_init__(self) -> None:
+        require_rate("adamw", self.learning_rate)
+        for beta in self.betas:
+            require("adamw", "betas", self.betas, 0 <= beta < 1, "two numbers of at least 0 and below 1")
+        require("adamw", "epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a finite number above 0")
+        decay = self.weight_decay
+        require("adamw", "weight_decay", decay, 0 <= decay < math.inf, "a finite number of at least 0")
 
     def initial_state(self, parameters: Parameters) -> State:
         """Moments of zero."""

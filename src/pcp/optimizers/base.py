@@ -1,10 +1,12 @@
 """What an optimizer is: an initial state, and an update that is traced into the training step."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
+from pcp.errors import PCPError
 from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
 from pcp.ops.elementwise import convert, minimum, sqrt
@@ -24,6 +26,10 @@ DecayMask = Callable[[str, tuple[int, ...]], bool]
 """Whether the parameter of a dotted name and a shape is decayed."""
 
 
+class InvalidOptimizer(PCPError):
+    """A setting of an optimizer with which nothing can be trained."""
+
+
 class Optimizer(Protocol):
     """A rule that makes new parameters from gradients."""
 
@@ -36,6 +42,29 @@ class Optimizer(Protocol):
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """New parameters, new state and scalars worth reporting, as Tensors of the trace in progress."""
         ...
+
+
+def require(optimizer: str, setting: str, value: object, holds: bool, expected: str) -> None:
+    """Refuse a setting.
+
+    Raises:
+        InvalidOptimizer: it does not hold.
+    """
+    if not holds:
+        raise InvalidOptimizer(f"{optimizer}: {setting} is {value}; expected {expected}")
+
+
+def require_rate(optimizer: str, learning_rate: float | Schedule) -> None:
+    """Refuse a learning rate that is no schedule, no positive number and not 0.
+
+    Raises:
+        InvalidOptimizer: it is another one.
+    """
+    if not callable(learning_rate):
+        holds = 0 <= learning_rate < math.inf
+        require(
+            optimizer, "learning_rate", learning_rate, holds, "a schedule, or a finite number of at least 0"
+        )
 
 
 def scalar_type(parameters: Parameters) -> DType:
@@ -67,8 +96,12 @@ def global_norm(gradients: Parameters) -> Tensor:
 def clip_by_global_norm(gradients: Parameters, limit: float) -> tuple[Parameters, Tensor]:
     """The gradients, scaled down together if their norm exceeds `limit`; and the norm before.
 
+    Raises:
+        InvalidOptimizer: the limit is not above 0.
+
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013, algorithm 1.
     """
+    require("clip_by_global_norm", "the limit", limit, 0 < limit < math.inf, "a finite number above 0")
     norm = global_norm(gradients)
     factor = minimum(limit / (norm + 1e-6), 1)
     return map_tree(lambda g: g * convert(factor, g.dtype), gradients), norm

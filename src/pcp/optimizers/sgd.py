@@ -4,7 +4,16 @@ from dataclasses import dataclass
 
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import convert
-from pcp.optimizers.base import Parameters, Schedule, State, rate_at, scalar_type, zeros_like
+from pcp.optimizers.base import (
+    Parameters,
+    Schedule,
+    State,
+    rate_at,
+    require,
+    require_rate,
+    scalar_type,
+    zeros_like,
+)
 from pcp.tensor import Tensor
 
 
@@ -20,12 +29,19 @@ class SGD:
     State:
         `velocity`, nested like the parameters, if there is momentum.
 
+    Raises:
+        InvalidOptimizer: the rate is negative or not finite, or the momentum is not at least 0 and below 1.
+
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013, equations 3 and 4.
     """
 
     learning_rate: float | Schedule
     momentum: float = 0.0
     nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        require_rate("sgd", self.learning_rate)
+        require("sgd", "momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
 
     def initial_state(self, parameters: Parameters) -> State:
         """A velocity of zero."""
