@@ -4,6 +4,7 @@ Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,15 @@ import numpy as np
 
 from pcp import nn
 from pcp.errors import PCPError
+from pcp.ir import DTypeLike, Role
 from pcp.ir.tree import flatten
+from pcp.ir.types import dtype_of
 from pcp.nn.attention import merge, project
 from pcp.ops.indexing import dynamic_update_slice, take
 from pcp.ops.movement import iota, slice_
 from pcp.ops.reduction import mean
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tracing import ArgumentSpec, spec
 
 Parameters = dict[str, Any]
 
@@ -85,21 +89,40 @@ def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
     """
     generator = np.random.Generator(np.random.Philox(seed))
 
-    def normal(*shape: int, deviation: float = 0.02) -> np.ndarray[Any, Any]:
-        return (generator.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float32)
+    def normal(shape: tuple[int, ...], deviation: float) -> np.ndarray[Any, Any]:
+        return generator.standard_normal(shape, np.float32) * np.float32(deviation)
+
+    return _nested(config, normal, lambda shape, value: np.full(shape, value, np.float32))
+
+
+def parameter_specs(config: GPT2Config, dtype: DTypeLike = "f32") -> Parameters:
+    """Shapes and element types of the parameters, to trace with where the arrays are not needed or not here."""
+
+    def described(shape: tuple[int, ...], _: float) -> ArgumentSpec:
+        return spec(shape, dtype, Role.weight)
+
+    return _nested(config, described, described)
+
+
+def _nested(
+    config: GPT2Config,
+    normal: Callable[[tuple[int, ...], float], Any],
+    constant: Callable[[tuple[int, ...], float], Any],
+) -> Parameters:
+    """The parameters from functions that make one of a shape: of a deviation, or of a value."""
+    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
 
     def linear(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
-        bias = {"bias": np.zeros(outputs, np.float32)} if config.bias else {}
-        return {"weight": normal(inputs, outputs, deviation=deviation)} | bias
+        bias = {"bias": constant((outputs,), 0)} if config.bias else {}
+        return {"weight": normal((inputs, outputs), deviation)} | bias
 
     def norm() -> Parameters:
-        bias = {"bias": np.zeros(width, np.float32)} if config.bias else {}
-        return {"scale": np.ones(width, np.float32)} | bias
+        bias = {"bias": constant((width,), 0)} if config.bias else {}
+        return {"scale": constant((width,), 1)} | bias
 
-    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
     return {
-        "wte": normal(config.vocabulary, width),
-        "wpe": normal(config.context, width),
+        "wte": normal((config.vocabulary, width), 0.02),
+        "wpe": normal((config.context, width), 0.02),
         "blocks": [
             {
                 "ln_1": norm(),
@@ -114,7 +137,7 @@ def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Number of trained values."""
+    """Number of trained values, in arrays or specs."""
     return sum(int(np.prod(leaf.shape)) for leaf in flatten(parameters)[0])
 
 
@@ -126,8 +149,16 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
 
     Returns:
         Shape (batch, length, vocabulary).
+
+    Raises:
+        ShapeMismatch: the tokens have another rank, or are more than the context.
     """
     ids = as_tensor(tokens)
+    if ids.ndim != 2 or ids.shape[1] > config.context:
+        raise ShapeMismatch(
+            f"gpt2: tokens of shape {ids.shape} were given; expected (batch, length), length at most the context, "
+            f"which is {config.context}"
+        )
     positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
     x = nn.embedding(ids, parameters["wte"]) + positions
     for block in parameters["blocks"]:
@@ -136,11 +167,18 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
     return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
 
 
-def empty_cache(config: GPT2Config, batch: int = 1) -> list[dict[str, Any]]:
-    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads)."""
+def empty_cache(config: GPT2Config, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads).
+
+    Arguments:
+        config: the sizes.
+        batch: sequences that are decoded together.
+        dtype: element type of the parameters.
+    """
     shape = (batch, config.context, config.heads, config.width // config.heads)
+    numpy_type = dtype_of(dtype).numpy
     return [
-        {"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)}
+        {"key": np.zeros(shape, numpy_type), "value": np.zeros(shape, numpy_type)}
         for _ in range(config.layers)
     ]
 
