@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, settings
 
 # Set while this file is imported, because numpy and jax read them once, when a test file imports them.
 # One thread per process in numpy's libraries: the suite runs one process per core.
-os.environ["JAX_PLATFORMS"] = os.environ.get("PCP_TEST_PLATFORM", "cpu")
+PLATFORM = os.environ.get("PCP_TEST_PLATFORM", "cpu")
+os.environ["JAX_PLATFORMS"] = "cpu" if PLATFORM == "cpu" else f"{PLATFORM},cpu"
+os.environ["PCP_DEVICE"] = f"{PLATFORM}:0"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 

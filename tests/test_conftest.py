@@ -15,7 +15,9 @@ def test_home_and_every_cache_lie_in_the_sessions_own_folder(test_home: Path) ->
 
 
 def test_platform_is_cpu_unless_another_is_asked_for() -> None:
-    assert os.environ["JAX_PLATFORMS"] == os.environ.get("PCP_TEST_PLATFORM", "cpu")
+    platform = os.environ.get("PCP_TEST_PLATFORM", "cpu")
+    assert os.environ["JAX_PLATFORMS"].split(",")[0] == platform
+    assert os.environ["PCP_DEVICE"] == f"{platform}:0"
 
 
 def test_property_tests_have_no_deadline() -> None:

@@ -179,6 +179,16 @@ class Tensor:
     def var(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("var", self, axis, keepdims)
     def max(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("max", self, axis, keepdims)
     def min(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("min", self, axis, keepdims)
+    def prod(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("prod", self, axis, keepdims)
+    def std(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("std", self, axis, keepdims)
+    def all(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("all", self, axis, keepdims)
+    def any(self, axis: "Axes" = None, keepdims: bool = False) -> "Tensor": return _call("any", self, axis, keepdims)
+    def argmax(self, axis: int = -1) -> "Tensor": return _call("argmax", self, axis)
+    def argmin(self, axis: int = -1) -> "Tensor": return _call("argmin", self, axis)
+    def cumsum(self, axis: int = -1) -> "Tensor": return _call("cumsum", self, axis)
+    def clip(self, low: "TensorLike", high: "TensorLike") -> "Tensor": return _call("clip", self, low, high)
+    def squeeze(self, axis: "Axes" = None) -> "Tensor": return _call("squeeze", self, axis)
+    def ravel(self) -> "Tensor": return _call("ravel", self)
     # fmt: on
 
     __hash__ = None  # type: ignore[assignment]  # equality compares elements, so a Tensor cannot be a key

@@ -74,7 +74,7 @@ def trace(
 
     Arguments:
         function: takes and returns nested containers of Tensors; anything else that it closes over is constant.
-        arguments: one for each parameter, nested; leaves are arrays (their role is `weight`) or `pcp.spec`s.
+        arguments: one for each parameter, nested; leaves are arrays, whose role is `weight`, or what `pcp.spec` makes.
         roles: the role of each argument, in place of those of its leaves.
 
     Returns:

@@ -55,7 +55,7 @@ def test_loaded_programs_tell_their_memory_and_donate() -> None:
     program = pcp.trace(lambda s: s + 1, pcp.spec((64,), "f32", "state"))
     first, second = pcp.plan(program), pcp.plan(program)
     assert first.memory == second.memory
-    assert first.memory["cpu:0"].aliased == 256
+    assert first.memory[str(first.device)].aliased == 256
     state = first.run(np.zeros(64, np.float32))
     second.run(state)
     assert state.is_deleted()

@@ -86,7 +86,7 @@ def test_a_program_that_xla_refuses_is_explained() -> None:
         "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {"
         " %0 = stablehlo.custom_call @no_such_kernel(%a) : (tensor<2xf32>) -> tensor<2xf32> return %0 : tensor<2xf32> }"
     )
-    with pytest.raises(CompilationFailed, match=r"XLA refuses the program on cpu:0: .*no_such_kernel"):
+    with pytest.raises(CompilationFailed, match=r"XLA refuses the program on [a-z]+:0: .*no_such_kernel"):
         pcp.plan(program, cache=False)
 
 
@@ -160,6 +160,7 @@ except pcp.planning.arguments.ArgumentDTypeMismatch:
 
 def test_a_plan_runs_on_its_device_and_brings_arrays_there() -> None:
     environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }

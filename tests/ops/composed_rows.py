@@ -389,4 +389,5 @@ TESTED_ELSEWHERE = {
     "while_loop", "fori_loop", "scan", "cond", "switch",
     "conv_general", "conv1d", "conv2d", "conv3d", "conv_transpose", "max_pool", "avg_pool", "reduce_window",
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "collective_permute",
+    "tap",
 }  # fmt: skip

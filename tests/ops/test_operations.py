@@ -62,6 +62,10 @@ def assert_near(label: str, result: Any, expected: Any, ulps: float) -> None:
 
 EVERY = ROWS | COMPOSED
 
+# XLA computes float32 products on NVIDIA GPUs in TF32, of 10 bits, unless the program asks for more.
+PRODUCTS = {"dot_general", "einsum", "inner", "matmul", "outer", "tensordot", "trace"}
+TF32 = 2.0**13 if pcp.backends.device().kind == "cuda" else 1.0
+
 
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_it_computes_what_numpy_does(name: str) -> None:
@@ -70,7 +74,8 @@ def test_it_computes_what_numpy_does(name: str) -> None:
         for dtype in DType:
             if dtype.kind in row.kinds:
                 for label, result, expected in results_and_references(row, dtype, rng):
-                    assert_near(f"{name}[{number}] {label}", result, expected, row.ulps)
+                    wide = TF32 if name in PRODUCTS and dtype is DType.f32 else 1.0
+                    assert_near(f"{name}[{number}] {label}", result, expected, wide * row.ulps)
 
 
 def test_every_operation_has_a_row() -> None:

@@ -47,7 +47,7 @@ def test_nested_numpy_in_nested_jax_out(step: pcp.Program, state: dict[str, Any]
     assert isinstance(new["sum"], jax.Array)
     np.testing.assert_array_equal(new["sum"], state["sum"] + X)
     assert int(new["count"]) == 4
-    np.testing.assert_allclose(product, (state["sum"] * X).sum(), rtol=1e-6)
+    np.testing.assert_allclose(product, (state["sum"] * X).sum(), rtol=1e-5)
 
 
 def test_the_state_it_returned_goes_in_again(step: pcp.Program, state: dict[str, Any]) -> None:
@@ -285,8 +285,8 @@ def test_a_bound_array_that_was_donated_elsewhere_is_named(step: pcp.Program, st
 def test_what_a_plan_tells_about_itself(step: pcp.Program) -> None:
     plan = pcp.plan(step)
     assert [str(entry.spec) for entry in plan.outputs] == ["i32[]", "f32[4]", "f32[]"]
-    assert str(plan.device) == "cpu:0"
-    use = plan.memory["cpu:0"]
+    assert plan.device == pcp.backends.device()
+    use = plan.memory[str(plan.device)]
     assert (use.arguments, use.aliased) == (4 + 16 + 16, 4 + 16)
     assert 4 + 16 + 4 <= use.results <= 4 + 16 + 4 + 3 * 8  # XLA counts a table of pointers to results
     assert use.peak == use.arguments + use.results - use.aliased + use.temporaries

@@ -1,10 +1,13 @@
 """Compiled programs kept on disk, found by what they were made from; bounded; several processes may share
 it."""
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pcp.ir.program_file import write_atomically
@@ -13,6 +16,8 @@ log = logging.getLogger("pcp.backends.cache")
 
 MAGIC = b"PCPXLA1\n"
 DEFAULT_LIMIT = 4 * 2**30
+LONGEST_WAIT_SECONDS = 900.0
+_POLL_SECONDS = 0.05
 
 
 class CompileCache:
@@ -60,6 +65,28 @@ class CompileCache:
             return
         self._evict(keep=path)
 
+    @contextlib.contextmanager
+    def building(self, key: str) -> Iterator[None]:
+        """Hold the right to make an entry; whoever else wants to make it waits, and should then look for it again.
+
+        Workers of one machine start together with the same program, and compiling takes minutes and every processor. The
+        right ends with its process. Where it cannot be had, or not for very long, the caller goes on without it.
+        """
+        path = self.folder / f"{key}.lock"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            log.info("cannot keep other processes from compiling the same program: %s", error)
+            yield
+            return
+        try:
+            _wait_for(lock, path)
+            yield
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(lock)
+
     def _evict(self, keep: Path) -> None:
         entries = []
         for path in self.folder.glob("*.xla"):
@@ -81,6 +108,25 @@ class CompileCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.xla"
+
+
+def _wait_for(lock: int, path: Path) -> None:
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    told = False
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if not told:
+                log.info("another process compiles the same program; waiting for it")
+                told = True
+            time.sleep(_POLL_SECONDS)
+    log.warning(
+        "%s was held for %.0f s by another process; the program is compiled here too",
+        path,
+        LONGEST_WAIT_SECONDS,
+    )
 
 
 def default_cache() -> CompileCache:

@@ -1,6 +1,7 @@
 """Which backends and devices there are, found by name."""
 
 import functools
+import os
 
 from pcp.backends.base import Backend, Device, UnknownDevice
 
@@ -24,14 +25,17 @@ def devices() -> list[Device]:
     return backend().devices()
 
 
-def device(name: str | Device) -> Device:
+def device(name: str | Device | None = None) -> Device:
     """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
+
+    Without a name it is the one that the environment variable `PCP_DEVICE` names, or `cpu:0`.
 
     Raises:
         UnknownDevice: it is not there; the message lists those that are.
     """
     if isinstance(name, Device):
         return name
+    name = os.environ.get("PCP_DEVICE", "cpu:0") if name is None else name
     found = {str(entry): entry for entry in devices()}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in found:

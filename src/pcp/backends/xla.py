@@ -98,14 +98,17 @@ class XLABackend:
         """
         native = _devices()[device]
         made = _compile_options(native, options)
-        store = default_cache() if cache else None
-        key = cache_key(_identity(program, native, made)) if store else ""
-        kept = store.get(key) if store else None
-        loaded = None if kept is None else _load(kept, native, made)
+        if not cache:
+            return XLAExecutable(_compile(program, device, native, made), program, native)
+        store = default_cache()
+        key = cache_key(_identity(program, native, made))
+        loaded = _load(store.get(key), native, made)
         if loaded is None:
-            loaded = _compile(program, device, native, made)
-            if store:
-                store.put(key, bytes(loaded.serialize()))
+            with store.building(key):
+                loaded = _load(store.get(key), native, made)  # another process may have made it meanwhile
+                if loaded is None:
+                    loaded = _compile(program, device, native, made)
+                    store.put(key, bytes(loaded.serialize()))
         return XLAExecutable(loaded, program, native)
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
@@ -198,14 +201,16 @@ def _compile_options(native: Any, options: CompileOptions) -> Any:
 
 def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
     try:
-        loaded = native.client.compile_and_load(program.module(), xla_client.DeviceList((native,)), options)
+        loaded = native.client.compile_and_load(program.bytecode, xla_client.DeviceList((native,)), options)
     except jax.errors.JaxRuntimeError as error:
         raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
     log.debug("compiled %s for %s", program, device)
     return loaded
 
 
-def _load(compiled: bytes, native: Any, options: Any) -> Any | None:
+def _load(compiled: bytes | None, native: Any, options: Any) -> Any | None:
+    if compiled is None:
+        return None
     try:
         return native.client.deserialize_executable(compiled, xla_client.DeviceList((native,)), options)
     except jax.errors.JaxRuntimeError as error:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from pcp.errors import PCPError
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
 from pcp.training.run_folder import RunFolder, load_state
@@ -19,6 +20,10 @@ DESCRIPTION = {
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
 """,
 }
+
+
+class NothingToGenerate(PCPError):
+    """A number of tokens that makes no sense."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 def continuation(
     folder: RunFolder, prompt: str, count: int, sampling: Sampling, device: str
 ) -> Iterator[str]:
-    """Yield the text of new tokens as they are drawn."""
+    """Yield the text of new tokens; one that ends inside a character waits for the next.
+
+    Raises:
+        NothingToGenerate: the count is negative.
+        NotARun, CheckpointNotFound: the run has not got so far.
+        UnknownCharacter, EmptyPrompt: the prompt cannot be gone on with.
+    """
+    if count < 0:
+        raise NothingToGenerate(f"{count} tokens were asked for; expected at least 0")
     tokenizer = folder.tokenizer()
     _, state, _ = load_state(folder)
     config = gpt2.configuration(folder.config().model)

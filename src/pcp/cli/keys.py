@@ -5,15 +5,30 @@ import json
 from pathlib import Path
 
 from pcp.distributed.wire import Authority
+from pcp.errors import PCPError
 from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
     "description": "Make the key files of Workers, and take them back. Each run has an authority of its own.",
-    "epilog": """examples:
+    "epilog": """A Shepherd and its Workers talk through TLS with certificates on both sides. The run's authority, in
+FOLDER/keys, makes them; nothing depends on public names. A key file holds a worker's private key, its certificate and the
+authority's certificate. It is good for a year, for this run, and for one name; two workers need two names.
+
+`revoke` takes back every key of a name. A running Shepherd notices within a second and closes the worker's connection. A new
+key of the same name works again.
+
+Keep FOLDER/keys to yourself: whoever has authority.key can make workers.
+
+examples:
   pcp keys worker alice --run runs/gpt2-nano           writes alice.pem; give it to the worker over a safe channel
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem  what the worker does with it
   pcp keys revoke alice --run runs/gpt2-nano           alice is no longer admitted
 """,
 }
+
+
+class KeyFileExists(PCPError):
+    """A key file would be overwritten."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     authority = authority_of(RunFolder.open(arguments.run))
+    said: dict[str, object]
     if arguments.action == "revoke":
         count = authority.revoke(arguments.name)
         said = {"revoked": count, "worker": arguments.name}
         text = f"{arguments.name}: {count} certificates revoked"
     else:
         path = arguments.output or Path(f"{arguments.name}.pem")
+        if path.exists():
+            raise KeyFileExists(
+                f"{path} exists already; a worker may be using it. Remove it, or write another file with --output"
+            )
         authority.issue(arguments.name, "worker").save_bundle(path)
         said = {"worker": arguments.name, "key": str(path)}
         text = f"{path}: the key of worker {arguments.name}; keep it secret"

@@ -12,7 +12,7 @@ from pcp.training.metrics import MetricSink
 from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 
 
 def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
@@ -34,14 +34,18 @@ def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
         if not key.exists():
             authority.issue(name, "worker").save_bundle(key)
     metrics = _Tail(folder.metrics_file)
-    address = folder.path / "address.json"
-    address.unlink(missing_ok=True)
-    shepherd = Child("shepherd", [sys.executable, "-m", "pcp", "shepherd", str(folder.path), "--supervised"])
-    workers = [Child(name, _worker_command(folder, name, index)) for index, name in enumerate(names)]
+    address_of(folder).unlink(missing_ok=True)
+    # Their output goes to files, which may say more than a terminal should.
+    environment = {"PCP_LOG": os.environ.get("PCP_LOG", "INFO")}
+    command = [sys.executable, "-m", "pcp"]
+    shepherd = Child("shepherd", [*command, "shepherd", str(folder.path), "--supervised"], environment)
+    workers = [
+        Child(name, [*command, "worker", *_worker_arguments(folder, name, index)], environment)
+        for index, name in enumerate(names)
+    ]
     supervisor = Supervisor([shepherd, *workers], folder.path / "logs")
     try:
-        supervisor.start("shepherd")
-        waiting = True
+        supervisor.start()
         while not supervisor.finished("shepherd"):
             time.sleep(POLL_SECONDS)
             for record in metrics.read():
@@ -49,29 +53,30 @@ def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
             for event in supervisor.poll():
                 if event.restarted:
                     shown.write({"event": "restart", "process": event.name, "code": event.code})
-            if waiting and address.exists():
-                waiting = False
-                for child in workers:
-                    supervisor.start(child.name)
         for record in metrics.read():
             shown.write(record)
     finally:
         supervisor.stop()
 
 
-def _worker_command(folder: RunFolder, name: str, index: int) -> list[str]:
+def address_of(folder: RunFolder) -> Path:
+    """The file in which the Shepherd of a run says where it listens."""
+    return folder.path / "address.json"
+
+
+def _worker_arguments(folder: RunFolder, name: str, index: int) -> list[str]:
     """A worker that finds the Shepherd's address in the run's folder; each has its share of the processors."""
+    arguments = ["--connect", f"@{address_of(folder)}", "--key", str(folder.path / "keys" / f"{name}.pem")]
+    arguments += ["--folder", str(folder.path / "workers" / name), "--device", folder.config().device]
+    return [*arguments, *_share_of_processors(index, folder.config().workers), "--supervised"]
+
+
+def _share_of_processors(index: int, workers: int) -> list[str]:
+    if not hasattr(os, "sched_getaffinity"):  # only Linux can keep a process to some processors
+        return []
     cpus = sorted(os.sched_getaffinity(0))
-    workers = folder.config().workers
     share = cpus[index::workers] if len(cpus) >= workers else [cpus[index % len(cpus)]]
-    command = [sys.executable, "-m", "pcp", "worker", "--connect", f"@{folder.path / 'address.json'}"]
-    command += [
-        "--key",
-        str(folder.path / "keys" / f"{name}.pem"),
-        "--folder",
-        str(folder.path / "workers" / name),
-    ]
-    return [*command, "--device", folder.config().device, "--cpus", ",".join(map(str, share)), "--supervised"]
+    return ["--cpus", ",".join(map(str, share))]
 
 
 class _Tail:

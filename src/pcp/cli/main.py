@@ -15,12 +15,16 @@ from pcp.errors import PCPError
 COMMANDS = {
     "train": "train a model, in this process or with a Shepherd and Workers on this machine",
     "generate": "let a trained model go on with a text",
+    "run": "run any StableHLO program on arrays from a file",
+    "grad": "write the gradient of a program",
+    "inspect": "show what a program takes, computes and moves, and how long its operations take",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",
 }
 
-EPILOG = """exit codes: 0 done; 1 a bug in PCP; 2 something given is wrong (the message says what); 130 interrupted
+EPILOG = """exit codes: 0 done; 1 it failed here, such as by a bug or a full disk; 2 something given is wrong (the message
+says what); 130 interrupted
 
 examples:
   pcp train                                       GPT-2 (nano) on Shakespeare, in this process
@@ -48,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             commands.add_parser(name, help=summary)
     parsed = parser.parse_args(given)
-    logging.basicConfig(level=os.environ.get("PCP_LOG", "WARNING"), format="%(name)s: %(message)s")
+    _start_log(os.environ.get("PCP_LOG", "WARNING"))
     try:
         code: int = importlib.import_module(f"pcp.cli.{parsed.command}").run(parsed)
     except PCPError as error:
@@ -66,6 +70,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Examples keep their line breaks, and every option shows its default."""
+
+
+def _start_log(level: str) -> None:
+    """Send what PCP logs from a level on to standard error; of other libraries only what is a warning."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    if level not in logging.getLevelNamesMapping():
+        logging.warning("PCP_LOG is %r; expected DEBUG, INFO, WARNING or ERROR", level)
+        return
+    logging.getLogger("pcp").setLevel(level)
 
 
 def _complain(error: PCPError, as_json: bool) -> None:

@@ -1,26 +1,44 @@
 """`pcp shepherd`: coordinate a distributed run."""
 
 import argparse
-import signal
 import sys
 from pathlib import Path
 
 from pcp.cli.keys import authority_of
-from pcp.distributed.shepherd import Shepherd, serve
+from pcp.cli.local_run import address_of
+from pcp.distributed.coordinator import EventLogWriteFailed
+from pcp.distributed.serving import serve
+from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.supervisor import end_with_parent
-from pcp.training.config import TrainingConfig, read_config
+from pcp.errors import PCPError
+from pcp.training.config import InvalidTrainingConfig, TrainingConfig, read_config
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream
 from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
 
+
+class FixedAtTheBeginning(PCPError):
+    """A setting was given for a run that goes on, where it can no longer change."""
+
+
 DESCRIPTION = {
     "description": "Coordinate a distributed run: lease data to Workers, merge what they learn, keep the parameters.",
     "epilog": """RUN is a TOML file of settings, for a new run, or the folder of a run, which goes on where it stopped.
-Workers need a key file each: pcp keys worker NAME --run FOLDER.
+The settings are those of `pcp train`; workers, inner_steps, outer_learning_rate and outer_momentum say how the run is shared.
+
+The Shepherd computes little: put it where it is reachable and stays up. Workers may come, go and come back at any time; every
+batch of the run is merged exactly once. Each Worker needs a key file of its own: pcp keys worker NAME --run FOLDER.
+
+Everything is kept in the folder of the run. A Shepherd that was stopped or killed is started again with that folder; it
+goes on from the last outer step and listens where it listened before.
+
+exit codes: 0 the run is complete; 1 it failed here and may go on after a restart (a full disk, a bug);
+2 something given is wrong; 130 and 143 interrupted
 
 examples:
-  pcp shepherd run.toml --workers 8 --listen 0.0.0.0:7433
-  pcp shepherd runs/gpt2-nano
+  pcp shepherd run.toml --workers 8 --listen 0.0.0.0:7433     a new run, for Workers on other machines
+  pcp keys worker alice --run runs/gpt2-nano                  a key for one of them
+  pcp shepherd runs/gpt2-nano                                 go on after an interruption
 """,
 }
 
@@ -31,11 +49,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "run", type=Path, metavar="RUN", help="a TOML file of settings, or the folder of a run"
     )
     parser.add_argument(
-        "--workers", type=int, default=None, help="worker slots that the data is cut for (default: of RUN)"
+        "--workers",
+        type=int,
+        default=None,
+        help="worker slots that the data of a new run is cut for; more or fewer Workers may be there (default: of RUN)",
     )
     parser.add_argument("--folder", type=Path, default=None, help="folder of a new run (default: runs/MODEL)")
     parser.add_argument(
-        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="address; port 0 picks a free one"
+        "--listen",
+        type=_address,
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="address; port 0 takes that of before, or a free one",
     )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
     parser.add_argument(
@@ -47,27 +72,58 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.supervised:
         end_with_parent()
-    signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
     folder = _folder(arguments)
-    host, _, port = arguments.listen.rpartition(":")
+    host, port = arguments.listen
     authority = authority_of(folder)
-    credentials = authority.issue("shepherd", "shepherd", [host or "127.0.0.1"])
+    credentials = authority.issue("shepherd", "shepherd", [host])
+    stream = JSONLinesStream() if arguments.json else None
     with JSONLinesFile(folder.metrics_file) as file:
-        sink = FanOut([file, JSONLinesStream()]) if arguments.json else FanOut([file])
+        sink = FanOut([file, *([stream] if stream else [])])
         shepherd = Shepherd(folder, prepare(folder), credentials, authority.revocations, sink.write)
 
         def announce(address: str) -> None:
+            if stream:
+                stream.write({"event": "listening", "address": address, "run": str(folder.path)})
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
 
-        serve(shepherd, folder, host or "127.0.0.1", int(port), announce)
+        try:
+            number = serve(shepherd, address_of(folder), host, port, announce)
+        except (EventLogWriteFailed, RunFailed) as error:
+            print(f"pcp: {error}", file=sys.stderr)
+            return 1
+    if number:
+        print(f"pcp: interrupted; pcp shepherd {folder.path} goes on", file=sys.stderr)
+        return 128 + number
     return 0
 
 
+def _address(text: str) -> tuple[str, int]:
+    """Host and port; unlike the address of a peer, the port may be 0."""
+    host, colon, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
+        )
+    return host, int(port)
+
+
 def _folder(arguments: argparse.Namespace) -> RunFolder:
+    """The folder of the run that the arguments ask for, made or opened."""
     if arguments.run.is_dir():
-        return RunFolder.open(arguments.run)
+        folder = RunFolder.open(arguments.run)
+        if arguments.workers is not None or arguments.folder is not None:
+            raise FixedAtTheBeginning(
+                f"{arguments.run} holds a run already, whose data is cut for {folder.config().workers} workers; "
+                "give it without --workers and --folder, or give a TOML file to begin another run"
+            )
+        return folder
     settings = read_config(arguments.run)
     if arguments.workers is not None:
         settings["workers"] = arguments.workers
     config = TrainingConfig().replaced(**settings)
+    if config.workers < 1:
+        raise InvalidTrainingConfig(
+            f"a distributed run needs workers, and {arguments.run} sets none; add `workers = 2`, or give --workers 2"
+        )
     return RunFolder.create(arguments.folder or Path("runs") / config.model, config)

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pcp.backends import device
 from pcp.cli.generate import continuation
+from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.training.config import TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
@@ -18,7 +20,7 @@ from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
 from pcp.training.plot import plot_losses
 from pcp.training.progress import RunProgress
-from pcp.training.recipe import prepare
+from pcp.training.recipe import Recipe, prepare
 from pcp.training.run_folder import RunFolder
 from pcp.training.token_file import TokenFile
 from pcp.training.tokenizer import UnknownCharacter
@@ -63,6 +65,10 @@ _OPTIONS = {
 }
 
 
+class SettingsOfAResumedRun(PCPError):
+    """Settings were given for a run that has its own."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     defaults = TrainingConfig()
@@ -93,6 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     folder = _folder(arguments)
     config = folder.config()
+    recipe = _prepared(folder, fresh=arguments.resume is None)
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
@@ -103,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
                 train_with_workers(folder, shown)
             else:
-                train(prepare(folder), folder, FanOut([file, shown]).write)
+                train(recipe, folder, FanOut([file, shown]).write)
         except KeyboardInterrupt:
             print(f"pcp: interrupted; pcp train --resume {folder.path} goes on", file=sys.stderr)
             raise
@@ -146,13 +153,32 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:
     """The folder of the run that the arguments ask for, made or opened."""
-    if arguments.resume is not None:
-        return RunFolder.open(arguments.resume)
-    settings = read_config(arguments.config) if "config" in arguments else {}
     names = {field.name for field in dataclasses.fields(TrainingConfig)}
-    settings |= {name: value for name, value in vars(arguments).items() if name in names}
+    given = {name: value for name, value in vars(arguments).items() if name in names}
+    if arguments.resume is not None:
+        extra = [*given, *(["config"] if "config" in arguments else []), *(["run"] if arguments.run else [])]
+        if extra:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in extra)
+            raise SettingsOfAResumedRun(
+                f"--resume goes on with the settings that the run began with; {options} cannot be given. "
+                f"To train with other settings, begin a new run"
+            )
+        return RunFolder.open(arguments.resume)
+    settings = (read_config(arguments.config) if "config" in arguments else {}) | given
     config = TrainingConfig().replaced(**settings)
     return RunFolder.create(arguments.run or _free(Path("runs") / config.model), config)
+
+
+def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
+    """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
+    try:
+        recipe = prepare(folder)
+        device(folder.config().device)
+    except PCPError:
+        if fresh:
+            folder.discard()
+        raise
+    return recipe
 
 
 def _free(path: Path) -> Path:

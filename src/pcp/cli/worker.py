@@ -5,10 +5,12 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
 from pcp import backends
+from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
 from pcp.distributed.worker.effects import Stop
@@ -17,17 +19,29 @@ from pcp.errors import PCPError
 
 DESCRIPTION = {
     "description": "Compute for a Shepherd: receive programs, verify and compile them here, train on leased data.",
-    "epilog": """The Shepherd's operator makes the key file with `pcp keys worker NAME`; it holds the worker's certificate,
-its private key and the authority that both sides trust. A worker that loses its Shepherd tries again until it is back.
+    "epilog": """The Shepherd's operator makes the key file with `pcp keys worker NAME --run FOLDER`. It holds the worker's
+private key, its certificate, and that of the authority which both sides trust: keep it secret, and use it for one worker.
 
-example:
+A worker receives programs, never code. Every program is verified and compiled in a child process with limits on memory and
+time before anything of it runs here. A worker that finds no Shepherd, or loses it, tries again until it is back; one that
+the Shepherd refuses ends and says why.
+
+exit codes: 0 the run is complete; 1 it failed here (a bug); 2 something given is wrong, or the Shepherd refuses this worker;
+130 and 143 interrupted, after saying goodbye
+
+examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem --device cuda:0
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem --cpus 0,1,2,3 --folder worker-files
 """,
 }
 
+ADDRESS_SECONDS = 600.0
+"""How long to wait for the file of an address: a Shepherd may have much data to read before it listens."""
 
-class NoAddress(PCPError):
-    """A file that should hold the Shepherd's address does not."""
+
+class NoSuchProcessor(PCPError):
+    """A processor that this machine does not have, or does not let this process use."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,41 +54,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--folder", type=Path, default=None, help="where to keep programs and data (default: temporary)"
     )
-    parser.add_argument("--cpus", default=None, metavar="0,1", help="processors to use (default: all)")
+    parser.add_argument(
+        "--cpus", type=_processors, default=None, metavar="0,1", help="processors to use (default: all)"
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
-    parser.add_argument("--json", action="store_true", help="errors as JSON on standard output")
+    parser.add_argument("--json", action="store_true", help="the outcome as a JSON object on standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    if arguments.cpus:
-        # Before the compiler's threads are made: their number follows from it.
-        os.sched_setaffinity(0, {int(cpu) for cpu in arguments.cpus.split(",")})
     if arguments.supervised:
         end_with_parent()
+    if arguments.cpus is not None:
+        _keep_to(arguments.cpus)
     credentials = Credentials.load_bundle(arguments.key)
     capacity = backends.device(arguments.device).capacity
+    address = arguments.connect
+    if address.startswith("@"):
+        address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
     with tempfile.TemporaryDirectory(prefix="pcp-worker-") as temporary:
         folder = arguments.folder or Path(temporary)
-        worker = WorkerProcess(_address(arguments.connect), credentials, folder, arguments.device, capacity)
-        stopped = asyncio.run(_until_stopped(worker))
-    print(f"worker {credentials.name}: {stopped.reason}")
-    return 0 if stopped.finished else 128 + signal.SIGTERM
+        worker = WorkerProcess(address, credentials, folder, arguments.device, capacity)
+        stopped, number = asyncio.run(_until_stopped(worker))
+    if arguments.json:
+        facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
+        print(json.dumps({"worker": credentials.name} | facts), flush=True)
+    print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
+    return 0 if stopped.finished else 128 + number
 
 
-def _address(given: str) -> str:
-    if not given.startswith("@"):
-        return given
-    try:
-        content = json.loads(Path(given[1:]).read_text(encoding="utf-8"))
-        return f"{content['host']}:{content['port']}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoAddress(f"{given[1:]} holds no address of a Shepherd: {error}") from None
+async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:
+    """Run a worker; SIGTERM and Ctrl-C make it say goodbye. Returns why it ended, and the number of the signal."""
+    received = 0
 
+    def stop(number: signal.Signals) -> None:
+        nonlocal received
+        received = number
+        worker.stop(f"the worker received {number.name}")
 
-async def _until_stopped(worker: WorkerProcess) -> Stop:
-    """Run a worker; SIGTERM and Ctrl-C make it say goodbye."""
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop, f"signal {number.name}")
-    return await worker.run()
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    return await worker.run(), received
+
+
+def _processors(text: str) -> set[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of processors; give numbers with commas, such as 0,1"
+        )
+    return {int(part) for part in parts}
+
+
+def _keep_to(cpus: set[int]) -> None:
+    """Use some processors only. This comes before the compiler starts, which makes as many threads as it may use."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except AttributeError:
+        raise NoSuchProcessor(
+            "this system cannot keep a process to some processors; leave --cpus away"
+        ) from None
+    except OSError as error:
+        allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        listed = ",".join(map(str, sorted(cpus)))
+        raise NoSuchProcessor(
+            f"--cpus {listed} names no processors for this process: {error.strerror}; it may use {allowed}"
+        ) from None

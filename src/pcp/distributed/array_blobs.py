@@ -23,11 +23,26 @@ class ArraysRefused(PCPError):
     """A blob that does not hold the arrays that were asked for, or holds numbers that are none."""
 
 
+class AmbiguousNames(PCPError):
+    """Nested arrays of which two have the same dotted name."""
+
+
 def store_arrays(store: BlobStore, value: Any) -> Blob:
-    """Store nested arrays; equal arrays give equal blobs."""
+    """Store nested arrays; equal arrays give equal blobs.
+
+    Raises:
+        AmbiguousNames: two of them have one name.
+        BlobTooLarge, StoreFull: there is no room for them.
+    """
     leaves, tree = flatten(value)
+    arrays = {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)}
+    if len(arrays) != len(leaves):
+        raise AmbiguousNames(
+            f"{len(leaves)} arrays have only {len(arrays)} names between them: a key with a dot in it looks like "
+            "two keys; name it otherwise"
+        )
     file = io.BytesIO()
-    write_arrays(file, {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)})
+    write_arrays(file, arrays)
     return store.put(file.getbuffer())
 
 
@@ -66,6 +81,11 @@ def load_arrays(
             raise ArraysRefused(
                 f"array {name!r} of blob {blob.digest.hex()[:16]} is {found}; expected {spec}"
             )
-        if finite and not np.isfinite(arrays[name].astype(np.float32, copy=False)).all():
+        if finite and not np.isfinite(_checkable(arrays[name])).all():
             raise ArraysRefused(f"array {name!r} of blob {blob.digest.hex()[:16]} holds infinities or NaN")
     return tree.unflatten(arrays[name] for name in names)
+
+
+def _checkable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array that NumPy can tell finite numbers in; the short floating-point types are not its own."""
+    return array if array.dtype.kind in "fciub" else array.astype(np.float32)

@@ -11,6 +11,9 @@ outer(params, state, sum, round) -> (params, state)
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from pcp.errors import PCPError
 from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import convert
@@ -19,6 +22,10 @@ from pcp.optimizers import SGD
 from pcp.tensor import Tensor
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.step import TrainingStep
+
+
+class BeginningNotUniform(PCPError):
+    """An optimizer whose first state would have to travel."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +47,18 @@ class ShepherdPrograms:
 
 
 def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
-    """The programs of a Worker, from a training step and parameters (arrays, for their shapes)."""
+    """The programs of a Worker, from a training step and parameters (arrays, for their shapes).
+
+    Raises:
+        BeginningNotUniform: the optimizer begins with an array of different numbers.
+    """
     state = step.initial_state(parameters)
     params, inner = specs_of(parameters, Role.input), specs_of(state, Role.state)
     count, beginning = spec((), "i32"), state["optimizer"]
 
     def start(params: Any, first_step: Tensor) -> Any:
         # A new optimizer's state is one repeated number for each array, so it need not travel.
-        moments = map_tree(
-            lambda leaf: full(leaf.shape, leaf.reshape(-1)[:1].max(initial=0), leaf.dtype), beginning
-        )
+        moments = map_tree(lambda leaf: full(leaf.shape, _repeated(leaf), leaf.dtype), beginning)
         return {"params": params, "optimizer": moments, "step": first_step}
 
     def adopt(state: Any, params: Any, first_step: Tensor) -> Any:
@@ -64,6 +73,17 @@ def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
         Program(step.bytecode),
         trace(delta, params, specs_of(state, Role.input)),
     )
+
+
+def _repeated(leaf: np.ndarray[Any, Any]) -> Any:
+    """The one number that an array repeats."""
+    value = leaf.flat[0] if leaf.size else leaf.dtype.type(0)
+    if (leaf != value).any():
+        raise BeginningNotUniform(
+            f"the optimizer's state begins with an array of shape {leaf.shape} of different numbers; a Worker can only "
+            "begin with arrays that repeat one number"
+        )
+    return value
 
 
 def shepherd_programs(parameters: Any, optimizer: SGD) -> ShepherdPrograms:

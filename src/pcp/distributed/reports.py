@@ -1,5 +1,6 @@
 """What the coordinator reports, as records of metrics: what displays, files and `--json` show."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pcp.distributed.coordinator import State
@@ -15,6 +16,40 @@ from pcp.distributed.coordinator.effects import (
 )
 
 Record = dict[str, Any]
+
+PROGRESS_SECONDS = 3.0
+"""The least time between two records of one worker's progress; a display counts it as silent after thrice that."""
+
+
+class Reporter:
+    """Hands on records, less those that say again what was said already, or only a moment ago.
+
+    Arguments:
+        sink: receives the records.
+    """
+
+    def __init__(self, sink: Callable[[Record], None]) -> None:
+        self._sink = sink
+        self._said: dict[str, tuple[Record, float]] = {}
+
+    def report(self, metrics: Metrics, state: State, now: float) -> None:
+        """Hand on the records that a report leads to.
+
+        Arguments:
+            metrics: the report.
+            state: the coordinator's state after it.
+            now: the time, in seconds.
+        """
+        is_progress = isinstance(metrics, LeaseProgressed)
+        for record in records_of(metrics, state):
+            name = record.get("worker")
+            if name is not None:
+                last, at = self._said.get(name, (None, 0.0))
+                repeats = now - at < PROGRESS_SECONDS if is_progress else record == last
+                if last is not None and repeats:
+                    continue
+                self._said[name] = (record, now)
+            self._sink(record)
 
 
 def records_of(metrics: Metrics, state: State) -> list[Record]:
@@ -41,7 +76,9 @@ def records_of(metrics: Metrics, state: State) -> list[Record]:
         case LeaseProgressed(worker_id, lease_id, _, seconds_per_step):
             if not lease_id or not seconds_per_step:
                 return []
-            return [_worker(names[worker_id], state="training", steps_per_second=1 / seconds_per_step)]
+            return [
+                _worker(names[worker_id], state="training", steps_per_second=round(1 / seconds_per_step, 3))
+            ]
         case UpdateAccepted():
             return [_worker(names[metrics.worker_id], state="waiting", lease="")]
         case UpdateRefused():

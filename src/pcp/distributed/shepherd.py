@@ -1,26 +1,18 @@
 """The Shepherd's process: the coordinator's host. It performs effects and feeds events; it decides nothing.
 
-One asyncio loop handles events one at a time in the order they come; sums and evaluations run in threads of their own.
+One asyncio loop handles events one at a time in the order they come. What the run waits for (checks, outer steps,
+checkpoints) is computed in one lane beside it, what only informs (validation losses) in another.
 """
 
 import asyncio
-import json
+import contextlib
+import functools
 import logging
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.coordinator import (
-    Coordinator,
-    DirectoryStorage,
-    EventLog,
-    RunConfig,
-    TimeoutPolicy,
-    encode,
-)
+from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, encode
 from pcp.distributed.coordinator.effects import (
     Append,
     Close,
@@ -28,7 +20,6 @@ from pcp.distributed.coordinator.effects import (
     DeleteBlob,
     Effect,
     Finish,
-    Metrics,
     Report,
     RoundMerged,
     RunOuterStep,
@@ -49,16 +40,19 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
-from pcp.distributed.job import Job
+from pcp.distributed.evaluation import EvaluationQueue, Evaluator
+from pcp.distributed.lane import Lane
 from pcp.distributed.merger import Merger
 from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Message, Update, Welcome
-from pcp.distributed.programs import worker_programs
-from pcp.distributed.reports import records_of
+from pcp.distributed.new_run import new_run
+from pcp.distributed.reports import Record, Reporter
 from pcp.distributed.wire import (
     Announcements,
     BlobStore,
     ControlConnection,
     Credentials,
+    PortInUse,
+    RefusalCode,
     Revocations,
     WireServer,
 )
@@ -69,8 +63,9 @@ from pcp.training.run_folder import RunFolder, save_state
 log = logging.getLogger("pcp.distributed.shepherd")
 
 TICK_SECONDS = 0.25
-MISSED_HEARTBEATS = 10
-"""A worker whose connection stands but is silent may be compiling; one whose connection broke is known to be gone at once."""
+GRACE_SECONDS = 5.0
+"""How long a computation that is under way may take to end when the Shepherd stops."""
+PORT_POLL_SECONDS = 0.25
 
 
 class RunFailed(PCPError):
@@ -85,7 +80,11 @@ class Shepherd:
         recipe: what is trained.
         credentials: the Shepherd's certificate.
         revocations: certificates of workers that are no longer admitted.
-        report: receives records of metrics.
+        report: receives records of metrics, in the loop's thread.
+
+    Raises:
+        RunLocked: another Shepherd holds the folder.
+        CorruptEventLog: what an earlier Shepherd wrote cannot be read.
     """
 
     def __init__(
@@ -94,107 +93,169 @@ class Shepherd:
         recipe: Recipe,
         credentials: Credentials,
         revocations: Revocations | None,
-        report: Callable[[dict[str, Any]], None],
+        report: Callable[[Record], None],
     ) -> None:
         self._folder = folder
         self._recipe = recipe
         self._credentials = credentials
         self._revocations = revocations
         self._report = report
+        self._reporter = Reporter(report)
+        self._storage = DirectoryStorage(folder.path / "coordinator")
+        self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
         self._merger = Merger(recipe, self._store)
-        self._log = EventLog(DirectoryStorage(folder.path / "coordinator"))
+        self._evaluator = Evaluator(recipe, self._store)
+        self._evaluations = EvaluationQueue(
+            self._start_evaluation, lambda blob: self._store.remove(blob.digest)
+        )
+        # Traced here, because MLIR is not to be used from two threads at once, and the lanes begin to compile.
+        self._program_digest = recipe.step.digest
         records = list(self._log.records())
-        self._coordinator = Coordinator.restore(records) if records else self._new_run()
+        self._coordinator = (
+            Coordinator.restore(records) if records else new_run(folder, recipe, self._store, self._merger)
+        )
         self._announcements = Announcements()
         self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._last_connection = 0
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._finished: asyncio.Future[str] | None = None
-        # One thread for what the run waits for, one for what only informs.
-        self._compute = ThreadPoolExecutor(1, "merge")
-        self._evaluate = ThreadPoolExecutor(1, "evaluate")
+        self._merged_all = False
+        self._can_evaluate = False
 
-    def _new_run(self) -> Coordinator:
-        config = self._recipe.config
-        step = self._recipe.step
-        programs = worker_programs(step, self._recipe.parameters)
-        blobs = {
-            name: self._store.put(getattr(programs, name).artifact())
-            for name in ("start", "adopt", "step", "delta")
-        }
-        tokens = self._store.put(self._folder.token_file.read_bytes())
-        model = self._recipe.model
-        job = Job(blobs, tokens, config.batch, model.context, config.seed, model.vocabulary)
-        parameters, momentum = self._merger.begin()
-        plan = RunConfig(
-            run_id=f"{self._folder.path.name}-{step.digest[:12]}",
-            workers=config.workers,
-            rounds=config.steps // config.inner_steps,
-            algorithm=DiLoCo(config.inner_steps, config.outer_learning_rate, config.outer_momentum),
-            description=job.to_json(),
-            blobs=job.blobs,
-            update_bytes=parameters.size,
-            tokens_per_batch=self._recipe.tokens_per_step,
-            patience_seconds=60.0,
-            missed_heartbeats=MISSED_HEARTBEATS,
-            lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
-            checkpoint_every=max(1, (config.checkpoint_every or config.steps) // config.inner_steps),
-        )
-        return Coordinator.create(plan, parameters, momentum)
-
-    async def run(self, host: str, port: int, ready: Callable[[int], None]) -> None:
-        """Serve workers until every batch is merged.
+    async def run(
+        self, host: str, port: int, ready: Callable[[int], None], patience_seconds: float = 0.0
+    ) -> bool:
+        """Serve workers until every batch is merged and the last parameters are evaluated, or until `stop` is called.
 
         Arguments:
             host: address to listen on.
             port: port to listen on; 0 picks a free one.
             ready: told the port.
+            patience_seconds: how long to wait for a port that is in use.
+
+        Returns:
+            Whether the run is complete.
 
         Raises:
             PortInUse, CannotListen: the address cannot be listened on.
             RunFailed: the run cannot go on.
+            EventLogWriteFailed: what the run decides cannot be kept.
         """
-        self._finished = asyncio.get_running_loop().create_future()
-        server = await WireServer.start(
-            host,
-            port,
-            self._credentials,
-            self._serve,
-            self._store,
-            self._announcements,
-            revocations=self._revocations,
-        )
-        ready(server.port)
-        ticking = asyncio.create_task(self._tick())
-        handling = asyncio.create_task(self._handle_events())
+        with contextlib.closing(self._storage):
+            return await self._run(host, port, ready, patience_seconds)
+
+    async def _run(self, host: str, port: int, ready: Callable[[int], None], patience_seconds: float) -> bool:
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[bool] = self._loop.create_future()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        server = await self._listen(host, port, patience_seconds)
+        self._compute: Lane[Event] = Lane("compute", self._post, self._fail_from_thread)
+        self._aside: Lane[Record] = Lane("evaluate", self._deliver_evaluation, self._fail_from_thread)
+        tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events())]
+        for task in tasks:
+            task.add_done_callback(self._ended)
         try:
-            self._events.put_nowait(Started(self._now()))
-            ends: tuple[asyncio.Future[Any], ...] = (self._finished, handling)
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if handling.done():
-                handling.result()  # a failure of the host itself, such as a full disk
-            if failure := self._finished.result():
-                raise RunFailed(f"the run failed: {failure}")
-            await asyncio.gather(*self._closing, return_exceptions=True)
-            await asyncio.to_thread(self._evaluate.shutdown)
+            self._begin()
+            ready(server.port)
+            complete = await self._outcome
+            await asyncio.gather(*self._closing, return_exceptions=True)  # every worker hears the last word
+            return complete
         finally:
-            for task in (ticking, handling):
+            for task in tasks:
                 task.cancel()
-            for connection in list(self._connections.values()):
-                await connection.close(Goodbye(False, "the Shepherd stops"))
+            goodbye = Goodbye(False, "the Shepherd stops")
+            left = [connection.close(goodbye) for connection in self._connections.values()]
+            await asyncio.gather(*tasks, *left, return_exceptions=True)
             await server.close()
-            self._compute.shutdown(cancel_futures=True)
-            self._evaluate.shutdown(cancel_futures=True)
+            lanes = (self._compute, self._aside)
+            await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+
+    async def _listen(self, host: str, port: int, patience_seconds: float) -> WireServer:
+        deadline = self._now() + patience_seconds
+        while True:
+            try:
+                return await WireServer.start(
+                    host,
+                    port,
+                    self._credentials,
+                    self._serve,
+                    self._store,
+                    self._announcements,
+                    revocations=self._revocations,
+                )
+            except PortInUse:
+                if self._now() >= deadline:
+                    raise
+            await asyncio.sleep(PORT_POLL_SECONDS)
+
+    def stop(self) -> None:
+        """End before the run is complete; another Shepherd goes on with it. To be called in the loop's thread."""
+        if not self._outcome.done():
+            self._outcome.set_result(False)
+
+    def _begin(self) -> None:
+        run = self._coordinator.state.run
+        # A Shepherd that was killed may have left blobs that no record names.
+        removed = self._store.keep_only(blob.digest for blob in run.blobs()) + self._store.forget_partials()
+        log.info(
+            "the run has %d outer steps behind it; %d blobs of an earlier Shepherd removed",
+            run.version,
+            removed,
+        )
+        self._compute.submit(self._compile)
+        self._events.put_nowait(Started(self._now()))
+
+    def _compile(self) -> None:
+        """Compile what will be computed here, while the workers do the same with their programs."""
+        self._merger.compile()
+        self._evaluator.compile()
+        self._call(self._compiled)
+
+    def _compiled(self) -> None:
+        self._can_evaluate = True
+        if self._coordinator.state.run.version:
+            self._evaluate_if_due()  # an earlier Shepherd may have been killed while it evaluated
+        self._end_if_done()
 
     def _now(self) -> float:
         return time.monotonic()
+
+    def _post(self, event: Event) -> None:
+        """Feed an event from any thread."""
+        self._call(self._events.put_nowait, event)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the loop's thread, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the process: something failed here that the run cannot do without, such as the disk."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+    def _fail_from_thread(self, error: BaseException) -> None:
+        self._call(self._fail, error)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
+            for number, connection in list(self._connections.items()):
+                if self._revocations is not None and connection.peer.serial in self._revocations:
+                    self._put_out(number, connection)
+
+    def _put_out(self, number: int, connection: ControlConnection) -> None:
+        """End the connection of a worker whose certificate was revoked meanwhile."""
+        log.warning("the certificate of %s was revoked; its connection is closed", connection.peer.name)
+        del self._connections[number]
+        reason = f"the certificate of {connection.peer.name} was revoked; ask for a new key file"
+        self._close(connection.refuse(RefusalCode.CERTIFICATE, reason))
+        self._events.put_nowait(ConnectionLost(self._now(), number))
 
     async def _serve(self, connection: ControlConnection, hello: Hello) -> None:
         """One worker's connection, from its hello to its end."""
@@ -205,8 +266,6 @@ class Shepherd:
         try:
             async for message in connection:
                 self._events.put_nowait(MessageReceived(self._now(), number, message))
-                if isinstance(message, Update):
-                    self._in_thread(self._compute, self._checked, message.pseudo_gradient)
         finally:
             if self._connections.pop(number, None) is not None:
                 self._events.put_nowait(ConnectionLost(self._now(), number))
@@ -216,42 +275,56 @@ class Shepherd:
             event = await self._events.get()
             for effect in self._coordinator.handle(event):
                 self._perform(effect)
+            if isinstance(event, MessageReceived) and isinstance(event.message, Update):
+                self._check_if_wanted(event.message)
+
+    def _check_if_wanted(self, update: Update) -> None:
+        """Look at a pseudo-gradient, if the coordinator found nothing else wrong with its update."""
+        held = self._coordinator.state.leases.get(update.lease_id)
+        if held is not None and held.update == update:
+            self._compute.submit(functools.partial(self._checked, update.pseudo_gradient))
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Send(connection, message):
                 self._send(connection, message)
             case Close(connection, reason):
-                self._close(connection, reason)
+                if found := self._connections.pop(connection, None):
+                    log.info("closing the connection of %s: %s", found.address, reason)
+                    self._close(found.close())
             case Append(record, sync):
                 self._log.append(encode(record), sync)
             case Compact(snapshot):
                 self._log.compact(snapshot)
             case RunOuterStep():
-                self._in_thread(self._compute, self._outer_step, effect)
+                self._compute.submit(functools.partial(self._outer_step, effect))
             case WriteCheckpoint():
-                self._in_thread(self._compute, self._checkpoint, effect)
+                self._compute.submit(functools.partial(self._checkpoint, effect))
             case DeleteBlob(blob):
                 self._announcements.withdraw([blob])
-                self._store.remove(blob.digest)
+                self._evaluations.remove(blob)
             case Finish(failure):
-                if self._finished is not None and not self._finished.done():
-                    self._finished.set_result(failure)
+                self._finish(failure)
             case Report(metrics):
-                self._tell(metrics)
+                self._reporter.report(metrics, self._coordinator.state, self._now())
+                if isinstance(metrics, RoundMerged):
+                    self._evaluate_if_due()
 
-    def _close(self, number: int, reason: str) -> None:
-        if connection := self._connections.pop(number, None):
-            log.info("closing the connection of %s: %s", connection.address, reason)
-            task = asyncio.create_task(connection.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+    def _close(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
-    def _tell(self, metrics: Metrics) -> None:
-        if isinstance(metrics, RoundMerged):
-            self._evaluate_if_due()
-        for record in records_of(metrics, self._coordinator.state):
-            self._report(record)
+    def _finish(self, failure: str) -> None:
+        if failure:
+            self._fail(RunFailed(f"the run failed: {failure}"))
+        self._merged_all = True
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        done = self._merged_all and self._can_evaluate and self._evaluations.idle
+        if done and not self._outcome.done():
+            self._outcome.set_result(True)
 
     def _send(self, number: int, message: Message) -> None:
         connection = self._connections.get(number)
@@ -270,19 +343,6 @@ class Shepherd:
         except PCPError as error:
             log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
 
-    def _in_thread(
-        self, pool: ThreadPoolExecutor, function: Callable[[Any], Event | None], argument: Any
-    ) -> None:
-        """Run a function in a thread; the event that it returns is handled like any other."""
-        loop = asyncio.get_running_loop()
-
-        def work() -> None:
-            event = function(argument)
-            if event is not None:
-                loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-        pool.submit(work)
-
     def _checked(self, blob: Blob) -> Event:
         try:
             self._merger.check(blob)
@@ -291,12 +351,14 @@ class Shepherd:
         return BlobStored(self._now(), blob)
 
     def _outer_step(self, effect: RunOuterStep) -> Event:
+        began = self._now()
         try:
             parameters, momentum = self._merger.merge(
                 effect.contributions, effect.weights, effect.parameters, effect.optimizer_state, effect.round
             )
         except (PCPError, OSError) as error:
             return OuterStepFailed(self._now(), effect.round, str(error))
+        log.info("the outer step of round %d took %.1f ms", effect.round, 1e3 * (self._now() - began))
         return OuterStepDone(self._now(), effect.round, parameters, momentum)
 
     def _checkpoint(self, effect: WriteCheckpoint) -> Event:
@@ -308,7 +370,7 @@ class Shepherd:
                 step,
                 state,
                 {"tokens": effect.tokens, "round": effect.version},
-                self._recipe.step.digest,
+                self._program_digest,
             )
         except (PCPError, OSError) as error:
             return CheckpointFailed(self._now(), effect.version, str(error))
@@ -318,49 +380,16 @@ class Shepherd:
         run, config = self._coordinator.state.run, self._recipe.config
         step = run.version * config.inner_steps
         every = config.evaluate_every
-        due = run.complete or (every > 0 and step // every > (step - config.inner_steps) // every)
-        if due:
-            # The parameters are read now, because their blob may be deleted before the evaluation's turn comes.
-            parameters = self._merger.load(run.parameters, None)["params"]
-            self._in_thread(self._evaluate, self._evaluated, (step, parameters))
+        if run.complete or (every > 0 and step // every > (step - config.inner_steps) // every):
+            self._evaluations.add(step, run.parameters)
 
-    def _evaluated(self, argument: tuple[int, Any]) -> None:
-        step, parameters = argument
-        loss = self._merger.validation_loss(parameters)
-        self._report({"step": step, "validation_loss": loss})
+    def _start_evaluation(self, step: int, parameters: Blob) -> None:
+        self._aside.submit(lambda: {"step": step, "validation_loss": self._evaluator.loss(parameters)})
 
+    def _deliver_evaluation(self, record: Record) -> None:
+        self._call(self._evaluated, record)
 
-def serve(
-    shepherd: Shepherd,
-    folder: RunFolder,
-    host: str,
-    port: int,
-    announce: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Run a Shepherd to the end of its run, in this thread.
-
-    A run that goes on listens where it listened before, so that its workers find it.
-
-    Arguments:
-        shepherd: what to run.
-        folder: where its address is written, for workers on this machine.
-        host: address to listen on.
-        port: port to listen on; 0 picks the one of before, or a free one.
-        announce: told the address, `HOST:PORT`.
-    """
-    address_file = folder.path / "address.json"
-    if port == 0 and address_file.exists():
-        port = _port_of(address_file)
-
-    def ready(bound: int) -> None:
-        address_file.write_text(json.dumps({"host": host, "port": bound}), encoding="utf-8")
-        announce(f"{host}:{bound}")
-
-    asyncio.run(shepherd.run(host, port, ready))
-
-
-def _port_of(path: Path) -> int:
-    try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["port"])
-    except (ValueError, KeyError, TypeError):
-        return 0
+    def _evaluated(self, record: Record) -> None:
+        self._report(record)
+        self._evaluations.done()
+        self._end_if_done()

@@ -5,6 +5,7 @@ end of a pipe as its standard input, so that it notices (see `end_with_parent`) 
 """
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -19,6 +20,11 @@ from pathlib import Path
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.supervisor")
+
+UNUSABLE = 2
+"""Exit code of a process that was given something wrong: starting it again would change nothing."""
+
+_LAST_BYTES = 4096
 
 
 class ChildFailed(PCPError):
@@ -55,38 +61,35 @@ class Child:
 class Supervisor:
     """Runs children until they finish.
 
+    A child that exits with code 0 is finished; with code 2 it was given something wrong, which ends everything; any other
+    end starts it again. The numbers of the processes that run stand in `processes.json`.
+
     Arguments:
         children: what to run.
-        logs: folder for their output, one file each.
+        logs: folder for their output, one file each, and for `processes.json`.
         restarts: how many starts a child may have in any `window_seconds`.
-        window_seconds: see above.
-
-    A child that exits with code 0 is finished; with code 2 it was given something wrong, which ends everything; any other
-    end starts it again.
+        window_seconds: see above; long enough for a child that dies late in its start to be noticed.
     """
 
     def __init__(
-        self, children: Sequence[Child], logs: Path, restarts: int = 5, window_seconds: float = 60.0
+        self, children: Sequence[Child], logs: Path, restarts: int = 5, window_seconds: float = 300.0
     ) -> None:
         self.children = list(children)
         self._logs = logs
         self._restarts = restarts
         self._window = window_seconds
 
-    def start(self, name: str) -> None:
-        """Start one child."""
-        child = next(child for child in self.children if child.name == name)
+    @property
+    def processes_file(self) -> Path:
+        """Where the numbers of the processes stand while they run."""
+        return self._logs / "processes.json"
+
+    def start(self) -> None:
+        """Start every child."""
         self._logs.mkdir(parents=True, exist_ok=True)
-        with (self._logs / f"{name}.log").open("ab") as output:
-            child.process = subprocess.Popen(
-                child.command,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | dict(child.environment),
-                start_new_session=True,
-            )
-        child.starts.append(time.monotonic())
+        for child in self.children:
+            self._start(child)
+        self._write_processes()
 
     def poll(self) -> list[ChildEvent]:
         """Look after every child once.
@@ -103,26 +106,24 @@ class Supervisor:
             if code is None:
                 continue
             child.finished = code == 0
-            if code == 2:
-                raise ChildFailed(f"{child.name} cannot go on: {self.last_words(child.name)}")
-            now = time.monotonic()
-            recent = [start for start in child.starts if now - start < self._window]
-            if not child.finished and len(recent) > self._restarts:
-                raise ChildFailed(
-                    f"{child.name} died {len(recent)} times within {self._window:.0f} s, the last time with code {code}: "
-                    f"{self.last_words(child.name)}; its output is in {self._logs / child.name}.log"
-                )
-            events.append(ChildEvent(child.name, code, not child.finished))
             if not child.finished:
-                log.warning("%s ended with code %d; it is started again", child.name, code)
+                self._refuse_hopeless(child, code)
+                log.warning("%s ended with %s; it is started again", child.name, describe(code))
                 self._close_pipe(child)
-                self.start(child.name)
+                self._start(child)
+            events.append(ChildEvent(child.name, code, not child.finished))
+        if events:
+            self._write_processes()
         return events
 
     def last_words(self, name: str) -> str:
         """The last line of a child's output."""
         path = self._logs / f"{name}.log"
-        lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
+        if not path.exists():
+            return "it said nothing"
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
 
     def finished(self, name: str) -> bool:
@@ -130,7 +131,7 @@ class Supervisor:
         return next(child for child in self.children if child.name == name).finished
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """End every child: ask with SIGTERM, in the order given, and after the grace end what is left."""
+        """End every child: ask all with SIGTERM, and after the grace end what is left."""
         for child in self.children:
             if child.process is not None and child.process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -146,6 +147,40 @@ class Supervisor:
                 child.process.kill()
                 child.process.wait()
             self._close_pipe(child)
+        self.processes_file.unlink(missing_ok=True)
+
+    def _start(self, child: Child) -> None:
+        with (self._logs / f"{child.name}.log").open("ab") as output:
+            child.process = subprocess.Popen(
+                child.command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict(child.environment),
+                start_new_session=True,
+            )
+        child.starts.append(time.monotonic())
+
+    def _refuse_hopeless(self, child: Child, code: int) -> None:
+        if code == UNUSABLE:
+            raise ChildFailed(f"{child.name} cannot go on: {self.last_words(child.name)}")
+        now = time.monotonic()
+        child.starts = [start for start in child.starts if now - start < self._window]
+        if len(child.starts) > self._restarts:
+            raise ChildFailed(
+                f"{child.name} died {len(child.starts)} times within {self._window:.0f} s, the last time with "
+                f"{describe(code)}: {self.last_words(child.name)}; its output is in {self._logs / child.name}.log"
+            )
+
+    def _write_processes(self) -> None:
+        numbers = {
+            child.name: child.process.pid for child in self.children if child.process and not child.finished
+        }
+        temporary = self.processes_file.with_name(".processes.json.new")
+        temporary.write_text(
+            json.dumps({"supervisor": os.getpid()} | numbers, indent=2) + "\n", encoding="utf-8"
+        )
+        os.replace(temporary, self.processes_file)
 
     @staticmethod
     def _close_pipe(child: Child) -> None:
@@ -154,15 +189,29 @@ class Supervisor:
                 child.process.stdin.close()
 
 
-def end_with_parent() -> None:
-    """In a child: end this process when the supervisor's end of standard input closes."""
+def describe(code: int) -> str:
+    """An exit code as people say it."""
+    if code >= 0:
+        return f"code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def end_with_parent(grace_seconds: float = 10.0) -> None:
+    """In a child: end this process when the supervisor's end of standard input closes.
+
+    Arguments:
+        grace_seconds: how long it may take to end by itself after SIGTERM.
+    """
 
     def watch() -> None:
         with contextlib.suppress(OSError):
             while os.read(sys.stdin.fileno(), 1024):
                 pass
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(10)
+        time.sleep(grace_seconds)
         os._exit(1)
 
     threading.Thread(target=watch, name="parent", daemon=True).start()

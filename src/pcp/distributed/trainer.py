@@ -1,7 +1,7 @@
 """What a Worker computes: the inner steps of its leases."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,21 @@ from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.ir import Program
-from pcp.ir.tree import map_tree
+from pcp.errors import PCPError
+from pcp.ir import Program, TensorSpec, Tree
+from pcp.ir.tree import LEAF
+from pcp.ir.types import dtype_of
 from pcp.planning import plan
 from pcp.training.batches import Batches
 from pcp.training.token_file import TokenFile
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
+LAST_STEP = 2**31 - 1
+
+
+class LeaseRefused(PCPError):
+    """A lease that cannot be trained: it holds no batches, or numbers that no program takes."""
 
 
 class LeaseAborted(Exception):
@@ -28,12 +35,21 @@ class LeaseAborted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The outcome of a lease."""
+    """The outcome of a lease.
+
+    Arguments:
+        pseudo_gradient: where the lease began, minus where it ended; in the store.
+        tokens: tokens trained on.
+        losses: of every step.
+        seconds: that it took.
+        overhead_seconds: what of these was spent before the first and after the last step.
+    """
 
     pseudo_gradient: Blob
     tokens: int
     losses: tuple[float, ...]
     seconds: float
+    overhead_seconds: float
 
 
 class InnerTrainer:
@@ -43,17 +59,20 @@ class InnerTrainer:
         job: what the Shepherd described; its blobs are in the store.
         store: where blobs are.
         device: where to compute.
+        cancelled: asked during verification whether to give up.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
+        VerificationCancelled: `cancelled` said so.
+        BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
     """
 
-    def __init__(self, job: Job, store: BlobStore, device: str) -> None:
-        programs = {
-            name: admit(store.path(blob.digest), device, MEMORY_BYTES, COMPILE_SECONDS)
-            for name, blob in job.programs.items()
-        }
-        _check_fit(programs)
+    def __init__(
+        self, job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
+        programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
+        check_fit(programs, job.batch, job.context)
         self._plans = {name: plan(program, device=device) for name, program in programs.items()}
         self._store = store
         self._parameters = programs["start"].argument_tree.children[0]
@@ -74,52 +93,113 @@ class InnerTrainer:
 
         Raises:
             LeaseAborted: `aborted` said so.
+            LeaseRefused: the lease holds no batches, or steps beyond what a program counts.
             ArraysRefused: the parameters are not those of the programs.
         """
+        first, data = lease.first_step, lease.data
+        if data.count < 1 or first + data.count > LAST_STEP:
+            raise LeaseRefused(
+                f"lease {lease.lease_id} asks for {data.count} steps from step {first} on; expected at least one, "
+                f"and none beyond {LAST_STEP}"
+            )
         began = time.monotonic()
         anchor = load_arrays(self._store, lease.parameters, self._parameters, self._specs, finite=True)
-        first = np.int32(lease.first_step)
-        if self._state is None:
-            state = self._plans["start"].run(anchor, first)
-        else:
-            # Taken away while it is donated: an exception in between must not leave a dead state behind.
-            state, self._state = self._plans["adopt"].run(self._state, anchor, first), None
+        # The old state is donated: an exception must not leave a dead one behind.
+        held, self._state = self._state, None
+        state = self._begin(held, anchor, np.int32(first))
+        before = time.monotonic() - began
         losses: list[Any] = []
-        for done in range(lease.data.count):
+        for done in range(data.count):
             if aborted():
                 self._state = state
                 raise LeaseAborted
-            state, metrics = self._plans["step"].run(state, self._batches.batch(lease.data.start + done))
+            state, metrics = self._plans["step"].run(state, self._batches.batch(data.start + done))
             losses.append(metrics["loss"])
-            if done % 4 == 3:
-                losses[-1].block_until_ready()  # keeps the queue short, so that progress is what happened
-                progress(done + 1, (time.monotonic() - began) / (done + 1))
-        delta = map_tree(np.asarray, self._plans["delta"].run(anchor, state))
-        self._state = state
+            if done:
+                # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
+                losses[-2].block_until_ready()
+                progress(done, (time.monotonic() - began) / done)
         values = tuple(float(loss) for loss in losses)
-        tokens = lease.data.count * self._batches.batch_size * self._batches.context
-        return Trained(store_arrays(self._store, delta), tokens, values, time.monotonic() - began)
+        stepped = time.monotonic() - began
+        delta = self._plans["delta"].run(anchor, state)
+        self._state = state
+        blob = store_arrays(self._store, delta)
+        seconds = time.monotonic() - began
+        tokens = data.count * self._batches.batch_size * self._batches.context
+        return Trained(blob, tokens, values, seconds, seconds - stepped + before)
+
+    def _begin(self, held: Any, anchor: Any, first: np.int32) -> Any:
+        if held is None:
+            return self._plans["start"].run(anchor, first)
+        return self._plans["adopt"].run(held, anchor, first)
 
 
-def _check_fit(programs: dict[str, Program]) -> None:
-    """The programs pass values to each other; make sure that shapes, element types and nesting agree."""
-    start, adopt, step, delta = (programs[name] for name in ("start", "adopt", "step", "delta"))
-    state = [entry.spec for entry in start.results]
-    count = len(state)
-    agree = (
-        start.result_tree
-        == adopt.result_tree
-        == adopt.argument_tree.children[0]
-        == step.argument_tree.children[0]
-        and len(start.argument_tree.children) == 2
-        and [entry.spec for entry in adopt.results] == state
-        and [entry.spec for entry in adopt.arguments[:count]] == state
-        and [entry.spec for entry in step.arguments[:count]] == state
-        and [entry.spec for entry in step.results[:count]] == state
-        and delta.argument_tree.children == (start.argument_tree.children[0], start.result_tree)
-        and delta.result_tree == start.argument_tree.children[0]
-    )
-    if not agree:
-        raise ProgramRefused(
-            "the programs of the run do not fit together: the state of one is not that of the others"
+@dataclass(frozen=True)
+class _Shape:
+    """Nested arrays by their nesting, shapes and element types."""
+
+    tree: Tree
+    specs: tuple[TensorSpec, ...]
+
+    @staticmethod
+    def tuple_of(*parts: "_Shape") -> "_Shape":
+        return _Shape(
+            Tree("tuple", (), tuple(part.tree for part in parts)),
+            tuple(entry for part in parts for entry in part.specs),
         )
+
+
+def check_fit(programs: Mapping[str, Program], batch: int, context: int) -> None:
+    """Make sure that the programs of a run can hand values to each other; see `programs.py`.
+
+    Arguments:
+        programs: `start`, `adopt`, `step` and `delta`.
+        batch: sequences in a batch.
+        context: tokens in a sequence.
+
+    Raises:
+        ProgramRefused: one of them takes or returns something else than the others expect.
+    """
+    start = programs["start"]
+    if len(start.argument_tree.children) != 2 or start.argument_tree.children[1] != LEAF:
+        raise ProgramRefused("the program 'start' does not take parameters and a step number")
+    count = _Shape(LEAF, (TensorSpec((), dtype_of("i32")),))
+    params = _Shape(start.argument_tree.children[0], tuple(entry.spec for entry in start.arguments[:-1]))
+    state = _Shape(start.result_tree, tuple(entry.spec for entry in start.results))
+    tokens = _Shape(LEAF, (TensorSpec((batch, context), dtype_of("i32")),))
+    pair = _Shape.tuple_of
+    takes = {
+        "start": pair(params, count),
+        "adopt": pair(state, params, count),
+        "step": pair(state, pair(tokens, tokens)),
+        "delta": pair(params, state),
+    }
+    returns = {
+        "start": state,
+        "adopt": state,
+        "step": pair(state, _metrics_of(programs["step"])),
+        "delta": params,
+    }
+    for name, program in programs.items():
+        taken = _Shape(program.argument_tree, tuple(entry.spec for entry in program.arguments))
+        returned = _Shape(program.result_tree, tuple(entry.spec for entry in program.results))
+        for verb, found, expected in (("take", taken, takes[name]), ("return", returned, returns[name])):
+            if found != expected:
+                raise ProgramRefused(
+                    f"the programs of the run do not fit together: {name!r} does not {verb} "
+                    "what the others hand on or expect"
+                )
+
+
+def _metrics_of(step: Program) -> _Shape:
+    """What a training step returns beside its state: a dictionary of arrays, `loss` among them."""
+    children = step.result_tree.children
+    metrics = children[1] if len(children) == 2 else LEAF
+    count = metrics.leaf_count
+    specs = [entry.spec for entry in step.results[len(step.results) - count :]]
+    losses = [entry for key, entry in zip(metrics.keys, specs, strict=False) if key == "loss"]
+    if metrics.kind != "dict" or any(child != LEAF for child in metrics.children) or not losses:
+        raise ProgramRefused("the program 'step' does not return a state and metrics with a loss")
+    if losses[0].shape != () or not losses[0].dtype.is_float:
+        raise ProgramRefused(f"the loss that the program 'step' returns is {losses[0]}; expected a scalar")
+    return _Shape(metrics, tuple(specs))

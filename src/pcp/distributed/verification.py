@@ -1,21 +1,30 @@
-"""What a Worker makes sure of before it runs a program that came over the network.
+"""What a Worker makes sure of before it runs programs that came over the network.
 
-The order matters, because MLIR's own reader crashes on damaged bytes: length and digest were checked when the blob arrived;
-then a disposable child process parses, verifies and compiles it, with limits on memory and time; only then is it loaded here,
-from the same bytes, the compiled form from the cache that the child filled.
+The order matters, because MLIR's own reader crashes on damaged bytes. Length and digest were checked when the bytes arrived.
+Then a disposable child process parses, verifies and compiles them, with limits on memory and time; only then are the same
+bytes loaded here, the compiled form from the cache that the child filled.
 """
 
-import argparse
+import json
+import logging
+import os
 import resource
 import subprocess
 import sys
-from pathlib import Path
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
+from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.ir.program import main_of
 from pcp.planning import plan
+
+log = logging.getLogger("pcp.distributed.verification")
 
 ALLOWED_DIALECTS = ("stablehlo", "chlo", "func", "builtin")
 REFUSED_OPERATIONS = {
@@ -28,9 +37,18 @@ REFUSED_OPERATIONS = {
 MAXIMUM_OPERATIONS = 1_000_000
 MAXIMUM_ARTIFACT_BYTES = 64 << 20
 
+_REFUSED = 3
+_POLL_SECONDS = 0.02
+_LONGEST_WORDS = 400
+_LONGEST_REASON = 300
+
 
 class ProgramRefused(PCPError):
     """A program that this worker does not run; the message says why."""
+
+
+class VerificationCancelled(PCPError):
+    """The worker was asked to stop while a program was verified."""
 
 
 def check(program: Program) -> None:
@@ -59,53 +77,152 @@ def check(program: Program) -> None:
         )
 
 
-def admit(artifact: Path, device: str, memory_bytes: int, seconds: float) -> Program:
-    """Verify and compile an artifact in a child process, then load it.
+def admit(
+    artifacts: Mapping[str, bytes],
+    device: str,
+    memory_bytes: int,
+    seconds: float,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> dict[str, Program]:
+    """Verify and compile artifacts in a child process, then load them.
 
     Arguments:
-        artifact: a file whose digest was checked.
-        device: where it will run.
+        artifacts: by name, for messages; their digests were checked.
+        device: where they will run.
         memory_bytes: address space that the child may take beyond what it has after start-up.
-        seconds: time that the child may take.
+        seconds: time that the child may take for all of them.
+        cancelled: asked again and again whether to give up.
+
+    Returns:
+        The programs, by the same names.
 
     Raises:
-        ProgramRefused: it is too large, forbidden, crashed the child, or took too long.
+        ProgramRefused: one is too large, forbidden, crashed the child, or took too long.
+        VerificationCancelled: `cancelled` said so.
     """
-    size = artifact.stat().st_size
-    if size > MAXIMUM_ARTIFACT_BYTES:
-        raise ProgramRefused(f"the program has {size} bytes; at most {MAXIMUM_ARTIFACT_BYTES} are accepted")
-    command = [sys.executable, "-m", "pcp.distributed.verification", str(artifact)]
-    command += ["--device", device, "--memory", str(memory_bytes)]
-    try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        raise ProgramRefused(f"verifying the program took more than {seconds:.0f} s") from None
-    if child.returncode:
-        said = (child.stderr or child.stdout).strip().splitlines()
-        how = "crashed" if child.returncode < 0 else "refused"
-        raise ProgramRefused(
-            f"verifying the program {how} (code {child.returncode}): {said[-1] if said else 'no word'}"
+    for name, artifact in artifacts.items():
+        if len(artifact) > MAXIMUM_ARTIFACT_BYTES:
+            raise ProgramRefused(
+                f"the program {name!r} has {len(artifact)} bytes; at most {MAXIMUM_ARTIFACT_BYTES} are accepted"
+            )
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaints:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "pcp.distributed.verification"],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=complaints,
+            # A second client of a GPU must not take most of its memory, as clients do.
+            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            start_new_session=True,
         )
-    return Program.from_artifact(artifact.read_bytes())
+        try:
+            code = _outcome(child, _request(artifacts, device, memory_bytes), seconds, cancelled)
+        finally:
+            child.kill()
+            child.wait()
+            assert child.stdin is not None
+            child.stdin.close()
+        words, noise = (_text(file) for file in (said, complaints))
+    if noise:
+        log.info("the verification said: %s", noise)
+    name, _, reason = words.rpartition("\n")[2].partition("\t")
+    name = name or next(iter(artifacts))
+    if code is None:
+        raise ProgramRefused(f"verifying the program {name!r} took more than {seconds:.0f} s")
+    if code == _REFUSED:
+        raise ProgramRefused(f"the program {name!r} is refused: {reason}")
+    if code:
+        raise ProgramRefused(
+            f"verifying the program {name!r} ended with {describe(code)}: it is damaged, or needs more than "
+            f"{memory_bytes} bytes to compile"
+        )
+    return {name: Program.from_artifact(artifact) for name, artifact in artifacts.items()}
 
 
-def _main() -> None:
-    """The child: verify and compile one artifact."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("artifact", type=Path)
-    parser.add_argument("--device", required=True)
-    parser.add_argument("--memory", type=int, required=True)
-    arguments = parser.parse_args()
-    if arguments.device.startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
-        resource.setrlimit(resource.RLIMIT_AS, (arguments.memory, arguments.memory))
+def _request(artifacts: Mapping[str, bytes], device: str, memory_bytes: int) -> bytes:
+    sizes = {name: len(artifact) for name, artifact in artifacts.items()}
+    header = json.dumps({"device": device, "memory_bytes": memory_bytes, "sizes": sizes})
+    return b"".join([header.encode(), b"\n", *artifacts.values()])
+
+
+def _outcome(
+    child: subprocess.Popen[bytes], request: bytes, seconds: float, cancelled: Callable[[], bool]
+) -> int | None:
+    """The exit code of a child, None if it took too long. Its input stays open, because it ends when that closes."""
+    assert child.stdin is not None
+    deadline = time.monotonic() + seconds
+    # A child that hangs before it has read everything must not hang this process.
+    writing = threading.Thread(target=_write, args=(child.stdin, request), daemon=True)
+    writing.start()
+    while child.poll() is None and time.monotonic() < deadline:
+        if cancelled():
+            raise VerificationCancelled("the worker stops, so the verification of its programs does too")
+        try:
+            child.wait(_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+    code = child.poll()
+    child.kill()
+    writing.join()
+    return code
+
+
+def _write(file: BinaryIO, content: bytes) -> None:
     try:
-        program = Program.from_artifact(arguments.artifact.read_bytes())
-        check(program)
-        plan(program, device=arguments.device)
-    except (PCPError, MemoryError) as error:
-        print(str(error).replace("\n", " "), file=sys.stderr)
-        sys.exit(3)
+        file.write(content)
+        file.flush()
+    except OSError as error:
+        log.debug("the verification ended before it had read everything: %s", error)
+
+
+def _text(file: BinaryIO) -> str:
+    """The end of what a child wrote. It may have been taken over, so what it says is shortened and made printable."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _LONGEST_WORDS))
+    text = file.read().decode(errors="replace").strip()
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def _main() -> int:
+    """The child: verify and compile programs; say the name of each, and what is wrong with it."""
+    header = json.loads(sys.stdin.buffer.readline())
+    artifacts = {name: sys.stdin.buffer.read(size) for name, size in header["sizes"].items()}
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _limit(header["memory_bytes"], header["device"])
+    for name, artifact in artifacts.items():
+        print(name, end="", flush=True)
+        try:
+            program = Program.from_artifact(artifact)
+            check(program)
+            plan(program, device=header["device"])
+        except (PCPError, MemoryError) as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            print(f"\t{reason[:_LONGEST_REASON]}", flush=True)
+            return _REFUSED
+        print(flush=True)
+    return 0
+
+
+def _end_with_parent() -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(1)
+
+
+def _limit(memory_bytes: int, device: str) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not device.startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
+        return
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        taken = 0
+    resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
 
 
 if __name__ == "__main__":
-    _main()
+    code = _main()
+    # Without clean-up: a damaged program may have left the compiler in a state in which that hangs.
+    sys.stdout.flush()
+    os._exit(code)

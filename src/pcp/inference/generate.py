@@ -23,7 +23,7 @@ def generate(
     prompt: Sequence[int],
     count: int,
     sampling: Sampling | None = None,
-    device: str = "cpu:0",
+    device: str | None = None,
 ) -> Iterator[int]:
     """Yield `count` tokens that follow the prompt.
 
@@ -33,7 +33,7 @@ def generate(
         prompt: tokens to begin with, at least one; only the last ones that fit half the context count.
         count: how many tokens to yield.
         sampling: how to draw; the default if None.
-        device: where to run.
+        device: where to run; see `plan`.
 
     Raises:
         EmptyPrompt: the prompt is empty.

@@ -1,5 +1,6 @@
 """Choosing the next token from scores, on the host."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from pcp.errors import PCPError
 
 
 class InvalidSampling(PCPError):
-    """A temperature or a number of candidates that makes no sense."""
+    """A temperature, a number of candidates or a seed that makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Sampling:
         seed: of a counter-based generator; equal seeds draw equal tokens.
 
     Raises:
-        InvalidSampling: the temperature is negative, or k is below 1.
+        InvalidSampling: the temperature or the seed is negative or too large, or k is below 1.
     """
 
     temperature: float = 0.8
@@ -30,8 +31,14 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or (self.top_k is not None and self.top_k < 1):
-            raise InvalidSampling(f"{self}: expected a temperature of at least 0 and a top_k of at least 1")
+        if (
+            not 0 <= self.temperature < math.inf
+            or (self.top_k is not None and self.top_k < 1)
+            or not 0 <= self.seed < 1 << 64
+        ):
+            raise InvalidSampling(
+                f"{self}: expected a temperature of at least 0, a top_k of at least 1 and a seed of at least 0, below 2^64"
+            )
 
     def draw(self, scores: np.ndarray[Any, np.dtype[np.floating[Any]]], position: int) -> int:
         """A token for the given place, from scores of shape (vocabulary,)."""

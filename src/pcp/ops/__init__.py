@@ -182,6 +182,7 @@ from pcp.ops.statistics import median as median
 from pcp.ops.statistics import prod as prod
 from pcp.ops.statistics import quantile as quantile
 from pcp.ops.statistics import std as std
+from pcp.ops.tapping import tap as tap
 from pcp.ops.updating import index_update as index_update
 from pcp.ops.updating import scatter_add as scatter_add
 from pcp.ops.updating import scatter_set as scatter_set

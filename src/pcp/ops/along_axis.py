@@ -4,7 +4,7 @@ from pcp.ir import DType
 from pcp.ops.elementwise import convert, less, where
 from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.ops.movement import broadcast_to, checked_axis, expand_dims, zeros
-from pcp.ops.promotion import broadcast_shape
+from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 COMBINATIONS = {"set": None, "add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
@@ -20,6 +20,20 @@ def combination(name: str, mode: str) -> str | None:
     if mode not in COMBINATIONS:
         raise DTypeMismatch(f"{name}: mode {mode!r} was given; expected one of {', '.join(COMBINATIONS)}")
     return COMBINATIONS[mode]
+
+
+def value_for(name: str, x: Tensor, value: TensorLike) -> Tensor:
+    """A value to be written into x, in its element type.
+
+    Raises:
+        DTypeMismatch: the type of x does not hold the values.
+    """
+    kept, given = promoted(x, value)
+    if kept.dtype is not x.dtype:
+        raise DTypeMismatch(
+            f"{name}: values that meet {x.dtype} in {given.dtype} were given; expected {x.dtype}; use .astype"
+        )
+    return given
 
 
 @operation
@@ -54,7 +68,7 @@ def put_along_axis(
 
     Raises:
         ShapeMismatch: the ranks differ, or another axis of the indices is neither 1 nor that of x.
-        DTypeMismatch: the indices are no integers, or there is no such mode.
+        DTypeMismatch: the indices are no integers, the type of x does not hold the values, or there is no such mode.
     """
     tensor = as_tensor(x)
     wide, places, axes = _batched("put_along_axis", tensor, indices, axis)
@@ -63,7 +77,7 @@ def put_along_axis(
             f"put_along_axis: indices of shape {as_tensor(indices).shape} do not broadcast to shape {tensor.shape} "
             f"beside axis {axis}"
         )
-    updates = broadcast_to(convert(values, tensor.dtype), places.shape[:-1])
+    updates = broadcast_to(value_for("put_along_axis", tensor, values), places.shape[:-1])
     return scatter(tensor, places, updates, axes, combination("put_along_axis", mode))
 
 

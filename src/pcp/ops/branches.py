@@ -12,8 +12,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec, Tree
 from pcp.ir.tree import flatten
-from pcp.ir.types import dtype_of
-from pcp.ops.control_flow import end_block, truth
+from pcp.ops.control_flow import as_weak, end_block, may_become, truth
 from pcp.ops.elementwise import clip, convert
 from pcp.ops.promotion import promote
 from pcp.tensor import (
@@ -125,14 +124,13 @@ def _common_specs(name: str, trees: Sequence[Tree], returned: Sequence[Sequence[
 def _common_spec(name: str, leaf: str, column: Sequence[Any]) -> TensorSpec:
     strong = {number: entry.spec for number, entry in enumerate(column) if isinstance(entry, Tensor)}
     if not strong:
-        dtypes = [
-            dtype_of(type(entry) if isinstance(entry, int | float | complex) else entry.dtype)
-            for entry in column
-        ]
-        return TensorSpec((), functools.reduce(promote, dtypes))
+        return TensorSpec((), functools.reduce(promote, map(as_weak, column)))
     first, spec = next(iter(strong.items()))
     for number in range(len(column)):
-        other = strong.get(number, TensorSpec((), spec.dtype))
+        weak = number not in strong
+        other = TensorSpec((), as_weak(column[number])) if weak else strong[number]
+        if weak and spec.shape == () and may_become(other.dtype, spec.dtype):
+            continue
         if other != spec:
             raise BranchMismatch(
                 f"{name}: {leaf} is {spec} in branch {first} and {other} in branch {number}; "

@@ -11,7 +11,9 @@ from typing import Any
 from pcp.ir import Builder, DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.tree import flatten
+from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, less
+from pcp.ops.promotion import promote
 from pcp.tensor import (
     DTypeMismatch,
     Tensor,
@@ -79,13 +81,14 @@ class LoopCarry:
         for index, (name, spec, leaf) in enumerate(
             zip(self.tree.names("carry"), self.specs, leaves, strict=True)
         ):
-            tensor = as_tensor(leaf, spec.dtype if is_weak(leaf) else None)
+            adapts = is_weak(leaf) and may_become(as_weak(leaf), spec.dtype)
+            tensor = as_tensor(leaf, spec.dtype if adapts else None)
             if tensor.shape != spec.shape:
                 raise CarryMismatch(
                     f"{self.name}: {name} was given as {spec} but the body returned {tensor.spec}; its shape must not change"
                 )
             if tensor.dtype is not spec.dtype:
-                if not self.weak[index] or index in wider:
+                if not self.weak[index] or not may_become(spec.dtype, tensor.dtype):
                     raise CarryMismatch(
                         f"{self.name}: {name} was given as {spec} but the body returned {tensor.spec}; "
                         "convert one of the two with .astype"
@@ -106,6 +109,18 @@ class LoopCarry:
                 for index in wanted.dtypes:
                     self.weak[index] = False
         raise AssertionError("each round fixes at least one leaf")  # pragma: no cover
+
+
+def as_weak(number: Any) -> DType:
+    """The element type that a Python or NumPy scalar has where nothing else decides."""
+    return dtype_of(type(number) if isinstance(number, bool | int | float | complex) else number.dtype)
+
+
+def may_become(weak: DType, wanted: DType) -> bool:
+    """Whether a number of one kind is still itself as an element of another type: not 2.5 as an integer."""
+    if weak.kind == wanted.kind or (weak.is_integer and wanted.is_integer):
+        return True
+    return promote(weak, wanted) is wanted
 
 
 def end_block(values: Sequence[ir.Value[Any]]) -> ir.Operation:
@@ -141,7 +156,7 @@ def while_loop(condition: Callable[[Any], TensorLike], body: Callable[[Any], Any
                 end_block([truth("while_loop", condition(carry.nested(values, builder))).value])
             with builder.region(op, 1, specs) as values:
                 end_block([t.value for t in carry.following(body(carry.nested(values, builder)))])
-        except _Widened:
+        except Exception:  # an unfinished operation would spoil the program
             op.erase()
             raise
         return op
@@ -200,7 +215,7 @@ def fori_loop(
                 place = Tensor(i, builder, counter)
                 returned = carry.following(body(place, carry.nested(values, builder)))
                 end_block([(place + 1).value, *(t.value for t in returned)])
-        except _Widened:
+        except Exception:  # an unfinished operation would spoil the program
             op.erase()
             raise
         return op

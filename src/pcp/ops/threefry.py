@@ -8,6 +8,8 @@ Source: Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2
 
 import math
 
+import numpy as np
+
 from pcp.ir import DType, DTypeLike
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.ops.elementwise import bitwise_or, bitwise_xor, convert, shift_left, shift_right
@@ -88,7 +90,9 @@ def random_words(key: TensorLike, shape: tuple[int, ...] | int, dtype: DTypeLike
 
 def folded(key: TensorLike, data: TensorLike) -> Tensor:
     """A key that a key and a number make."""
-    number = as_tensor(data, DType.u32)
+    number = (
+        as_tensor(int(data) % 2**32, DType.u32) if isinstance(data, int | np.integer) else as_tensor(data)
+    )
     if number.shape != () or not number.dtype.is_integer:
         raise DTypeMismatch(f"fold_in: the number is {number.spec}; expected an integer scalar")
     low = convert(number, DType.u32)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType
-from pcp.ops.along_axis import combination
-from pcp.ops.elementwise import convert, where
+from pcp.ops.along_axis import combination, value_for
+from pcp.ops.elementwise import where
 from pcp.ops.indexing import index, scatter, windows_of
 from pcp.ops.keys import Key, parse_key, without_arrays
 from pcp.ops.movement import broadcast_to, pad, reshape, reverse
@@ -20,32 +20,34 @@ def index_update(x: TensorLike, key: Any, value: TensorLike, mode: str = "set") 
     Arguments:
         key: as in `x[key]`: integers, slices, `...`, None and integer arrays or Tensors. Indices in Tensors that lie beyond
             their axis are dropped.
-        value: shape that broadcasts to that of `x[key]`; converted to the element type of x.
+        value: shape that broadcasts to that of `x[key]`, of an element type that that of x holds.
         mode: `"set"`, `"add"`, `"multiply"`, `"min"` or `"max"`. A place that an array names several times gets all
             values in turn; in mode "set" any of them may win.
 
     Raises:
         ShapeMismatch: the value does not broadcast, or there are more indices than axes.
         IndexOutOfBounds: an integer or an array reaches beyond its axis.
-        DTypeMismatch: an index is of another kind, such as booleans (use `pcp.where`), or there is no such mode.
+        DTypeMismatch: an index is of another kind, such as booleans (use `pcp.where`), the type of x does not hold the values,
+            or there is no such mode.
     """
     tensor = as_tensor(x)
     joined = combination("index_update", mode)
     parsed = parse_key(key, tensor.shape)
+    new = value_for("index_update", tensor, value)
     if not parsed.arrays:
-        return _write_block(tensor, parsed, value, joined)
+        return _write_block(tensor, parsed, new, joined)
     block = without_arrays(key)
     part = index(tensor, block)
     windows = windows_of(part, parsed)
-    updates = broadcast_to(convert(value, tensor.dtype), windows.shape)
+    updates = broadcast_to(new, windows.shape)
     written = scatter(part, windows.indices, updates, windows.axes, joined)
     return _write_block(tensor, parse_key(block, tensor.shape), written, None)
 
 
-def _write_block(x: Tensor, key: Key, value: TensorLike, joined: str | None) -> Tensor:
+def _write_block(x: Tensor, key: Key, value: Tensor, joined: str | None) -> Tensor:
     """Write where a key without arrays points: the value is spread over the shape of x, and chosen where it belongs."""
     counts = [-(-(b - a) // s) for a, b, s in zip(key.start, key.stop, key.step, strict=True)]
-    update = reshape(broadcast_to(convert(value, x.dtype), key.shape), counts)
+    update = reshape(broadcast_to(value, key.shape), counts)
     if key.flipped:
         update = reverse(update, key.flipped)
     if not update.size:

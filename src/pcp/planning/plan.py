@@ -2,10 +2,11 @@
 
 import functools
 import logging
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcp import backends
 from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
@@ -13,12 +14,17 @@ from pcp.backends.base import Buffer, CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.operations import Operation, operations_of
+from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.nesting import unflattener
+from pcp.planning.taps import Show, TappedExecutable, with_taps
 from pcp.tensor import is_tracing
 from pcp.tracing import call
+
+if TYPE_CHECKING:
+    from pcp.planning.operation_times import OperationProfile
 
 log = logging.getLogger("pcp.planning")
 
@@ -81,23 +87,30 @@ class Plan:
         """Bytes that one call takes on every device."""
         return MappingProxyType({str(self.device): self._executable.memory})
 
-    def run(self, *arguments: Any) -> Any:
+    def run(self, *arguments: Any, check: bool = False) -> Any:
         """The results for arguments nested as the traced function's.
 
         Arguments:
             arguments: leaves are NumPy arrays, which are copied to the device, or `jax.Array`s. Those of role
                 `state` are donated: their memory becomes the result's, and they cannot be used again.
+            check: whether every result is read and looked at for NaN and infinities; then copies of state are
+                donated. It is for debugging: slow, and with memory for that copy.
 
         Returns:
             `jax.Array`s on the device, nested as what the function returned.
 
         Raises:
+            NaNFound: `check` is given and a result is not finite; the message names the operation it came from.
             TreeMismatch: an argument is nested otherwise.
             ArgumentMismatch: their number, a shape or an element type differs.
             DonatedArray: an array was donated to an earlier call.
             DonatedTwice: an array is given twice, and one of the two is donated.
             OutOfMemory: the device has too little memory left.
         """
+        if check:
+            from pcp.planning.nan_finder import checked_run
+
+            return checked_run(self, arguments)
         buffers = self._bound + self._border.admit(arguments)
         try:
             return self._unflatten(self._executable.run(buffers))
@@ -116,6 +129,11 @@ class Plan:
         return self.run(*arguments)
 
     @property
+    def backend(self) -> Backend:
+        """What compiled it and runs it."""
+        return self._backend
+
+    @property
     def bound(self) -> tuple[Any, ...]:
         """The arguments that `bind` placed on the device, nested as they were given."""
         tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
@@ -128,6 +146,15 @@ class Plan:
             TreeMismatch, ArgumentMismatch, DonatedArray: as `run`.
         """
         return tuple(self._border.tree.unflatten(self._border.admit(arguments)))
+
+    def with_copied_state(self, placed: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Placed arguments in which whatever a call would donate is a copy, so that a call leaves them as they are."""
+        tree = self._border.tree
+        leaves = [
+            leaf if entry.alias is None else self._backend.place(leaf, entry.spec, self.device, alias=False)
+            for entry, leaf in zip(self.inputs, flatten_like(tree, placed), strict=True)
+        ]
+        return tuple(tree.unflatten(leaves))
 
     def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
         """What was wrong with the arguments of a call that the device refused."""
@@ -169,6 +196,27 @@ class Plan:
             self.program, self.device, self._backend, self._executable, [*self._bound, *placed], bound_count
         )
 
+    def profile(
+        self, *arguments: Any, path: str | os.PathLike[str] | None = None, repeats: int = 5
+    ) -> "OperationProfile":
+        """How long every operation takes alone, which is not what it takes in the plan: fusion is not represented.
+
+        Arguments:
+            arguments: as for `run`; state is not consumed.
+            path: where a trace for Perfetto is written, if anywhere.
+            repeats: how often each operation is run; the least time counts.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
+            OSError: the trace cannot be written.
+        """
+        from pcp.planning.operation_times import profile_operations
+
+        profile = profile_operations(self, arguments, repeats)
+        if path is not None:
+            profile.save(path)
+        return profile
+
     def __str__(self) -> str:
         use = self._executable.memory
         counts = Counter(op.name for op in self.operations if not op.depth)
@@ -199,21 +247,23 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
 
 def plan(
     program: Program,
-    device: str | Device = "cpu:0",
+    device: str | Device | None = None,
     tolerance: float | None = None,
     *,
     cache: bool = True,
     memory_limit: int | None = None,
+    taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
 ) -> Plan:
     """Compile a Program for a device.
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`.
+        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
         tolerance: how far results may be from the exact ones; None changes no numerics.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
+        taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
 
     Raises:
@@ -227,6 +277,9 @@ def plan(
         log.info("tolerance %g: no other path than the plain one is known, so it is used", tolerance)
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
-    executable = backend.compile(program, place, options, cache=cache)
+    compiled, labels = (program, []) if taps is None else with_taps(program)
+    executable = backend.compile(compiled, place, options, cache=cache)
+    if taps is not None:
+        executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory, place, limit)
     return Plan(program, place, backend, executable)

@@ -9,6 +9,16 @@ from typing import Any
 
 from pcp.errors import PCPError
 
+_NOT_NEGATIVE = (
+    "workers",
+    "evaluate_every",
+    "checkpoint_every",
+    "clip_norm",
+    "weight_decay",
+    "final_learning_rate",
+    "seed",
+)
+
 
 class InvalidTrainingConfig(PCPError):
     """A setting that does not exist, has the wrong type, or makes no sense."""
@@ -72,7 +82,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
-        for name in ("workers", "evaluate_every", "checkpoint_every", "clip_norm", "weight_decay", "seed"):
+        for name in _NOT_NEGATIVE:
             _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
         for name in ("beta1", "beta2", "outer_momentum"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")

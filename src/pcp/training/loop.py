@@ -10,6 +10,7 @@ import numpy as np
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training import checkpoint
+from pcp.training.interruption import uninterrupted
 from pcp.training.plan_record import differences, plan_record
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
@@ -52,8 +53,11 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     began = time.perf_counter()
     try:
         while done < config.steps:
-            state, metrics = training.run(state, recipe.batches.batch(done))
-            done += 1
+            batch = recipe.batches.batch(done)
+            with uninterrupted():
+                donated, state = state, None
+                state, metrics = training.run(donated, batch)
+                done += 1
             losses.append(metrics["loss"])
             evaluates = _due(done, config.evaluate_every, config.steps)
             if done % REPORT_EVERY == 0 or evaluates:
@@ -70,7 +74,9 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 _save(recipe, folder, done, state, made_with)
                 saved = done
     except KeyboardInterrupt:
-        if done > saved:
+        if state is None:
+            log.warning("interrupted within step %d; the run goes on from its newest checkpoint", done + 1)
+        elif done > saved:
             _save(recipe, folder, done, state, made_with)
         raise
     return map_tree(np.asarray, state["params"])

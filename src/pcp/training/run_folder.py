@@ -74,6 +74,13 @@ class RunFolder:
         _write(folder.config_file, config.to_json())
         return folder
 
+    def discard(self) -> None:
+        """Remove what a run wrote that never began to train, so that its folder can be taken by another."""
+        for file in (self.config_file, self.tokenizer_file, self.token_file):
+            file.unlink(missing_ok=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
     @staticmethod
     def open(path: Path) -> "RunFolder":
         """The folder of a run that was begun.
@@ -124,15 +131,17 @@ def save_state(
 def load_state(
     folder: RunFolder, step: int | None = None, expected: Any = None
 ) -> tuple[int, Any, dict[str, Any]]:
-    """The step, nested arrays and metadata of a checkpoint, the newest if `step` is None; see `checkpoint.load`.
+    """The step, nested arrays and metadata of a checkpoint; see `checkpoint.load`.
 
     Arguments:
         folder: of the run.
-        step: which one.
-        expected: arrays of the names, shapes and types that it must hold, nested; None accepts any.
+        step: the step wanted; the newest when None.
+        expected: nested arrays of the names, shapes and element types that it must hold; None accepts any.
     """
-    leaves, names = ([], []) if expected is None else (flatten(expected)[0], flatten(expected)[1].names())
-    wanted = dict(zip(names, leaves, strict=True)) or None
+    wanted = None
+    if expected is not None:
+        leaves, layout = flatten(expected)
+        wanted = dict(zip(layout.names(), leaves, strict=True))
     found = checkpoint.load(folder.checkpoints, step, expected=wanted)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from pcp import backends
 from pcp.ops import indexing
 from tests.autodiff.rows.row import Row, from_text, normal
 
@@ -49,6 +50,15 @@ REPLACE = "stablehlo.return %b : tensor<f64>"
 DISTINCT = "[[3], [0], [2], [4]]"
 TABLES = (normal(4, 3), normal(4, 3))
 
+# Of windows for one place the last stays, where they are written one after another; a GPU promises no order.
+LAST_WINS = Row(
+    "scatter",
+    from_text(scatter_text(REPLACE)),
+    lambda x, u: x.at[np.array([0, 2])].set(u[1:3]),
+    TABLES,
+    float32=False,
+)
+
 BATCHED_SCATTER = """func.func @main(%x: tensor<3x5xf64>, %u: tensor<3x4xf64>) -> tensor<3x5xf64> {
   %i = stablehlo.constant dense<[[1, 3, 3, 0], [4, 2, 0, 0], [1, 1, 1, 2]]> : tensor<3x4xi32>
   %r = "stablehlo.scatter"(%x, %i, %u) <{scatter_dimension_numbers = #stablehlo.scatter<inserted_window_dims = [1],
@@ -79,13 +89,7 @@ INDEXING = [
         TABLES,
         float32=False,
     ),
-    Row(
-        "scatter",
-        from_text(scatter_text(REPLACE)),
-        lambda x, u: x.at[np.array([0, 2])].set(u[1:3]),
-        TABLES,
-        float32=False,
-    ),
+    *([LAST_WINS] if backends.device().kind == "cpu" else []),
     Row(
         "scatter",
         from_text(scatter_text(REPLACE, True, DISTINCT)),

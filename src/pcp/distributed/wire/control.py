@@ -79,6 +79,7 @@ class ControlConnection:
         traffic: bytes moved.
         hello: what the worker said first, once it has.
         welcome: what the Shepherd answered, once it has.
+        answer: the same, or the Goodbye that a worker got instead; only on a worker's side.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ControlConnection:
         self.traffic = traffic
         self.hello: Hello | None = None
         self.welcome: Welcome | None = None
+        self.answer: Welcome | Goodbye | None = None
         self._socket = connection
         self._side = side
         self._limits = limits

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from pcp.distributed.messages import Hello, Welcome
+from pcp.distributed.messages import Goodbye, Hello, Welcome
 from pcp.distributed.wire.connection import Side
 from pcp.distributed.wire.control import ConnectionLost, ControlConnection
 from pcp.distributed.wire.credentials import Credentials
@@ -37,7 +37,8 @@ async def connect(
         traffic: a count to add this connection's bytes to.
 
     Returns:
-        The open connection, whose `welcome` is the Shepherd's answer. A context manager that closes it.
+        The open connection, whose `answer` is the Shepherd's: a Welcome, or a Goodbye, which ends it. A context manager
+        that closes it.
 
     Raises:
         Unreachable: nobody answers at the address.
@@ -61,8 +62,9 @@ async def connect(
             await connection.handshake()
             await connection.send(hello)
             answer = await connection.receive()
-        if not isinstance(answer, Welcome):
+        if not isinstance(answer, Welcome | Goodbye):
             raise ConnectionLost(f"{address} answered Hello with {type(answer).__name__}")
+        connection.answer = answer
     except BaseException as error:
         await connection.close()
         if isinstance(error, TimeoutError):

@@ -1,0 +1,122 @@
+"""Arrays of a command's arguments and results in `.npz` files, by name or by position."""
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.ir import Argument, Program
+from pcp.ir.program_file import load, write_atomically
+
+
+class UnreadableFile(PCPError):
+    """A file that is not there, or is not of the kind that was asked for."""
+
+
+class UnwritableFile(PCPError):
+    """A file that cannot be written."""
+
+
+class WrongInputs(PCPError):
+    """Arrays that are missing, or that stand for no argument of the program."""
+
+
+def read_program(path: Path) -> Program:
+    """The program in a file: one that PCP saved, StableHLO text or bytecode, or a portable artifact.
+
+    Raises:
+        UnreadableFile: there is no such file.
+        NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no program.
+    """
+    try:
+        return load(path)
+    except OSError as error:
+        raise UnreadableFile(f"cannot read the program {path}: {error.strerror or error}") from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an `.npz` file by their keys.
+
+    Raises:
+        UnreadableFile: it is not there, or no such file; objects are never unpickled.
+    """
+    try:
+        with open(path, "rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if isinstance(file, np.lib.npyio.NpzFile):
+                return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise UnreadableFile(
+            f"cannot read arrays from {path}: {error}; expected what np.savez writes"
+        ) from None
+    raise UnreadableFile(f"{path} holds one array; expected several by name, as np.savez writes them")
+
+
+def arguments_from(
+    program: Program, arrays: Mapping[str, np.ndarray[Any, Any]], path: Path
+) -> tuple[Any, ...]:
+    """The arguments of a program, nested, from arrays whose keys are their names or positions (`0`, `1`, ...).
+
+    Raises:
+        WrongInputs: some are missing, or there are others; the message names them.
+    """
+    found, missing = [], []
+    left = dict(arrays)
+    for position, entry in enumerate(program.arguments):
+        key = next((key for key in (entry.name, str(position), f"arr_{position}") if key in left), None)
+        if key is None:
+            missing.append(f"{entry.name} {entry.spec}" if entry.name else f"{position} {entry.spec}")
+        else:
+            found.append(_typed(entry, left.pop(key)))
+    if missing:
+        raise WrongInputs(
+            f"{path} lacks {len(missing)} of the program's {len(program.arguments)} arguments: {', '.join(missing[:8])}"
+            f"{' and more' if len(missing) > 8 else ''}; it has: {', '.join(arrays) or 'nothing'}"
+        )
+    if left:
+        names = ", ".join(entry.name for entry in program.arguments[:16])
+        raise WrongInputs(
+            f"{path} has arrays that are no arguments: {', '.join(left)}; the program takes: {names}"
+        )
+    nested: tuple[Any, ...] = program.argument_tree.unflatten(found)
+    return nested
+
+
+def write_results(path: Path, program: Program, results: Sequence[Any]) -> list[str]:
+    """Write flat results to an `.npz` file under their names, or positions where they have none; returns the keys.
+
+    Raises:
+        UnwritableFile: it cannot be written; an older file of that name is as it was.
+    """
+    keys = [entry.name or str(position) for position, entry in enumerate(program.results)]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:  # np.savez refuses some names, like `file`
+        for key, value in zip(keys, results, strict=True):
+            with archive.open(f"{key}.npy", "w") as entry:
+                np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+    write_file(path, buffer.getvalue())
+    return keys
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file in one step.
+
+    Raises:
+        UnwritableFile: it cannot be written; an older file of that name is as it was.
+    """
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise UnwritableFile(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _typed(entry: Argument, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array, read as bf16 where NumPy's files know only two nameless bytes."""
+    wanted = entry.spec.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        return array.view(wanted)
+    return array

@@ -1,0 +1,75 @@
+"""`pcp grad`: the gradient of a program as a program."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pcp.autodiff import grad, value_and_grad, vjp
+from pcp.cli.arrays import UnwritableFile, read_program, write_file
+from pcp.errors import PCPError
+from pcp.ir import Program
+
+DESCRIPTION = {
+    "description": "Write the gradient of a program: any StableHLO text, bytecode or artifact, or what PCP saved.",
+    "epilog": """The output is MLIR text where its name ends in .mlir, otherwise a checksummed file that PCP reads.
+
+examples:
+  pcp grad loss.mlir --wrt 0 -o gradient.mlir            of the first argument
+  pcp grad loss.mlir --wrt 0,2 --value -o both.pcp       the loss, and the gradients of two arguments
+  pcp grad forward.mlir --vjp --wrt 0 -o vjp.pcp         for a result that is no scalar: takes its cotangent as well
+""",
+}
+
+
+class InvalidWrt(PCPError):
+    """A `--wrt` that is no list of numbers."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("--wrt", default="0", help="which arguments, counted from 0: 0 or 0,2")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
+    parser.add_argument("--value", action="store_true", help="return the value besides the gradient")
+    parser.add_argument(
+        "--vjp", action="store_true", help="the vector-Jacobian product instead of a gradient"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    wrt = _positions(arguments.wrt)
+    if arguments.vjp and arguments.value:
+        raise InvalidWrt(
+            "--vjp and --value were both given; the vector-Jacobian product comes without the value"
+        )
+    transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
+    made: Program = transform(read_program(arguments.module), wrt=wrt)
+    if arguments.output.suffix == ".mlir":
+        write_file(arguments.output, made.text.encode())
+    else:
+        try:
+            made.save(arguments.output)
+        except OSError as error:
+            raise UnwritableFile(f"cannot write {arguments.output}: {error.strerror or error}") from None
+    if arguments.json:
+        facts = {
+            "file": str(arguments.output),
+            "digest": made.digest,
+            "arguments": {entry.name: str(entry.spec) for entry in made.arguments},
+            "results": {entry.name or str(i): str(entry.spec) for i, entry in enumerate(made.results)},
+        }
+        print(json.dumps(facts))
+    else:
+        print(f"{arguments.output}: {made}")
+    return 0
+
+
+def _positions(text: str) -> int | tuple[int, ...]:
+    """One position, or several for several gradients."""
+    try:
+        positions = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidWrt(f"--wrt {text!r} is no list of argument positions; give one like 0 or 0,2") from None
+    return positions[0] if len(positions) == 1 else positions

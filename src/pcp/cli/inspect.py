@@ -1,0 +1,122 @@
+"""`pcp inspect`: what a program takes, computes and moves."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcp.cli.arrays import UnwritableFile, arguments_from, read_arrays, read_program
+from pcp.ir import Argument, Program
+from pcp.planning import plan
+from pcp.planning.capacity import human
+from pcp.planning.cost import CostEstimate, estimate_cost
+from pcp.planning.operation_times import OperationProfile
+
+DESCRIPTION = {
+    "description": "Show what a program takes and returns, its operations by kind, its floating-point operations and bytes.",
+    "epilog": """Bytes of an operation are those of its operands and results, as if it ran alone; fusion saves most of them.
+With --time every operation is compiled and measured alone, which shows the heavy ones; fusion is not represented.
+
+examples:
+  pcp inspect step.mlir
+  pcp inspect step.mlir --json
+  pcp inspect step.mlir --time --trace trace.json        a trace for Perfetto, on random arguments
+  pcp inspect step.mlir --time --inputs x.npz            on arguments of yours
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("--time", action="store_true", help="measure every operation alone")
+    parser.add_argument("--trace", type=Path, default=None, help="write the times as a trace; implies --time")
+    parser.add_argument("--inputs", type=Path, default=None, help=".npz file of arguments for --time")
+    parser.add_argument("--device", default=None, help="where --time runs, as cpu:0")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    program = read_program(arguments.module)
+    cost = estimate_cost(program)
+    profile = _profile(program, arguments) if arguments.time or arguments.trace else None
+    if arguments.json:
+        print(json.dumps(_facts(program, cost, profile)))
+        return 0
+    print(_described(program, cost))
+    if profile is not None:
+        print(f"\n{profile}")
+    if arguments.trace is not None:
+        print(f"trace        {arguments.trace} (open it at ui.perfetto.dev or chrome://tracing)")
+    return 0
+
+
+def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfile:
+    if arguments.inputs is None:
+        rng = np.random.default_rng(0)
+        given = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
+    else:
+        given = arguments_from(program, read_arrays(arguments.inputs), arguments.inputs)
+    try:
+        return plan(program, arguments.device).profile(*given, path=arguments.trace)
+    except OSError as error:
+        raise UnwritableFile(f"cannot write {arguments.trace}: {error.strerror or error}") from None
+
+
+def _random(entry: Argument, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Normal floats; integers and booleans that are 0 or 1, so that they index whatever they may index."""
+    if entry.spec.dtype.is_differentiable:
+        return np.asarray(rng.standard_normal(entry.spec.shape)).astype(entry.spec.dtype.numpy)
+    return np.asarray(rng.integers(0, 2, entry.spec.shape)).astype(entry.spec.dtype.numpy)
+
+
+def _facts(program: Program, cost: CostEstimate, profile: OperationProfile | None) -> dict[str, Any]:
+    total = cost.total
+    facts: dict[str, Any] = {
+        "digest": program.digest,
+        "arguments": [
+            {"name": entry.name, "type": str(entry.spec), "role": entry.role.value, "bytes": entry.spec.bytes}
+            for entry in program.arguments
+        ],
+        "results": [{"name": entry.name, "type": str(entry.spec)} for entry in program.results],
+        "operations": {
+            name: {"count": kind.count, "flops": kind.flops, "bytes": kind.bytes}
+            for name, kind in cost.kinds.items()
+        },
+        "flops": total.flops,
+        "bytes": total.bytes,
+        "least_bytes": cost.least_bytes,
+        "intensity": cost.intensity if cost.least_bytes else None,
+        "least_memory": cost.memory,
+        "unknown_loops": cost.unknown_loops,
+    }
+    if profile is not None:
+        facts["seconds"] = profile.whole
+        facts["operation_seconds"] = [
+            {"operation": entry.operation.name, "line": entry.operation.location, "seconds": entry.seconds}
+            for entry in profile.times
+        ]
+    return facts
+
+
+def _described(program: Program, cost: CostEstimate) -> str:
+    total = cost.total
+    lines = [f"program      {program.digest[:12]}", "takes"]
+    lines += [
+        f"  {entry.name or i}: {entry.spec}  {entry.role.value}" for i, entry in enumerate(program.arguments)
+    ]
+    lines += ["returns", *(f"  {entry.name or i}: {entry.spec}" for i, entry in enumerate(program.results))]
+    lines.append(f"{'operations':24}{'count':>8}{'flops':>16}{'bytes':>12}")
+    for name, kind in cost.kinds.items():
+        lines.append(f"  {name:22}{kind.count:8}{kind.flops:16,}{human(kind.bytes):>12}")
+    lines.append(f"  {'all':22}{total.count:8}{total.flops:16,}{human(total.bytes):>12}")
+    lines.append(f"intensity    {cost.intensity:.1f} flops for each byte of arguments and results at best")
+    lines.append(f"memory       at least {human(cost.memory)}: arguments and results")
+    if cost.unknown_loops:
+        lines.append(
+            f"loops        the trips of {cost.unknown_loops} are not known; their bodies are counted once"
+        )
+    return "\n".join(lines)

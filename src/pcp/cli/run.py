@@ -1,0 +1,65 @@
+"""`pcp run`: run a program on arrays from a file."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from pcp.cli.arrays import arguments_from, read_arrays, read_program, write_results
+from pcp.ir.tree import flatten
+from pcp.planning import plan
+
+DESCRIPTION = {
+    "description": "Run a program on arrays from a file: any StableHLO text, bytecode or artifact, or what PCP saved.",
+    "epilog": """The keys of the input file are the arguments' names, or their positions (0, 1, ...); `pcp inspect` shows both.
+
+examples:
+  pcp run forward.mlir --inputs x.npz --outputs y.npz
+  pcp run step.pcp --inputs x.npz --outputs y.npz --check       stop where NaN begins, and say where
+  pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument(
+        "--inputs", type=Path, default=None, help=".npz file with one array for each argument"
+    )
+    parser.add_argument("--outputs", type=Path, default=None, help=".npz file to write results to")
+    parser.add_argument("--device", default=None, help="where it runs, as cpu:0")
+    parser.add_argument(
+        "--check", action="store_true", help="fail if a result has NaN, and name the operation"
+    )
+    parser.add_argument("--taps", action="store_true", help="print the values that pcp.tap marks")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    program = read_program(arguments.module)
+    arrays = {} if arguments.inputs is None else read_arrays(arguments.inputs)
+    given = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
+    compiled = plan(program, arguments.device, taps=print if arguments.taps and not arguments.json else None)
+    began = time.perf_counter()
+    results, _ = flatten(compiled.run(*given, check=arguments.check))
+    for result in results:
+        result.block_until_ready()
+    seconds = time.perf_counter() - began
+    keys = [entry.name or str(position) for position, entry in enumerate(program.results)]
+    if arguments.outputs is not None:
+        write_results(arguments.outputs, program, results)
+    outputs = {key: str(entry.spec) for key, entry in zip(keys, program.results, strict=True)}
+    if arguments.json:
+        written = None if arguments.outputs is None else str(arguments.outputs)
+        print(json.dumps({"outputs": outputs, "seconds": seconds, "file": written}))
+        return 0
+    for key, result in zip(keys, results, strict=True):
+        shown = f" = {result}" if result.size <= 8 else ""
+        print(f"{key}: {outputs[key]}{shown}")
+    print(
+        f"{seconds * 1e3:.3f} ms on {compiled.device}"
+        + (f"; wrote {arguments.outputs}" if arguments.outputs else "")
+    )
+    return 0

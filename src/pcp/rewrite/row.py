@@ -1,0 +1,34 @@
+"""What a rewrite is: a row with the operation that it begins at, what stands for it instead, and what that does to numbers."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pcp.ir.bindings import ir
+from pcp.tensor import Tensor
+
+
+class Effect(enum.StrEnum):
+    """What a rewrite does to numbers: nothing; another order of sums; or fewer bits."""
+
+    exact = "exact"
+    reassociating = "reassociating"
+    lowers_precision = "lowers precision"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rewrite.
+
+    Arguments:
+        name: what it is called in messages and tests.
+        root: the name of the operation whose results it replaces, `stablehlo.reduce`.
+        effect: what it does to numbers.
+        replace: from the operation to Tensors in the place of its results, or None where the pattern is not there. It
+            returns None before it builds anything.
+    """
+
+    name: str
+    root: str
+    effect: Effect
+    replace: Callable[[ir.Operation], Sequence[Tensor] | None]

@@ -1,0 +1,101 @@
+"""`pcp generate`: text from a run, the same text again, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pcp.cli import main
+from pcp.ir.tree import map_tree
+from pcp.models import gpt2
+from pcp.training.config import TrainingConfig
+from pcp.training.run_folder import RunFolder, save_state
+from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer
+
+LETTERS = "abcdefgh \n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with a checkpoint of random parameters, large enough that every score differs."""
+    folder = RunFolder.create(tmp_path_factory.mktemp("runs") / "run", TrainingConfig())
+    tokenizer = CharacterTokenizer(LETTERS)
+    folder.write_tokenizer(tokenizer)
+    config = gpt2.GPT2Config(4, 4, 128, 64, tokenizer.vocabulary_size, bias=False)
+    parameters = map_tree(lambda p: p * np.float32(3), gpt2.initial_parameters(config, 5))
+    save_state(folder, 7, {"params": parameters}, {}, "")
+    return folder
+
+
+def text_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The text in the JSON that the command prints."""
+    assert main(["generate", *arguments, "--json"]) == 0
+    text = json.loads(capsys.readouterr().out)["text"]
+    assert isinstance(text, str)
+    return text
+
+
+def test_the_text_goes_on_after_the_prompt(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(run.path), "--prompt", "bad", "--tokens", "12"]
+    text = text_of(capsys, *arguments)
+    assert len(text) == 12
+    assert set(text) <= set(LETTERS)
+    assert main(["generate", *arguments]) == 0
+    assert capsys.readouterr().out == f"bad{text}\n"
+
+
+def test_seed_temperature_and_top_k_choose_the_text(
+    run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(run.path), "--prompt", "a", "--tokens", "16"]
+    first, again = (text_of(capsys, *arguments, "--seed", "1") for _ in range(2))
+    assert first == again
+    assert text_of(capsys, *arguments, "--seed", "2") != first
+    greedy = text_of(capsys, *arguments, "--temperature", "0")
+    assert text_of(capsys, *arguments, "--top-k", "1", "--seed", "9") == greedy
+    assert text_of(capsys, *arguments, "--temperature", "0", "--seed", "9") == greedy
+
+
+def test_a_character_of_several_bytes_is_printed_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", TrainingConfig(tokenizer="bytes"))
+    folder.write_tokenizer(ByteTokenizer())
+    save_state(folder, 1, {"params": {}}, {}, "")
+    drawn = [*"Zoë ♥".encode(), 0xC3]
+    monkeypatch.setattr("pcp.cli.generate.generate", lambda *_: iter(drawn))
+    assert text_of(capsys, str(folder.path)) == "Zoë ♥�"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--prompt", "xyz"], "'x'"),
+        (["--prompt", ""], "the prompt is empty; give at least one character or token to begin with"),
+        (["--temperature", "-1"], "expected a temperature of at least 0"),
+        (["--top-k", "0"], "a top_k of at least 1"),
+        (["--seed", "-1"], "a seed of at least 0"),
+        (["--tokens", "-3"], "-3 tokens were asked for; expected at least 0"),
+        (["--device", "tpu:0"], "tpu"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_is_refused(
+    run: RunFolder, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(run.path), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_a_trained_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(tmp_path / "none")]) == 2
+    assert f"{tmp_path / 'none'} holds no run: there is no config.json" in capsys.readouterr().err
+    folder = RunFolder.create(tmp_path / "new", TrainingConfig())
+    assert main(["generate", str(folder.path)]) == 2
+    assert "has no tokenizer yet; it was stopped before its data was read" in capsys.readouterr().err
+    folder.write_tokenizer(CharacterTokenizer(LETTERS))
+    assert main(["generate", str(folder.path)]) == 2
+    assert f"There is no checkpoint in {folder.checkpoints}" in capsys.readouterr().err

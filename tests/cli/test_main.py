@@ -1,0 +1,115 @@
+"""The command line as a whole: commands, help, exit codes."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pcp.cli import main
+from pcp.cli.main import COMMANDS
+from pcp.errors import PCPError
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def test_help_lists_every_command_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    shown = capsys.readouterr().out
+    for name in COMMANDS:
+        assert re.search(rf"^    {name} +\w", shown, re.MULTILINE), name
+    assert 'pcp generate runs/gpt2-nano --prompt "ROMEO:"' in shown
+    assert "130 interrupted" in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main([command, "--help"])
+    assert exit_.value.code == 0
+    assert re.search(rf"^  (.*&& )?pcp {command} ", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert re.fullmatch(r"pcp (\d+\.\d+\.\d+|\(not installed\))\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["trian"], "invalid choice: 'trian'"),
+        (["train", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["train", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+class _Raising:
+    """A command that ends in an exception."""
+
+    DESCRIPTION: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def add_arguments(self, parser: object) -> None:
+        """It takes none."""
+
+    def run(self, _arguments: object) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (PCPError("7 was given; expected 8"), 2, "pcp: 7 was given; expected 8\n"),
+        (KeyboardInterrupt(), 130, "pcp: interrupted\n"),
+    ],
+)
+def test_exceptions_become_exit_codes(
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(error))
+    assert main(["keys"]) == code
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", message)
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.import_module", lambda _name: _Raising(ZeroDivisionError("a bug")))
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        main(["keys"])
+
+
+def test_only_the_command_asked_for_is_imported() -> None:
+    program = "import sys, pcp.cli.main; print([m for m in sys.modules if m.startswith('pcp.cli.')])"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )
+    assert done.stdout == "['pcp.cli.main']\n"

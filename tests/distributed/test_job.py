@@ -1,0 +1,65 @@
+"""What a Shepherd tells a Worker of a run, as JSON of a peer that is not trusted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pcp.distributed.job import InvalidJob, Job
+from pcp.distributed.messages import Blob
+
+NAMES = ("start", "adopt", "step", "delta")
+JOB = Job(
+    {name: Blob(bytes([i]) * 32, 100 + i) for i, name in enumerate(NAMES)},
+    Blob(b"t" * 32, 7),
+    12,
+    64,
+    1337,
+    65,
+)
+
+
+def changed(**entries: Any) -> str:
+    return json.dumps(json.loads(JOB.to_json()) | entries)
+
+
+def test_a_job_comes_back_from_its_json() -> None:
+    assert Job.from_json(JOB.to_json()) == JOB
+
+
+def test_everything_to_fetch_is_named_once_programs_first() -> None:
+    assert JOB.blobs == (*JOB.programs.values(), JOB.tokens)
+
+
+def test_an_entry_that_nobody_knows_is_left_alone() -> None:
+    assert Job.from_json(changed(more={"to": "come"})) == JOB
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot be read: JSONDecodeError"),
+        ("{", "cannot be read: JSONDecodeError"),
+        ("[" * 100_000, "cannot be read: RecursionError"),
+        ("[]", "cannot be read: TypeError"),
+        ("null", "cannot be read: TypeError"),
+        ("{}", "cannot be read: KeyError\\('version'\\)"),
+        (changed(version=2), "described in version 2; this worker understands 1"),
+        (changed(version="1"), "described in version 1; this worker understands 1"),
+        (changed(programs={}), "KeyError\\('start'\\)"),
+        (changed(programs=[]), "TypeError"),
+        (changed(programs={name: None for name in NAMES}), "TypeError"),
+        (changed(tokens={"digest": "00", "size": 7}), "a digest has 1 bytes"),
+        (changed(tokens={"digest": "x" * 64, "size": 7}), "non-hexadecimal"),
+        (changed(tokens={"digest": 5, "size": 7}), "TypeError"),
+        (changed(tokens={"digest": "00" * 32, "size": -1}), "-1 is no count"),
+        (changed(batch=True), "True is no count"),
+        (changed(batch=1.5), "1.5 is no count"),
+        (changed(context="64"), "'64' is no count"),
+        (changed(seed=None), "None is no count"),
+        (changed(vocabulary=-65), "-65 is no count"),
+    ],
+)
+def test_a_text_that_is_no_job_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        Job.from_json(text)

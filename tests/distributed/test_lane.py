@@ -1,0 +1,79 @@
+"""A thread beside an event loop: order, results, and exceptions that do not vanish."""
+
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from pcp.distributed.lane import Lane
+
+WAIT = 10.0
+
+
+class Desk:
+    """Collects what a lane delivers."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[Any] = queue.Queue()
+        self.errors: queue.Queue[BaseException] = queue.Queue()
+        self.lane: Lane[Any] = Lane("test", self.events.put, self.errors.put)
+
+
+def test_work_is_done_in_order_and_none_is_no_event() -> None:
+    desk = Desk()
+    for work in (lambda: 1, lambda: None, lambda: 2):
+        desk.lane.submit(work)
+    assert [desk.events.get(timeout=WAIT) for _ in range(2)] == [1, 2]
+    assert desk.lane.close(WAIT)
+    assert desk.events.empty()
+    assert desk.errors.empty()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), KeyboardInterrupt(), MemoryError()])
+def test_an_exception_is_handed_on_and_ends_the_lane(error: BaseException) -> None:
+    desk = Desk()
+
+    def broken() -> None:
+        raise error
+
+    desk.lane.submit(broken)
+    desk.lane.submit(lambda: "after it")
+    assert desk.errors.get(timeout=WAIT) is error
+    assert desk.lane.close(WAIT)
+    assert desk.events.empty()
+
+
+def test_what_runs_may_end_and_what_waits_is_dropped() -> None:
+    desk = Desk()
+    running, go_on = threading.Event(), threading.Event()
+
+    def long() -> str:
+        running.set()
+        go_on.wait(WAIT)
+        return "too late"
+
+    desk.lane.submit(long)
+    desk.lane.submit(lambda: "never begun")
+    assert running.wait(WAIT)
+    threading.Timer(0.05, go_on.set).start()
+    assert desk.lane.close(WAIT)
+    assert desk.events.empty()
+
+
+def test_work_that_never_ends_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    running, go_on = threading.Event(), threading.Event()
+
+    def endless() -> None:
+        running.set()
+        go_on.wait(WAIT)
+        raise RuntimeError("nobody is there to hear it")
+
+    desk.lane.submit(endless)
+    assert running.wait(WAIT)
+    assert not desk.lane.close(0.01)
+    assert "test still works after 0.0 s and is left behind" in caplog.text
+    go_on.set()
+    assert desk.lane.close(WAIT)
+    assert desk.errors.empty()

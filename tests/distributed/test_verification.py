@@ -1,0 +1,228 @@
+"""Programs that came over the network: verified in a child that may crash, hang or eat memory, and this process may not."""
+
+import functools
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.distributed import verification
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit, check
+from pcp.ir import Program
+from pcp.planning import plan
+
+MEMORY = 8 << 30
+SECONDS = 60.0
+
+ADD = """module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = stablehlo.add %a, %a : tensor<4xf32>
+  return %0 : tensor<4xf32>
+} }"""
+
+
+def body(lines: str) -> Program:
+    """A program of one f32[4] with these operations; the last is %0."""
+    return Program.parse(
+        "module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {"
+        + lines
+        + "return %0 : tensor<4xf32> } }"
+    )
+
+
+@functools.cache
+def artifact() -> bytes:
+    """An artifact of a page or two."""
+
+    def several(a: pcp.Tensor, b: pcp.Tensor) -> pcp.Tensor:
+        for _ in range(20):
+            a = (a @ b) * 0.5 + a.sum(axis=0)
+        return a
+
+    return pcp.trace(several, pcp.spec((8, 8), "f32"), pcp.spec((8, 8), "f32")).artifact()
+
+
+def test_an_ordinary_program_is_admitted_and_compiled(test_home: Path) -> None:
+    found = admit({"several": artifact()}, "cpu:0", MEMORY, SECONDS)
+    assert list(found) == ["several"]
+    assert found["several"] == Program.from_artifact(artifact())
+    kept = len(list(test_home.rglob("*.xla")))
+    value = plan(found["several"]).run(np.eye(8, dtype=np.float32), np.ones((8, 8), np.float32))
+    assert np.isfinite(value).all()
+    assert len(list(test_home.rglob("*.xla"))) == kept > 0, (
+        "this process compiled what its child had compiled"
+    )
+
+
+CUSTOM_CALL = "%0 = stablehlo.custom_call @evil(%a) : (tensor<4xf32>) -> tensor<4xf32>"
+INFEED = """%t = stablehlo.create_token : !stablehlo.token
+%0, %u = "stablehlo.infeed"(%t) : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)"""
+OUTFEED = """%t = stablehlo.create_token : !stablehlo.token
+%u = "stablehlo.outfeed"(%a, %t) : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+%0 = stablehlo.add %a, %a : tensor<4xf32>"""
+SEND = """%t = stablehlo.create_token : !stablehlo.token
+%u = "stablehlo.send"(%a, %t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 2>, is_host_transfer = true}
+  : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+%0 = stablehlo.add %a, %a : tensor<4xf32>"""
+RECV = """%t = stablehlo.create_token : !stablehlo.token
+%0, %u = "stablehlo.recv"(%t) {channel_handle = #stablehlo.channel_handle<handle = 1, type = 3>, is_host_transfer = true}
+  : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (CUSTOM_CALL, "holds stablehlo.custom_call, which is refused: it would run native code"),
+        (INFEED, "holds stablehlo.infeed, which is refused: it reads from outside of the program"),
+        (OUTFEED, "holds stablehlo.outfeed, which is refused: it writes outside of the program"),
+        (SEND, "holds stablehlo.send, which is refused: it speaks to other devices"),
+        (RECV, "holds stablehlo.recv, which is refused: it speaks to other devices"),
+    ],
+)
+def test_an_operation_that_reaches_outside_is_refused(lines: str, message: str) -> None:
+    with pytest.raises(ProgramRefused, match=message):
+        check(body(lines))
+
+
+def test_an_operation_inside_of_a_loop_is_found() -> None:
+    inside = """%0 = "stablehlo.while"(%a) ({
+        ^bb0(%x: tensor<4xf32>): %c = stablehlo.constant dense<false> : tensor<i1>  stablehlo.return %c : tensor<i1>
+      }, {
+        ^bb0(%x: tensor<4xf32>): %y = stablehlo.custom_call @evil(%x) : (tensor<4xf32>) -> tensor<4xf32>
+        stablehlo.return %y : tensor<4xf32>
+      }) : (tensor<4xf32>) -> tensor<4xf32>"""
+    with pytest.raises(ProgramRefused, match=r"stablehlo\.custom_call"):
+        check(body(inside))
+
+
+def test_an_operation_of_a_foreign_dialect_is_refused() -> None:
+    program = Program.parse('module { sdy.mesh @mesh = <["x"=1]> ' + ADD.removeprefix("module {"))
+    with pytest.raises(
+        ProgramRefused, match=r"holds sdy\.mesh; only stablehlo, chlo, func, builtin are accepted"
+    ):
+        check(program)
+
+
+def test_too_many_operations_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "MAXIMUM_OPERATIONS", 3)
+    with pytest.raises(ProgramRefused, match="the program holds 4 operations; at most 3 are accepted"):
+        check(Program.parse(ADD))
+
+
+def test_an_artifact_that_is_too_large_starts_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "MAXIMUM_ARTIFACT_BYTES", 10)
+    monkeypatch.setattr(verification.subprocess, "Popen", None)
+    with pytest.raises(ProgramRefused, match="the program 'big' has 11 bytes; at most 10 are accepted"):
+        admit({"big": b"12345678901"}, "cpu:0", MEMORY, SECONDS)
+
+
+def test_the_child_says_which_program_is_refused_and_why() -> None:
+    programs = {"good": artifact(), "bad": body(CUSTOM_CALL).artifact()}
+    with pytest.raises(ProgramRefused, match=r"the program 'bad' is refused: .* it would run native code"):
+        admit(programs, "cpu:0", MEMORY, SECONDS)
+
+
+def test_a_program_that_needs_more_memory_than_the_device_has_is_refused() -> None:
+    huge = pcp.trace(lambda a: a + 1, pcp.spec((1 << 40,), "f32")).artifact()
+    with pytest.raises(ProgramRefused, match="the program 'huge' is refused: the program needs at least"):
+        admit({"huge": huge}, "cpu:0", MEMORY, SECONDS)
+
+
+def test_damaged_artifacts_are_refused_and_this_process_lives() -> None:
+    good = artifact()
+    generator = np.random.default_rng(0)
+    damaged = [b"", b"no artifact", good[: len(good) // 2]]
+    for _ in range(5):
+        content = bytearray(good)
+        for place in generator.integers(0, len(good), 8):
+            content[place] ^= 1 << int(generator.integers(8))
+        damaged.append(bytes(content))
+
+    def outcome(content: bytes) -> str:
+        try:
+            admit({"damaged": content}, "cpu:0", MEMORY, 20.0)
+        except ProgramRefused as error:
+            return str(error)
+        return "admitted"
+
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(outcome, damaged))
+    assert all("'damaged'" in each for each in outcomes if each != "admitted")
+    # Flipped bits may leave a sound program: another constant, say. The others are no programs at all.
+    assert "admitted" not in outcomes[:3]
+    assert sum(each == "admitted" for each in outcomes) <= 2, outcomes
+
+
+def test_a_child_that_crashes_is_a_refused_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    replace_child(monkeypatch, tmp_path, "print('step', end='', flush=True); os.abort()")
+    with pytest.raises(
+        ProgramRefused, match="verifying the program 'step' ended with SIGABRT: it is damaged, or needs"
+    ):
+        admit({"start": b"1", "step": b"2"}, "cpu:0", MEMORY, SECONDS)
+
+
+def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pid_file = replace_child(
+        monkeypatch, tmp_path, "print('step', end='', flush=True); threading.Event().wait()"
+    )
+    with pytest.raises(ProgramRefused, match="verifying the program 'step' took more than 1 s"):
+        admit({"step": b"1" * (1 << 20)}, "cpu:0", MEMORY, 1.0)
+    assert_gone(int(pid_file.read_text()))
+
+
+def test_a_stopping_worker_ends_the_child(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pid_file = replace_child(monkeypatch, tmp_path, "threading.Event().wait()")
+    with pytest.raises(VerificationCancelled, match="the worker stops"):
+        admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS, pid_file.exists)
+    assert_gone(int(pid_file.read_text()))
+
+
+def test_what_a_child_says_cannot_fill_the_log_or_steer_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replace_child(monkeypatch, tmp_path, "print('step\\t' + 'x' * 100_000 + '\\x1b[2J'); sys.exit(3)")
+    with pytest.raises(ProgramRefused) as refused:
+        admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
+    assert len(str(refused.value)) < 600
+    assert "\x1b" not in str(refused.value)
+
+
+def test_the_child_keeps_to_its_memory() -> None:
+    with pytest.raises(
+        ProgramRefused, match=r"'add'.*(it is damaged, or needs more than 1048576 bytes|is refused)"
+    ):
+        admit({"add": Program.parse(ADD).artifact()}, "cpu:0", 1 << 20, SECONDS)
+    assert "add" in admit({"add": Program.parse(ADD).artifact()}, "cpu:0", MEMORY, SECONDS)
+
+
+def replace_child(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> Path:
+    """Let other source stand for the child. Returns the file in which it says its number."""
+    pid_file = folder / "pid"
+    program = folder / "child.py"
+    program.write_text(
+        "import os, sys, threading\n"
+        f"open({str(pid_file) + '.new'!r}, 'w').write(str(os.getpid()))\n"
+        f"os.rename({str(pid_file) + '.new'!r}, {str(pid_file)!r})\n" + source + "\n"
+    )
+    start = verification.subprocess.Popen
+
+    def other(command: list[str], **settings: object) -> object:
+        return start([command[0], str(program)], **settings)
+
+    monkeypatch.setattr(verification.subprocess, "Popen", other)
+    return pid_file
+
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_no_thread_is_left_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(ProgramRefused):
+        admit({"bad": b"x"}, "cpu:0", MEMORY, SECONDS)
+    assert threading.active_count() == before

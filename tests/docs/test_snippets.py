@@ -1,0 +1,159 @@
+"""Every Python block of the documentation runs, prints what the page says, and every `pcp` command in it parses.
+
+The blocks of a page run in order, in one namespace, in a folder of their own. A `text` block that follows a `python` block
+is what that prints; `...` in it stands for anything.
+"""
+
+import contextlib
+import doctest
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcp.cli import main
+from pcp.cli.main import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, the line it begins at, and what a `text` block right after it says."""
+
+    language: str
+    text: str
+    line: int
+    output: str | None
+
+
+class WrongOutput(Exception):
+    """A page says something else than its code prints."""
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    content = page.read_text(encoding="utf-8")
+    found = list(_FENCE.finditer(content))
+    for number, match in enumerate(found):
+        following = found[number + 1] if number + 1 < len(found) else None
+        shown = None
+        if (
+            following is not None
+            and following[1] == "text"
+            and not content[match.end() : following.start()].strip()
+        ):
+            shown = following[2]
+        yield Block(match[1], match[2], content.count("\n", 0, match.start()) + 1, shown)
+
+
+def run(block: Block, page: str, namespace: dict[str, Any]) -> None:
+    """Run a block; compare what it prints with what the page says."""
+    printed = io.StringIO()
+    # Empty lines before it, so that a traceback names the line of the page.
+    code = compile("\n" * block.line + block.text, page, "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, namespace)
+    if block.output is not None:
+        same = doctest.OutputChecker().check_output(block.output, printed.getvalue(), doctest.ELLIPSIS)
+        if not same:
+            raise WrongOutput(
+                f"{page}, line {block.line}, prints\n{printed.getvalue()}\nand the page says\n{block.output}"
+            )
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+PAGES_WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+COMMAND_LINES = [
+    pytest.param(line, id=f"{name_of(page)}:{block.line + offset}")
+    for page in PAGES
+    for block in blocks(page)
+    if block.language in ("", "console")
+    for offset, line in enumerate(block.text.splitlines(), start=1)
+    if line.startswith("pcp ")
+]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PYTHON, ids=name_of)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page):
+        if block.language == "python":
+            run(block, name_of(page), namespace)
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_the_commands_of_a_page_parse(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, *words = shlex.split(line, comments=True)
+    if words[0] in COMMANDS and "--help" not in words:
+        monkeypatch.setattr(importlib.import_module(f"pcp.cli.{words[0]}"), "run", lambda _: 0)
+        assert main(words) == 0
+    else:
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    reachable: set[Path] = set()
+    waiting = [ROOT / "docs" / "index.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page in reachable:
+            continue
+        reachable.add(page)
+        for tree in re.findall(r"^```\{toctree\}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+            names = [line for line in tree.splitlines() if line and not line.startswith(":")]
+            waiting += [page.parent / f"{name}.md" for name in names]
+    assert {page.resolve() for page in (ROOT / "docs").rglob("*.md")} == reachable
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    missing = [
+        f"{name_of(page)}: {target}"
+        for page in PAGES
+        for target in re.findall(
+            r"(?<!!)\[[^\]]*\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")
+        )
+        if not (page.parent / target).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n", "prints\n2\n\nand the page says\n3"),
+        ("```python\nraise ValueError('here')\n```\n", "here"),
+    ],
+)
+def test_a_wrong_page_is_noticed(tmp_path: Path, text: str, message: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("first\n\n" + text)
+    [block] = [block for block in blocks(page) if block.language == "python"]
+    assert block.line == 3
+    with pytest.raises((WrongOutput, ValueError), match=re.escape(message)):
+        run(block, "page.md", {})
+
+
+def test_the_page_of_errors_names_errors_that_exist() -> None:
+    page = (ROOT / "docs" / "concepts" / "errors.md").read_text(encoding="utf-8")
+    named = {
+        name
+        for row in re.findall(r"^\|.*\|$", page, re.MULTILINE)
+        for name in re.findall(r"`([A-Z]\w+)`", row)
+    }
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "pcp").rglob("*.py")]
+    defined = {name for source in sources for name in re.findall(r"^class (\w+)\(", source, re.MULTILINE)}
+    assert len(named) > 20
+    assert named - defined == set()
