@@ -1,0 +1,97 @@
+"""Generation beside a model that reads the whole text again for every token."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.execution import run
+
+import pcp
+from pcp.inference import EmptyPrompt, Sampling, generate
+from pcp.ir.tree import map_tree
+from pcp.models import gpt2
+from pcp.training.token_range import TokenOutOfRange
+
+CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def parameters() -> Any:
+    """Parameters large enough that no two scores are nearly equal."""
+    generator = np.random.default_rng(4)
+    return map_tree(
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(CONFIG)
+    )
+
+
+def read_again(parameters: Any, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
+    """What `generate` should yield: its rule for the window, and the logits of the whole window."""
+    program = pcp.trace(lambda p, t: gpt2.logits(p, t, CONFIG), parameters, pcp.spec((1, 8), "i32"))
+    tokens = list(prompt)
+    start = max(len(tokens) - 4, 0) if len(tokens) >= 8 else 0
+    for _ in range(count):
+        if len(tokens) - start > 8:
+            start = len(tokens) - 4
+        window = tokens[start:]
+        padded = np.array([window + [0] * (8 - len(window))], np.int32)
+        scores = run(program, parameters, padded)[0, len(window) - 1]
+        tokens.append(sampling.draw(scores, len(tokens)))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("length", [1, 5, 7, 8, 9, 20])
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.5, None, 3)], ids=["greedy", "drawn"])
+def test_it_goes_on_beyond_the_context(parameters: Any, length: int, sampling: Sampling) -> None:
+    prompt = np.random.default_rng(length).integers(0, 13, length).tolist()
+    found = list(generate(parameters, CONFIG, prompt, 25, sampling))
+    assert found == read_again(parameters, prompt, 25, sampling)
+    assert len(set(found)) > 1
+
+
+def test_a_context_of_one_token() -> None:
+    config = gpt2.GPT2Config(layers=1, heads=1, width=4, context=1, vocabulary=5)
+    found = list(generate(gpt2.initial_parameters(config), config, [1, 2], 6))
+    assert len(found) == 6
+    assert set(found) <= set(range(5))
+
+
+def test_equal_seeds_give_equal_texts(parameters: Any) -> None:
+    first, again, other = (
+        list(generate(parameters, CONFIG, [1], 30, Sampling(2.0, None, seed))) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_parameters_of_another_type(parameters: Any, dtype: str) -> None:
+    typed = map_tree(
+        lambda p: p.astype(pcp.ir.DType("bf16").numpy if dtype == "bfloat16" else dtype), parameters
+    )
+    found = list(generate(typed, CONFIG, [1, 2, 3], 6, GREEDY))
+    assert len(found) == 6
+    if dtype == "float64":
+        assert found == list(generate(parameters, CONFIG, [1, 2, 3], 6, GREEDY))
+
+
+def test_tokens_come_as_they_are_drawn(parameters: Any) -> None:
+    endless = generate(parameters, CONFIG, [1], 10**9, GREEDY)
+    assert len(list(itertools.islice(endless, 3))) == 3
+
+
+def test_nothing_is_asked_for(parameters: Any) -> None:
+    assert list(generate(parameters, CONFIG, [1], 0)) == []
+
+
+def test_an_empty_prompt(parameters: Any) -> None:
+    with pytest.raises(EmptyPrompt, match="the prompt is empty; give at least one character or token"):
+        next(generate(parameters, CONFIG, [], 5))
+
+
+def test_a_prompt_of_other_tokens(parameters: Any) -> None:
+    with pytest.raises(
+        TokenOutOfRange, match="Token 13 at position 1 of the prompt is outside the vocabulary"
+    ):
+        next(generate(parameters, CONFIG, [1, 13], 5))
