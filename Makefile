@@ -11,6 +11,7 @@ BIN       := .venv/bin
 CREATED   := .venv/.created
 INSTALLED := .venv/.installed
 PEERS     := .venv/.peers
+DOCS      := .venv/.docs
 # Isolated mode and no user site: only what the lock names is seen.
 PIP       := $(BIN)/python -I -m pip --disable-pip-version-check --no-input
 PYTEST    := $(BIN)/python -m pytest
@@ -19,7 +20,7 @@ PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers i
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-peers test-long check format bench lock clean
+.PHONY: help install demo test test-peers test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -52,6 +53,10 @@ format: install ## Rewrite the files as ruff wants them
 bench: install ## Measure PCP beside its peers
 	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
 
+docs: $(DOCS) ## Build the documentation as web pages in build/docs
+	$(BIN)/python -m sphinx -q -b html docs build/docs
+	@echo "Open build/docs/index.html"
+
 # uv reads no pip configuration: where packages come from an index of your own, set UV_DEFAULT_INDEX for this command.
 lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgrade takes the newest
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
@@ -61,6 +66,9 @@ lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgra
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
 		--extra peers pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
 		--output-file requirements/peers.txt
+	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
+		--extra docs pyproject.toml --constraint requirements/lock.txt --output-file requirements/docs.txt
 
 clean: ## Remove .venv and everything else that was made; your runs/ stay
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
@@ -87,4 +95,8 @@ $(INSTALLED): requirements/lock.txt pyproject.toml $(CREATED)
 $(PEERS): requirements/peers.txt requirements/install_torch.py $(INSTALLED)
 	$(BIN)/python -I requirements/install_torch.py
 	$(PIP) install --quiet --require-hashes --no-deps -r requirements/peers.txt
+	@touch $@
+
+$(DOCS): requirements/docs.txt $(INSTALLED)
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements/docs.txt
 	@touch $@

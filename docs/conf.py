@@ -9,12 +9,12 @@ from sphinx.util.typing import stringify_annotation
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from pcp.ir.types import DTypeLike  # noqa: E402  (found through the line above)
-from pcp.tensor import TensorLike  # noqa: E402
+from pcp.ir.types import DTypeLike
+from pcp.tensor import TensorLike
 
 project = "PCP"
 author = "The PCP authors"
-copyright = "The PCP authors, MIT licence"  # noqa: A001  (Sphinx's name)
+copyright = "The PCP authors, MIT licence"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["build"]
@@ -53,7 +53,11 @@ def aliased(
     return arguments, returns
 
 
-ALIASES = {stringify_annotation(TensorLike): "TensorLike", stringify_annotation(DTypeLike): "DTypeLike"}
+ALIASES = {
+    stringify_annotation(alias, mode): name
+    for alias, name in ((TensorLike, "TensorLike"), (DTypeLike, "DTypeLike"))
+    for mode in ("smart", "fully-qualified-except-typing", "fully-qualified")
+}
 
 
 def setup(app: Any) -> None:

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-LOCKS = ("lock.txt", "peers.txt")
+LOCKS = ("lock.txt", "peers.txt", "docs.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -37,7 +37,9 @@ def versions(file: str, python: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-@pytest.mark.parametrize(("file", "extra"), [("lock.txt", "dev"), ("peers.txt", "peers")])
+@pytest.mark.parametrize(
+    ("file", "extra"), [("lock.txt", "dev"), ("peers.txt", "peers"), ("docs.txt", "docs")]
+)
 def test_every_requirement_is_locked_at_a_version_it_admits(file: str, extra: str, python: str) -> None:
     chosen = versions(file, python)
     for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]:
@@ -77,15 +79,20 @@ def test_every_package_that_pcp_imports_is_declared() -> None:
 
 def test_every_core_dependency_is_explained() -> None:
     explained = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    for line in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]:
+    for line in (
+        PROJECT["dependencies"]
+        + PROJECT["optional-dependencies"]["dev"]
+        + PROJECT["optional-dependencies"]["docs"]
+    ):
         assert f"| {Requirement(line).name} |" in explained, f"docs/dependencies.md says nothing of {line}"
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
-def test_both_locks_agree(python: str) -> None:
-    core, peers = versions("lock.txt", python), versions("peers.txt", python)
-    assert {name: peers[name] for name in core if name in peers} == {
-        name: core[name] for name in core if name in peers
+@pytest.mark.parametrize("file", LOCKS[1:])
+def test_the_locks_agree(file: str, python: str) -> None:
+    core, other = versions("lock.txt", python), versions(file, python)
+    assert {name: other[name] for name in core if name in other} == {
+        name: core[name] for name in core if name in other
     }
 
 

@@ -53,7 +53,7 @@ def test_another_structure_is_refused_and_the_place_named(first: Any, second: An
     (leaves, tree), (_, other) = flatten(first), flatten(second)
     assert flatten_like(tree, first) == leaves
     if tree != other:
-        with pytest.raises(TreeMismatch, match=r"^argument[^ ]* .*is .*, but the program expects "):
+        with pytest.raises(TreeMismatch, match=r"(?s)^argument[^ ]* .*is .*, but the program expects "):
             flatten_like(tree, second)
 
 

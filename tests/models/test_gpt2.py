@@ -194,7 +194,6 @@ def test_a_name_that_no_configuration_has() -> None:
 
 @pytest.mark.parametrize("shape", [(2, 11), (7,), (2, 3, 4)])
 def test_tokens_that_do_not_fit(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        ShapeMismatch, match=r"gpt2: tokens of shape .* expected \(batch, length\).*which is 10"
-    ):
+    message = r"tokens \(.*\) do not fit a GPT-2 with a context of 10; expected \(batch, length\), length at most 10"
+    with pytest.raises(ShapeMismatch, match=message):
         pcp.trace(lambda p, t: gpt2.logits(p, t, TINY), gpt2.parameter_specs(TINY), pcp.spec(shape, "i32"))

@@ -26,7 +26,7 @@ def test_json_brings_back_every_setting() -> None:
         field.name: f"other-{field.name}" if isinstance(field.default, str) else 7
         for field in dataclasses.fields(TrainingConfig)
     }
-    settings |= {"steps": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
+    settings |= {"steps": 700, "vocabulary": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
     config = TrainingConfig().replaced(**settings)
     assert dataclasses.asdict(config) == settings
     assert isinstance(config.learning_rate, float)
@@ -62,6 +62,7 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
         ({"learning_rate": float("nan")}, "learning_rate is nan; expected above 0"),
         ({"warmup_steps": 2000}, "warmup_steps is 2000; expected below steps"),
         ({"workers": 2, "inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
+        ({"accumulate": 5}, "accumulate is 5; expected a divisor of batch, which is 12"),
         ({"rate": 1}, "there is no setting 'rate'; one of model, data, tokenizer, .* is"),
         ({"steps": 1.5}, r"steps is 1\.5; expected a value of type int"),
         ({"steps": True}, "steps is True; expected a value of type int"),

@@ -65,6 +65,7 @@ def test_a_step_that_was_torn_is_not_saved(
         bind = None
 
     monkeypatch.setattr("pcp.training.loop.plan", lambda *_, **__: Torn())
+    monkeypatch.setattr("pcp.training.loop.plan_record", lambda _: {})
     monkeypatch.setattr(Recipe, "validation_loss", lambda *_: 1.0)
     monkeypatch.setattr(Torn, "bind", lambda *_: Torn())
     with pytest.raises(KeyboardInterrupt):

@@ -41,5 +41,7 @@ def test_bytes_need_not_be_text(prepared: Prepared, tmp_path: Path) -> None:
 
 
 def test_an_unknown_tokenizer_is_refused(prepared: Prepared) -> None:
-    with pytest.raises(InvalidTrainingConfig, match="tokenizer is 'words'; expected characters or bytes"):
+    with pytest.raises(
+        InvalidTrainingConfig, match="tokenizer is 'words'; expected one of characters, bytes, bpe"
+    ):
         prepared("words", tokenizer="words")

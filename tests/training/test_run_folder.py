@@ -81,12 +81,12 @@ def test_a_nested_state_comes_back_as_it_was(tmp_path: Path) -> None:
 def test_a_state_of_another_model_is_refused(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, TrainingConfig())
     save_state(folder, 4, {"w": np.ones((2, 3), np.float32)}, {}, "")
-    assert load_state(folder, like={"w": np.zeros((2, 3), np.float32)})[0] == 4
+    assert load_state(folder, expected={"w": np.zeros((2, 3), np.float32)})[0] == 4
     with pytest.raises(
         CheckpointMismatch, match=r"array 'w' is float32\[2, 3\] in the checkpoint and float32\[2, 4\] in"
     ):
-        load_state(folder, like={"w": np.zeros((2, 4), np.float32)})
+        load_state(folder, expected={"w": np.zeros((2, 4), np.float32)})
     with pytest.raises(
         CheckpointMismatch, match=r"array 'v' is absent in the checkpoint and float32\[1\] in the model"
     ):
-        load_state(folder, like={"w": np.zeros((2, 3), np.float32), "v": np.zeros(1, np.float32)})
+        load_state(folder, expected={"w": np.zeros((2, 3), np.float32), "v": np.zeros(1, np.float32)})

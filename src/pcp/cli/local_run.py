@@ -9,7 +9,6 @@ from pathlib import Path
 from pcp.cli.keys import authority_of
 from pcp.distributed.supervisor import Child, Supervisor
 from pcp.training.metrics import MetricSink
-from pcp.training.recipe import prepare
 from pcp.training.run_folder import RunFolder
 
 POLL_SECONDS = 0.1
@@ -19,14 +18,13 @@ def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
     """Run a Shepherd and its Workers to the end.
 
     Arguments:
-        folder: of the run; an interrupted run goes on.
+        folder: of the run, whose data is prepared; an interrupted run goes on.
         shown: receives every record that the Shepherd writes from now on.
 
     Raises:
         ChildFailed: a process cannot be kept alive.
     """
     config = folder.config()
-    prepare(folder)  # errors about data and model are shown here, not in a log
     authority = authority_of(folder)
     names = [f"worker-{number}" for number in range(config.workers)]
     for name in names:

@@ -33,6 +33,7 @@ __all__ = [
     "inline_composites",
     "inline_function",
     "integer_of",
+    "integer_elements",
     "integers_of",
     "ir",
     "parse_artifact",
@@ -185,6 +186,16 @@ def integers_of(attribute: ir.Attribute) -> tuple[int, ...]:
         ValueError: it is none.
     """
     return tuple(ir.DenseI64ArrayAttr(attribute))
+
+
+def integer_elements(attribute: ir.Attribute) -> tuple[int, ...]:
+    """The numbers in an attribute `dense<...>` of integers, in row-major order.
+
+    Raises:
+        ValueError: it is none.
+    """
+    elements = ir.DenseIntElementsAttr(attribute)
+    return tuple(int(elements[place]) for place in range(len(elements)))
 
 
 def symbol_name(function: ir.Operation) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from pcp.ir import bindings, digest
 from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
 from pcp.ir.tree import LEAF, Tree, flatten_like
-from pcp.ir.types import DType, TensorSpec, dtype_from_mlir
+from pcp.ir.types import DType, TensorSpec, checked_shape, dtype_from_mlir
 
 
 class Role(enum.StrEnum):
@@ -226,17 +226,25 @@ def spec_of(type_: ir.Type) -> TensorSpec:
 
     Raises:
         InvalidProgram: it is no tensor of static shape.
+        InvalidShape: no address space holds it.
     """
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
         raise InvalidProgram(
             f"{type_} is no tensor of static shape; refine or export the program with static shapes"
         )
-    return TensorSpec(tuple(type_.shape), dtype_from_mlir(str(type_.element_type)))
+    return TensorSpec(checked_shape(tuple(type_.shape)), dtype_from_mlir(str(type_.element_type)))
 
 
+@functools.lru_cache(maxsize=2**14)
 def mlir_type(spec: TensorSpec) -> ir.Type:
-    """The MLIR tensor type of a shape and element type, in the current context."""
-    return ir.RankedTensorType.get(spec.shape, element_type(spec.dtype))
+    """The MLIR tensor type of a shape and element type.
+
+    Raises:
+        InvalidShape: no address space holds it.
+    """
+    shape = checked_shape(spec.shape)
+    with bindings.context(), ir.Location.unknown():
+        return ir.RankedTensorType.get(shape, element_type(spec.dtype))
 
 
 @functools.cache

@@ -156,8 +156,8 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
     ids = as_tensor(tokens)
     if ids.ndim != 2 or ids.shape[1] > config.context:
         raise ShapeMismatch(
-            f"gpt2: tokens of shape {ids.shape} were given; expected (batch, length), length at most the context, "
-            f"which is {config.context}"
+            f"tokens {ids.shape} do not fit a GPT-2 with a context of {config.context}; expected (batch, length), "
+            f"length at most {config.context}"
         )
     positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
     x = nn.embedding(ids, parameters["wte"]) + positions

@@ -96,7 +96,8 @@ def parameters_from(arrays: Mapping[str, Array], config: GPT2Config, dtype: DTyp
             f"{HEAD} differs from wte.weight; in this model the output projection is the embedding"
         )
     typed = dtype_of(dtype).numpy
-    return tree.unflatten(np.asarray(given[name], typed) for name in wanted)
+    made: Parameters = tree.unflatten(np.asarray(given[name], typed) for name in wanted)
+    return made
 
 
 def _listed(names: list[str]) -> str:

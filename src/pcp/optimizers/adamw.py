@@ -1,6 +1,5 @@
 """AdamW: steps scaled by running moments of the gradient, and weight decay apart from them."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +12,8 @@ from pcp.optimizers.base import (
     Schedule,
     State,
     rate_at,
+    rate_is_valid,
     require,
-    require_rate,
     scalar_type,
     zeros_like,
 )
@@ -42,8 +41,7 @@ class AdamW:
         the training step where moments begin anew in the middle of a run).
 
     Raises:
-        InvalidOptimizer: a rate or decay is negative or not finite, a beta is not at least 0 and below 1, or epsilon is not
-            above 0.
+        InvalidOptimizer: a number is out of its range.
 
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019, algorithm 2.
     """
@@ -55,12 +53,10 @@ class AdamW:
     decays: DecayMask = matrices
 
     def __post_init__(self) -> None:
-        require_rate("adamw", self.learning_rate)
-        for beta in self.betas:
-            require("adamw", "betas", self.betas, 0 <= beta < 1, "two numbers of at least 0 and below 1")
-        require("adamw", "epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a finite number above 0")
-        decay = self.weight_decay
-        require("adamw", "weight_decay", decay, 0 <= decay < math.inf, "a finite number of at least 0")
+        require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
+        require(all(0 <= beta < 1 for beta in self.betas), self, "betas of at least 0 and below 1")
+        require(self.epsilon > 0, self, "an epsilon above 0")
+        require(self.weight_decay >= 0, self, "a weight decay of at least 0")
 
     def initial_state(self, parameters: Parameters) -> State:
         """Moments of zero."""

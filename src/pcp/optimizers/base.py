@@ -27,7 +27,7 @@ DecayMask = Callable[[str, tuple[int, ...]], bool]
 
 
 class InvalidOptimizer(PCPError):
-    """A setting of an optimizer with which nothing can be trained."""
+    """An optimizer with a rate, a decay or a limit that makes no sense."""
 
 
 class Optimizer(Protocol):
@@ -44,27 +44,15 @@ class Optimizer(Protocol):
         ...
 
 
-def require(optimizer: str, setting: str, value: object, holds: bool, expected: str) -> None:
-    """Refuse a setting.
-
-    Raises:
-        InvalidOptimizer: it does not hold.
-    """
+def require(holds: bool, optimizer: object, expected: str) -> None:
+    """Refuse settings; raises InvalidOptimizer."""
     if not holds:
-        raise InvalidOptimizer(f"{optimizer}: {setting} is {value}; expected {expected}")
+        raise InvalidOptimizer(f"{optimizer}: expected {expected}")
 
 
-def require_rate(optimizer: str, learning_rate: float | Schedule) -> None:
-    """Refuse a learning rate that is no schedule, no positive number and not 0.
-
-    Raises:
-        InvalidOptimizer: it is another one.
-    """
-    if not callable(learning_rate):
-        holds = 0 <= learning_rate < math.inf
-        require(
-            optimizer, "learning_rate", learning_rate, holds, "a schedule, or a finite number of at least 0"
-        )
+def rate_is_valid(learning_rate: float | Schedule) -> bool:
+    """Whether a learning rate is a schedule, or a finite number of at least 0."""
+    return callable(learning_rate) or 0 <= learning_rate < math.inf
 
 
 def scalar_type(parameters: Parameters) -> DType:
@@ -101,7 +89,7 @@ def clip_by_global_norm(gradients: Parameters, limit: float) -> tuple[Parameters
 
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013, algorithm 1.
     """
-    require("clip_by_global_norm", "the limit", limit, 0 < limit < math.inf, "a finite number above 0")
+    require(limit > 0, f"clipping the norm of the gradient to {limit}", "a limit above 0")
     norm = global_norm(gradients)
     factor = minimum(limit / (norm + 1e-6), 1)
     return map_tree(lambda g: g * convert(factor, g.dtype), gradients), norm

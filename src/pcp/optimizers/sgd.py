@@ -9,8 +9,8 @@ from pcp.optimizers.base import (
     Schedule,
     State,
     rate_at,
+    rate_is_valid,
     require,
-    require_rate,
     scalar_type,
     zeros_like,
 )
@@ -30,7 +30,7 @@ class SGD:
         `velocity`, nested like the parameters, if there is momentum.
 
     Raises:
-        InvalidOptimizer: the rate is negative or not finite, or the momentum is not at least 0 and below 1.
+        InvalidOptimizer: a number is out of its range.
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013, equations 3 and 4.
     """
@@ -40,8 +40,8 @@ class SGD:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        require_rate("sgd", self.learning_rate)
-        require("sgd", "momentum", self.momentum, 0 <= self.momentum < 1, "at least 0 and below 1")
+        require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
+        require(0 <= self.momentum < 1, self, "a momentum of at least 0 and below 1")
 
     def initial_state(self, parameters: Parameters) -> State:
         """A velocity of zero."""

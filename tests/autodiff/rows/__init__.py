@@ -5,9 +5,11 @@
 
 from tests.autodiff.rows.control import CONTROL
 from tests.autodiff.rows.elementwise import BINARY, COMPLEX, UNARY
+from tests.autodiff.rows.factorization import FACTORIZATION
 from tests.autodiff.rows.indexing import INDEXING
 from tests.autodiff.rows.linear_algebra import LINEAR_ALGEBRA
 from tests.autodiff.rows.movement import MOVEMENT
 from tests.autodiff.rows.reduction import REDUCTION
+from tests.autodiff.rows.windows import WINDOWS
 
-ROWS = [*UNARY, *BINARY, *COMPLEX, *MOVEMENT, *REDUCTION, *LINEAR_ALGEBRA, *INDEXING, *CONTROL]
+ROWS = [*UNARY, *BINARY, *COMPLEX, *MOVEMENT, *REDUCTION, *LINEAR_ALGEBRA, *INDEXING, *CONTROL, *WINDOWS, *FACTORIZATION]

@@ -1,5 +1,27 @@
 """The derivative of every operation, as tables; importing this enters them all."""
 
-from pcp.autodiff.rules import control, elementwise, indexing, linear_algebra, movement, reduction
+from pcp.autodiff.rules import (
+    collectives,
+    control,
+    elementwise,
+    factorization,
+    indexing,
+    linear_algebra,
+    movement,
+    ordering,
+    reduction,
+    windows,
+)
 
-__all__ = ["control", "elementwise", "indexing", "linear_algebra", "movement", "reduction"]
+__all__ = [
+    "collectives",
+    "control",
+    "elementwise",
+    "factorization",
+    "indexing",
+    "linear_algebra",
+    "movement",
+    "ordering",
+    "reduction",
+    "windows",
+]

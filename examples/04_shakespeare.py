@@ -1,0 +1,69 @@
+"""A character model learns Shakespeare: data, model, one program for a whole training step, and text from the result.
+
+    python examples/04_shakespeare.py [--steps 500] [--data my.txt] [--layers 2] [--width 64] [--context 32]
+
+`pcp train` does the same with checkpoints, validation, a loss plot and any number of workers.
+"""
+
+import argparse
+from itertools import islice
+
+import numpy as np
+
+import pcp
+from pcp.inference import Sampling, generate
+from pcp.models import gpt2
+from pcp.training.batches import Batches
+from pcp.training.corpus import load_corpus
+from pcp.training.tokenizer import CharacterTokenizer
+
+
+def main() -> None:
+    """Train and sample."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument(
+        "--data", default="shakespeare", help="`shakespeare`, downloaded once, or a text file"
+    )
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--context", type=int, default=32)
+    parser.add_argument("--batch", type=int, default=16)
+    settings = parser.parse_args()
+
+    text = load_corpus(settings.data).text
+    tokenizer = CharacterTokenizer.of_text(text)
+    batches = Batches(tokenizer.encode(text), settings.batch, settings.context, seed=0)
+
+    config = gpt2.GPT2Config(
+        layers=settings.layers,
+        heads=4,
+        width=settings.width,
+        context=settings.context,
+        vocabulary=tokenizer.vocabulary_size,
+    )
+    parameters = gpt2.initial_parameters(config)
+    print(
+        f"{gpt2.parameter_count(parameters)} parameters, {len(text)} characters, {config.vocabulary} of them different"
+    )
+
+    def loss(params: gpt2.Parameters, tokens: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
+        return gpt2.loss(params, tokens, targets, config)
+
+    sequence = pcp.spec((settings.batch, settings.context), "i32")
+    step = pcp.training_step(loss, pcp.optimizers.adamw(3e-3), parameters, sequence, sequence, clip_norm=1.0)
+    plan = pcp.plan(step)
+    state = step.initial_state(parameters)
+    for number in range(settings.steps):
+        state, metrics = plan.run(state, batches.batch(number))
+        if number % max(1, settings.steps // 10) == 0 or number == settings.steps - 1:
+            print(f"step {number:5}  loss {float(metrics['loss']):.4f}")
+
+    trained = {name: state["params"][name] for name in state["params"]}
+    prompt = tokenizer.encode(text[:8]).tolist()
+    written = generate(trained, config, prompt, 200, Sampling(temperature=0.8))
+    print(text[:8] + tokenizer.decode(np.array(list(islice(written, 200)))))
+
+
+if __name__ == "__main__":
+    main()

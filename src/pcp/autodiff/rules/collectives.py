@@ -1,0 +1,68 @@
+"""Derivatives of collectives: the loss is the sum of the losses of all replicas, and each collective is linear."""
+
+from typing import Any
+
+from pcp.autodiff.regions import combiner
+from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.ir.bindings import integer_elements, ir
+from pcp.ops.collectives import all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter
+from pcp.tensor import Tensor
+
+
+def _rows(primal: Primal, name: str, width: int | None = None) -> list[tuple[int, ...]]:
+    """A matrix of integers among the attributes, as its rows."""
+    attribute = ir.DenseIntElementsAttr(primal.op.attributes[name])
+    columns = ir.RankedTensorType(attribute.type).shape[1] if width is None else width
+    flat = integer_elements(attribute)
+    return [flat[i : i + columns] for i in range(0, len(flat), columns)]
+
+
+def _groups(primal: Primal) -> list[tuple[int, ...]]:
+    """The groups of replicas.
+
+    Raises:
+        NoDerivative: the operation is of a kind whose groups are not of replicas alone.
+    """
+    if len(primal.op.operands) != 1 or "channel_handle" in primal.op.attributes:
+        primal.refuse("only collectives of one tensor among replicas, without channels, have a rule")
+    return _rows(primal, "replica_groups")
+
+
+def _only_sums(primal: Primal) -> None:
+    if combiner(primal.op.regions[0]) != "add":
+        primal.refuse("only its sum is linear; reduce by another way, or sum")
+
+
+def _all_reduce(primal: Primal, g: Tensor) -> list[Cotangent]:
+    _only_sums(primal)
+    return [all_reduce(g, _groups(primal))]
+
+
+def _all_gather(primal: Primal, g: Tensor) -> list[Cotangent]:
+    return [reduce_scatter(g, _groups(primal), primal.integer("all_gather_dim"))]
+
+
+def _reduce_scatter(primal: Primal, g: Tensor) -> list[Cotangent]:
+    _only_sums(primal)
+    return [all_gather(g, _groups(primal), primal.integer("scatter_dimension"))]
+
+
+def _all_to_all(primal: Primal, g: Tensor) -> list[Cotangent]:
+    split, joined = primal.integer("split_dimension"), primal.integer("concat_dimension")
+    return [all_to_all(g, _groups(primal), joined, split)]
+
+
+def _collective_permute(primal: Primal, g: Tensor) -> list[Cotangent]:
+    pairs: Any = [(target, source) for source, target in _rows(primal, "source_target_pairs", 2)]
+    return [collective_permute(g, pairs)]
+
+
+register_rules(
+    {
+        "all_reduce": _all_reduce,
+        "all_gather": _all_gather,
+        "reduce_scatter": _reduce_scatter,
+        "all_to_all": _all_to_all,
+        "collective_permute": _collective_permute,
+    }
+)

@@ -1,0 +1,35 @@
+"""Derivatives of sorting: the cotangents go back to the places that the elements came from."""
+
+from collections.abc import Sequence
+
+from pcp.autodiff.regions import copy_region
+from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
+from pcp.ir import DType, TensorSpec
+from pcp.ops.along_axis import take_along_axis
+from pcp.ops.movement import iota
+from pcp.ops.sorting import argsort
+from pcp.tensor import Tensor, current_builder
+
+
+def _sort(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    """The same sort once more, in which the places of the elements take part; then back by the inverse permutation."""
+    builder, inputs = current_builder(), primal.inputs
+    axis = primal.integer("dimension")
+    specs = [t.spec for t in inputs] + [TensorSpec(inputs[0].shape, DType.i32)]
+    operands = [*(t.value for t in inputs), iota(inputs[0].shape, axis).value]
+    attributes = {"dimension": axis, "is_stable": primal.flag("is_stable")}
+    op = builder.emit("stablehlo.sort", operands, specs, attributes, regions=1)
+    scalars = [TensorSpec((), spec.dtype) for spec in specs for _ in range(2)]
+    with builder.region(op, 0, scalars) as arguments:
+        _, returned = copy_region(builder, primal.op, 0, arguments[:-2])
+        builder.emit("stablehlo.return", returned, ())
+    back = argsort(Tensor(op.results[len(inputs)], builder, specs[-1]), axis)
+    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+
+
+def _top_k(primal: Primal) -> Sequence[Tensor]:
+    places = primal.output(1)
+    return [take_along_axis(primal.input(0), places, places.ndim - 1), places]
+
+
+register_rules({"sort": _sort, "chlo.top_k": Expansion(_top_k)})

@@ -1,0 +1,1 @@
+"""Whole runs: real processes, TLS and ports."""

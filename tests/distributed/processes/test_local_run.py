@@ -1,0 +1,172 @@
+"""`pcp train --workers 2` as a whole: it completes, it equals a replay, and it outlives what dies."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcp.distributed.programs import worker_programs
+from pcp.ir.tree import map_tree
+from pcp.planning import plan
+from pcp.training.metrics import read_metrics
+from pcp.training.recipe import prepare
+from pcp.training.run_folder import RunFolder, load_state
+from tests.distributed.processes.command import (
+    Command,
+    Record,
+    is_gone,
+    is_round,
+    process_ids,
+    wait_until,
+)
+from tests.distributed.tiny_run import assert_equal_arrays
+
+
+def leases_of(records: list[Record]) -> list[dict[str, tuple[int, int]]]:
+    """The batches that each worker trained on, from first to last, of every round."""
+    rounds: list[dict[str, tuple[int, int]]] = [{}]
+    for record in records:
+        if record.get("lease"):
+            first, last = record["lease"].split("-")
+            rounds[-1][record["worker"]] = (int(first), int(last))
+        elif "round" in record:
+            rounds.append({})
+    return rounds[:-1]
+
+
+def replay(folder: RunFolder, leases: list[dict[str, tuple[int, int]]], order: list[str]) -> Any:
+    """The parameters that the same leases lead to: the training step in this process, the outer step in NumPy."""
+    recipe = prepare(folder)
+    config = recipe.config
+    programs = worker_programs(recipe.step, recipe.parameters)
+    start, adopt, step = (plan(getattr(programs, name)).run for name in ("start", "adopt", "step"))
+    rate, momentum = np.float32(config.outer_learning_rate), np.float32(config.outer_momentum)
+    params, states = recipe.parameters, {}
+    velocity = map_tree(np.zeros_like, params)
+    for number, held in enumerate(leases):
+        first = np.int32(number * config.inner_steps)
+        deltas = []
+        for worker in order:
+            begin, end = held[worker]
+            state = adopt(states[worker], params, first) if worker in states else start(params, first)
+            for index in range(begin, end + 1):
+                state, _ = step(state, recipe.batches.batch(index))
+            states[worker] = state
+            deltas.append(map_tree(lambda a, b: a - np.asarray(b), params, state["params"]))
+        mean = map_tree(lambda *each: sum(np.float32(1 / len(each)) * one for one in each), *deltas)
+        velocity = map_tree(lambda v, d: momentum * v + d, velocity, mean)
+        params = map_tree(lambda p, d, v: p - rate * (d + momentum * v), params, mean, velocity)
+    return params
+
+
+def assert_no_process_is_left(pids: dict[str, int]) -> None:
+    wait_until(lambda: all(is_gone(pid) for pid in pids.values()), 30.0)
+
+
+def test_a_run_completes_and_equals_a_replay_of_its_leases(tmp_path: Path, settings: list[str]) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with Command(["train", *settings, "--run", str(folder.path)], tmp_path) as train:
+        train.wait_for(is_round(1))
+        pids = process_ids(folder.path)
+        assert sorted(pids) == ["shepherd", "supervisor", "worker-0", "worker-1"]
+        assert train.end() == 0, train.said
+        records = train.records
+    assert_no_process_is_left(pids)
+    rounds = [record for record in records if "round" in record]
+    assert [(record["step"], record["round"], record["contributions"]) for record in rounds] == [
+        (4 * number, number, 2) for number in range(1, 7)
+    ]
+    assert all(record["tokens_per_second"] > 0 and record["refused"] == 0 for record in rounds)
+    assert rounds[-1]["tokens"] == 2 * 24 * 2 * 64
+    assert rounds[-1]["loss"] < rounds[0]["loss"] - 0.3
+    losses = [record["step"] for record in records if "validation_loss" in record and "event" not in record]
+    assert losses[-1] == 24
+    assert set(losses) <= {8, 16, 24}
+    assert records[-1]["event"] == "finished"
+    assert [record for record in read_metrics(folder.metrics_file) if "round" in record] == rounds
+    assert [path.name for path in sorted(folder.checkpoints.iterdir())][-1] == "step-00000024"
+
+    step, state, metadata = load_state(folder)
+    assert (step, metadata) == (24, {"tokens": 6144, "round": 6})
+    joined = [record["worker"] for record in records if record.get("state") == "joining"]
+    assert_equal_arrays(state["params"], replay(folder, leases_of(records), joined), 0, 2e-6)
+
+
+def test_a_run_outlives_a_killed_worker_and_a_killed_shepherd(tmp_path: Path, settings: list[str]) -> None:
+    run = tmp_path / "run"
+    with Command(
+        ["train", *settings, "--inner-steps=12", "--steps=60", "--run", str(run)], tmp_path
+    ) as train:
+        train.wait_for(is_round(1))
+        train.wait_for(lambda record: bool(record.get("lease")), count=4)
+        first = process_ids(run)
+        os.kill(first["worker-1"], signal.SIGKILL)
+        train.wait_for(lambda record: record.get("process") == "worker-1")
+        train.wait_for(lambda record: record.get("state") == "lost" and record["worker"] == "worker-1")
+        train.wait_for(is_round(3))
+        second = process_ids(run)
+        assert second["worker-1"] != first["worker-1"]
+        os.kill(second["shepherd"], signal.SIGKILL)
+        train.wait_for(lambda record: record.get("process") == "shepherd")
+        assert train.end() == 0, train.said
+        records = train.records
+    assert_no_process_is_left(first | {f"second {name}": pid for name, pid in second.items()})
+    rounds = [record["round"] for record in records if "round" in record]
+    # The Shepherd may have died after it merged a round and before it said so.
+    assert rounds == sorted(set(rounds))
+    assert rounds[-1] == 5
+    assert records[-1]["step"] == 60
+    final = next(record for record in reversed(records) if "round" in record)
+    assert final["tokens"] == 2 * 60 * 2 * 64, "every batch was merged exactly once"
+    restarts = [record["process"] for record in records if record.get("event") == "restart"]
+    assert restarts == ["worker-1", "shepherd"]
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_no_process_and_the_run_goes_on(
+    tmp_path: Path, settings: list[str]
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with Command(["train", *settings, "--steps=200", "--run", str(folder.path)], tmp_path) as train:
+        train.wait_for(is_round(5))
+        pids = process_ids(folder.path)
+        train.process.send_signal(signal.SIGINT)
+        assert train.end(30.0) == 130
+        assert "interrupted" in train.said
+        assert f"pcp train --resume {folder.path} goes on" in train.said
+        assert "Traceback" not in train.said
+    assert_no_process_is_left(pids)
+    assert not (folder.path / "logs" / "processes.json").exists()
+    step, state, _ = load_state(folder)
+    assert step % 8 == 0
+    assert np.isfinite(state["params"]["wte"]).all()
+    done = [record["round"] for record in read_metrics(folder.metrics_file) if "round" in record][-1]
+
+    # Fewer steps than were asked for, so that the test need not wait for them all.
+    with Command(["train", "--resume", str(folder.path)], tmp_path) as train:
+        again = train.wait_for(is_round(1))
+        assert again["round"] in (done + 1, done + 2)
+        pids = process_ids(folder.path)
+        train.process.kill()
+        train.process.wait()
+    assert_no_process_is_left(pids)
+    assert (folder.path / "logs" / "processes.json").exists()
+
+    config = json.loads(folder.config_file.read_text())
+    assert config["steps"] == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM])
+def test_a_terminated_run_ends_like_an_interrupted_one(
+    tmp_path: Path, settings: list[str], number: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    with Command(["train", *settings, "--run", str(run)], tmp_path) as train:
+        wait_until(lambda: (run / "logs" / "processes.json").exists())
+        pids = process_ids(run)
+        train.process.send_signal(number)
+        assert train.end(30.0) == 130
+    assert_no_process_is_left(pids)

@@ -1,0 +1,93 @@
+"""Nothing piles up: neither over many training steps nor over many traces and derivatives."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import pcp
+
+PAGE = 4096
+STATUS = Path("/proc/self/statm")
+
+pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="resident memory is read from /proc")
+
+
+def resident() -> float:
+    """Resident memory of this process, in MiB."""
+    gc.collect()
+    return int(STATUS.read_text().split()[1]) * PAGE / 2**20
+
+
+def loss(params: dict[str, Any], x: Any) -> Any:
+    """A network with a loop, whose gradient has one too."""
+    y = pcp.tanh(x @ params["up"]) @ params["down"]
+    y = pcp.fori_loop(0, 3, lambda _, z: z * 0.5 + pcp.sin(z), y)
+    return (y**2).mean()
+
+
+PARAMS = {
+    "up": np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32),
+    "down": np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32),
+}
+X = np.random.default_rng(2).standard_normal((4, 8)).astype(np.float32)
+
+
+def grown_over_steps(steps: int) -> tuple[float, int]:
+    """Growth of resident memory, in MiB, and of the number of live buffers, over training steps after the first 500."""
+    step = pcp.training_step(loss, pcp.optimizers.adamw(1e-3), PARAMS, pcp.spec(X.shape, "f32"))
+    plan = pcp.plan(step)
+    state, metrics = step.initial_state(PARAMS), {}
+    for _ in range(500):
+        state, metrics = plan.run(state, (X,))
+    float(metrics["loss"])
+    memory, buffers = resident(), len(jax.live_arrays())
+    for _ in range(steps):
+        state, metrics = plan.run(state, (X,))
+    float(metrics["loss"])
+    return resident() - memory, len(jax.live_arrays()) - buffers
+
+
+def grown_over_builds(builds: int) -> tuple[float, int]:
+    """Growth of resident memory, in MiB, and of the number of Python objects, over builds after the first 50."""
+    for _ in range(50):
+        pcp.grad(pcp.trace(loss, PARAMS, pcp.spec(X.shape, "f32")))
+    memory, objects = resident(), len(gc.get_objects())
+    for _ in range(builds):
+        pcp.grad(pcp.trace(loss, PARAMS, pcp.spec(X.shape, "f32")))
+    return resident() - memory, len(gc.get_objects()) - objects
+
+
+def test_memory_is_flat_over_ten_thousand_steps() -> None:
+    memory, buffers = grown_over_steps(10_000)
+    assert buffers == 0
+    assert memory < 4  # the state is 6 kB: keeping it would take 60 MiB
+
+
+def test_building_does_not_leak() -> None:
+    memory, objects = grown_over_builds(200)
+    assert objects < 100
+    assert memory < 3  # their modules would take 10 MiB
+
+
+@pytest.mark.long
+def test_two_thousand_builds_do_not_leak() -> None:
+    memory, objects = grown_over_builds(2000)
+    assert objects < 100
+    assert memory < 3
+
+
+def test_a_leak_would_be_seen() -> None:
+    kept = []
+    plan = pcp.plan(pcp.trace(lambda x: x + 1, pcp.spec(X.shape, "f32")))
+    buffers = len(jax.live_arrays())
+    for _ in range(10):
+        kept.append(plan.run(X))
+    assert len(jax.live_arrays()) == buffers + len(kept)
+    memory = resident()
+    hoard = [np.random.default_rng(i).standard_normal(2**17) for i in range(8)]  # 8 MiB
+    assert resident() - memory > 4
+    del hoard
