@@ -18,6 +18,8 @@ copyright = "The PCP authors, MIT licence"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["build"]
+# A block says its language; commands and what they print have none.
+highlight_language = "none"
 html_theme = "furo"
 html_title = "PCP, the Planetary Compute Protocol"
 html_copy_source = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.ir import Argument, Builder, DType, DTypeLike, Program, Result, Role, TensorSpec, Tree
+from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, inline_calls, ir
 from pcp.ir.program import describe_signature, main_of, mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
@@ -32,16 +32,6 @@ class ArgumentSpec:
     def __init__(self, spec: TensorSpec, role: Role) -> None:
         self.spec = spec
         self.role = role
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the axes."""
-        return self.spec.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.spec.dtype
 
     def __repr__(self) -> str:
         return f"spec({self.spec}, role={self.role})"

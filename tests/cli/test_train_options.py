@@ -37,9 +37,10 @@ def test_a_text_of_one_line_in_parts_with_trackers(
     asked: list[Any] = []
     tracker = Noting()
     monkeypatch.setattr(command, "open_trackers", lambda *given: asked.append(given[1:]) or [tracker])
+    monkeypatch.setattr(command, "check_trackers", lambda *given: asked.append(given))
     options = ["--data", "line.txt", "--accumulate", "2", "--tensorboard", "--wandb", "planet", "--json"]
     assert main(["train", *options, *TINY]) == 0
-    assert asked == [(True, "planet")]
+    assert asked == [(True, True), (True, "planet")]
     assert RunFolder(Path("run")).config().accumulate == 2
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert printed[-1]["event"] == "finished"
@@ -56,4 +57,19 @@ def test_a_missing_package_is_said_before_anything_is_trained(
     Path("line.txt").write_text("no line break stands in here " * 40)
     assert main(["train", "--data", "line.txt", "--tokenizer", "bpe", *TINY]) == 2
     assert "pip install 'planetary-compute-protocol[tokenizers]'" in capsys.readouterr().err
-    assert not Path("run/checkpoints").exists()
+    assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("option", [["--tensorboard"], ["--wandb", "planet"]], ids=["tensorboard", "wandb"])
+def test_a_missing_tracker_is_said_before_the_run_is_made(
+    option: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    package = option[0].removeprefix("--")
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["train", *option, *TINY]) == 2
+    assert f"pip install 'planetary-compute-protocol[{package}]'" in capsys.readouterr().err
+    assert not Path("run").exists()

@@ -1,92 +1,134 @@
-"""Published names and ours, one for one, and weights that are not the model's."""
+"""GPT-2 weights by the names of `transformers`: there and back, from a file, and refusals."""
 
+import struct
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from pcp.ir.tree import flatten
-from pcp.models.gpt2 import GPT2Config, initial_parameters
-from pcp.models.gpt2_weights import WeightsMismatch, named_weights, parameters_from, published_name
+from pcp.ir.tree import flatten, map_tree
+from pcp.models import gpt2
+from pcp.models.gpt2_weights import (
+    MisshapenWeights,
+    MissingWeights,
+    UnexpectedWeights,
+    WeightsUnreadable,
+    from_transformers,
+    load_transformers,
+    to_transformers,
+    transformers_name,
+)
 
-CONFIG = GPT2Config(layers=11, heads=2, width=4, context=6, vocabulary=9)
-BARE = GPT2Config(layers=1, heads=2, width=4, context=6, vocabulary=9, bias=False)
-
-
-def weights(config: GPT2Config = CONFIG) -> dict[str, Any]:
-    return named_weights(initial_parameters(config, 3))
-
-
-def test_every_parameter_has_one_published_name() -> None:
-    names = flatten(initial_parameters(CONFIG))[1].names()
-    found = [published_name(name) for name in names]
-    assert len(set(found)) == len(names) == 4 + 11 * 12
-    assert published_name("blocks.10.attn.qkv.bias") == "h.10.attn.c_attn.bias"
-    assert published_name("wte") == "wte.weight"
-    assert next(iter(weights())).startswith("transformer.h.0.")
+CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=4, context=6, vocabulary=7)
 
 
-@pytest.mark.parametrize("config", [CONFIG, BARE], ids=["with biases", "without"])
-@pytest.mark.parametrize("prefix", ["transformer.", ""])
-def test_there_and_back(config: GPT2Config, prefix: str) -> None:
-    given = {name.replace("transformer.", prefix): array for name, array in weights(config).items()}
-    found, tree = flatten(parameters_from(given, config))
-    expected, wanted = flatten(initial_parameters(config, 3))
-    assert tree == wanted
-    for a, b in zip(found, expected, strict=True):
+def random_parameters() -> Any:
+    rng = np.random.default_rng(1)
+    return map_tree(lambda s: rng.normal(size=s.shape).astype(np.float32), gpt2.parameter_shapes(CONFIG))
+
+
+def assert_equal(ours: Any, theirs: Any) -> None:
+    assert flatten(ours)[1] == flatten(theirs)[1]
+    for a, b in zip(flatten(ours)[0], flatten(theirs)[0], strict=True):
+        assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
 
 
-def test_masks_and_the_tied_projection_are_no_weights() -> None:
-    given = weights()
-    given["lm_head.weight"] = given["transformer.wte.weight"]
-    given["transformer.h.3.attn.bias"] = np.tril(np.ones((1, 1, 6, 6), np.uint8))
-    given["transformer.h.3.attn.masked_bias"] = np.float32(-1e4)
-    parameters_from(given, CONFIG)
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("wte", "transformer.wte.weight"),
+        ("wpe", "transformer.wpe.weight"),
+        ("blocks.11.ln_1.scale", "transformer.h.11.ln_1.weight"),
+        ("blocks.0.attn.qkv.weight", "transformer.h.0.attn.c_attn.weight"),
+        ("blocks.0.attn.out.bias", "transformer.h.0.attn.c_proj.bias"),
+        ("blocks.1.mlp.up.weight", "transformer.h.1.mlp.c_fc.weight"),
+        ("blocks.1.mlp.down.bias", "transformer.h.1.mlp.c_proj.bias"),
+        ("ln_f.bias", "transformer.ln_f.bias"),
+    ],
+)
+def test_names(ours: str, theirs: str) -> None:
+    assert transformers_name(ours) == theirs
 
 
-def test_weights_are_converted() -> None:
-    given = {name: array.astype(np.float16) for name, array in weights().items()}
-    leaves = flatten(parameters_from(given, CONFIG, "f64"))[0]
-    assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float64)}
+def test_there_and_back() -> None:
+    parameters = random_parameters()
+    tensors = to_transformers(parameters)
+    assert len(tensors) == len(flatten(parameters)[0])
+    assert_equal(from_transformers(tensors, CONFIG), parameters)
 
 
-def changed(**changes: Any) -> dict[str, Any]:
-    """The weights with some replaced, or left out where the value is None."""
-    made = weights() | {f"transformer.{name.replace('__', '.')}": value for name, value in changes.items()}
-    return {name: value for name, value in made.items() if value is not None}
+def test_a_published_file_has_no_prefix_and_holds_masks_and_a_tied_head(tmp_path: Path) -> None:
+    parameters = random_parameters()
+    tensors = {
+        name.removeprefix("transformer."): array for name, array in to_transformers(parameters).items()
+    }
+    tensors |= {f"h.{block}.attn.bias": np.ones((1, 1, 6, 6), np.uint8) for block in range(2)}
+    tensors |= {"h.0.attn.masked_bias": np.float32([-1e4]), "lm_head.weight": parameters["wte"].copy()}
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert_equal(load_transformers(tmp_path / "model.safetensors", CONFIG), parameters)
+
+
+def test_half_precision_becomes_single() -> None:
+    tensors = {name: array.astype(np.float16) for name, array in to_transformers(random_parameters()).items()}
+    expected = map_tree(lambda p: p.astype(np.float16).astype(np.float32), random_parameters())
+    assert_equal(from_transformers(tensors, CONFIG), expected)
+
+
+def without(tensors: dict[str, Any]) -> None:
+    del tensors["transformer.h.1.mlp.c_fc.bias"]
+    del tensors["transformer.wpe.weight"]
+
+
+def one_block_more(tensors: dict[str, Any]) -> None:
+    tensors |= {n.replace("h.1", "h.2"): a for n, a in tensors.items() if "h.1." in n}
+
+
+def transposed(tensors: dict[str, Any]) -> None:
+    tensors["transformer.h.0.mlp.c_fc.weight"] = tensors["transformer.h.0.mlp.c_fc.weight"].T
+
+
+def whole_numbers(tensors: dict[str, Any]) -> None:
+    tensors["transformer.ln_f.bias"] = np.ones(4, np.int32)
+
+
+def untied(tensors: dict[str, Any]) -> None:
+    tensors["lm_head.weight"] = tensors["transformer.wte.weight"] + 1
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("change", "error", "message"),
     [
-        ({"h__2__ln_1__bias": None}, r"weights of GPT2Config\(layers=11.*: h.2.ln_1.bias is missing$"),
-        ({"h__11__ln_1__bias": np.ones(4)}, "h.11.ln_1.bias is too many$"),
-        ({"wpe__weight": None, "wpe": np.ones(4)}, "wpe.weight is missing; wpe is too many$"),
-        (
-            {"h__0__mlp__c_fc__weight": np.ones((16, 4), np.float32)},
-            r"weight h.0.mlp.c_fc.weight has shape \(16, 4\); GPT2Config\(.* expects \(4, 16\)",
-        ),
-        ({"ln_f__bias": np.ones(4, np.int64)}, "weight ln_f.bias has element type int64; expected floating"),
+        (without, MissingWeights, r"2 tensors \(transformer.wpe.weight, .*\) of 28 absent, which GPT2Config"),
+        (one_block_more, UnexpectedWeights, r"12 tensors \(transformer.h.2.* and 6 more\) given, for which GPT2C"),
+        (transposed, MisshapenWeights, r"h.0.mlp.c_fc.weight is float32\[16, 4\]; .* needs floats of shape \[4, 16\]"),
+        (whole_numbers, MisshapenWeights, r"transformer.ln_f.bias is int32\[4\]; .* needs floats of shape \[4\]"),
+        (untied, UnexpectedWeights, "lm_head.weight differs from transformer.wte.weight; this GPT-2 uses the token embedding"),
     ],
-)
-def test_weights_of_another_model(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(WeightsMismatch, match=message):
-        parameters_from(changed(**changes), CONFIG)
+)  # fmt: skip
+def test_weights_of_another_model_are_refused(
+    change: Callable[[dict[str, Any]], None], error: type[Exception], message: str
+) -> None:
+    tensors = to_transformers(random_parameters())
+    change(tensors)
+    with pytest.raises(error, match=message):
+        from_transformers(tensors, CONFIG)
 
 
-def test_a_long_list_is_cut() -> None:
-    deep = {name: array for name, array in weights().items() if ".h.10." not in name}
-    with pytest.raises(WeightsMismatch, match=r"h.10.attn.c_attn.bias, .* and 8 more are missing"):
-        parameters_from(deep, CONFIG)
-
-
-def test_an_output_projection_of_its_own() -> None:
-    given = weights() | {"lm_head.weight": np.ones((9, 4), np.float32)}
-    with pytest.raises(WeightsMismatch, match=r"lm_head\.weight differs from wte\.weight"):
-        parameters_from(given, CONFIG)
-
-
-def test_biases_for_a_model_without() -> None:
-    with pytest.raises(WeightsMismatch, match=r"bias=False.*h.0.attn.c_attn.bias, .* are too many"):
-        parameters_from(named_weights(initial_parameters(GPT2Config(1, 2, 4, 6, 9))), BARE)
+def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(
+        WeightsUnreadable, match=r"there is no file .*; give a file of weights, \*\.safetensors"
+    ):
+        load_transformers(path, CONFIG)
+    for content in (b"", b"PK\x03\x04 an archive of something else", struct.pack("<Q", 9000) + b"{}"):
+        path.write_bytes(content)
+        with pytest.raises(
+            WeightsUnreadable, match=r"model\.safetensors is no safetensors file that can be read: "
+        ):
+            load_transformers(path, CONFIG)
+    with pytest.raises(WeightsUnreadable, match="is no safetensors file that can be read: "):
+        load_transformers(tmp_path, CONFIG)

@@ -82,9 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         shepherd = Shepherd(folder, prepare(folder), credentials, authority.revocations, sink.write)
 
         def announce(address: str) -> None:
+            print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
             if stream:
                 stream.write({"event": "listening", "address": address, "run": str(folder.path)})
-            print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)

@@ -24,7 +24,7 @@ from pcp.training.recipe import Recipe, prepare
 from pcp.training.run_folder import RunFolder
 from pcp.training.token_file import TokenFile
 from pcp.training.tokenizer import UnknownCharacter
-from pcp.training.trackers import open_trackers
+from pcp.training.trackers import check_trackers, open_trackers
 
 DESCRIPTION = {
     "description": "Train a model, in this process or with a Shepherd and Workers on this machine.",
@@ -97,6 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     signal.signal(signal.SIGTERM, _interrupt)
+    check_trackers(arguments.tensorboard, arguments.wandb is not None)
     folder = _folder(arguments)
     config = folder.config()
     recipe = _prepared(folder, fresh=arguments.resume is None)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pcp import nn
 from pcp.errors import PCPError
-from pcp.ir import DTypeLike, Role
+from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.nn.attention import merge, project
@@ -20,7 +20,6 @@ from pcp.ops.indexing import dynamic_update_slice, take
 from pcp.ops.movement import iota, slice_
 from pcp.ops.reduction import mean
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
-from pcp.tracing import ArgumentSpec, spec
 
 Parameters = dict[str, Any]
 
@@ -89,40 +88,33 @@ def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
     """
     generator = np.random.Generator(np.random.Philox(seed))
 
-    def normal(shape: tuple[int, ...], deviation: float) -> np.ndarray[Any, Any]:
-        return generator.standard_normal(shape, np.float32) * np.float32(deviation)
+    def array(shape: tuple[int, ...], deviation: float, mean: float) -> np.ndarray[Any, Any]:
+        if not deviation:
+            return np.full(shape, mean, np.float32)
+        return (generator.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float32)
 
-    return _nested(config, normal, lambda shape, value: np.full(shape, value, np.float32))
-
-
-def parameter_specs(config: GPT2Config, dtype: DTypeLike = "f32") -> Parameters:
-    """Shapes and element types of the parameters, to trace with where the arrays are not needed or not here."""
-
-    def described(shape: tuple[int, ...], _: float) -> ArgumentSpec:
-        return spec(shape, dtype, Role.weight)
-
-    return _nested(config, described, described)
+    return _nested(config, array)
 
 
-def _nested(
-    config: GPT2Config,
-    normal: Callable[[tuple[int, ...], float], Any],
-    constant: Callable[[tuple[int, ...], float], Any],
-) -> Parameters:
-    """The parameters from functions that make one of a shape: of a deviation, or of a value."""
+def parameter_shapes(config: GPT2Config) -> Parameters:
+    """The `TensorSpec` of each array that `initial_parameters` makes, nested alike; no memory is taken."""
+    return _nested(config, lambda shape, _deviation, _mean: TensorSpec(shape, DType.f32))
+
+
+def _nested(config: GPT2Config, leaf: Callable[[tuple[int, ...], float, float], Any]) -> Parameters:
+    """The parameters, each made from its shape, and the deviation and mean that it begins with."""
     width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
 
     def linear(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
-        bias = {"bias": constant((outputs,), 0)} if config.bias else {}
-        return {"weight": normal((inputs, outputs), deviation)} | bias
+        bias = {"bias": leaf((outputs,), 0, 0)} if config.bias else {}
+        return {"weight": leaf((inputs, outputs), deviation, 0)} | bias
 
     def norm() -> Parameters:
-        bias = {"bias": constant((width,), 0)} if config.bias else {}
-        return {"scale": constant((width,), 1)} | bias
+        return {"scale": leaf((width,), 0, 1)} | ({"bias": leaf((width,), 0, 0)} if config.bias else {})
 
     return {
-        "wte": normal((config.vocabulary, width), 0.02),
-        "wpe": normal((config.context, width), 0.02),
+        "wte": leaf((config.vocabulary, width), 0.02, 0),
+        "wpe": leaf((config.context, width), 0.02, 0),
         "blocks": [
             {
                 "ln_1": norm(),
@@ -137,7 +129,7 @@ def _nested(
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Number of trained values, in arrays or specs."""
+    """Number of trained values."""
     return sum(int(np.prod(leaf.shape)) for leaf in flatten(parameters)[0])
 
 

@@ -1,106 +1,141 @@
-"""The published names of GPT-2's weights, and ours: `transformer.h.0.attn.c_attn.weight` is `blocks.0.attn.qkv.weight`.
+"""GPT-2's parameters under the names that the `transformers` library gives them, from and to its files.
 
-Published weights are stored as (inputs, outputs), as ours are, so nothing is transposed. The output projection is the
-token embedding; files may repeat it as `lm_head.weight`. Older ones also hold the causal mask, which is no weight.
+Both lay a linear layer out as (inputs, outputs), so only names differ: `transformer.h.0.attn.c_attn.weight` is
+`blocks.0.attn.qkv.weight` here. The head is tied to the token embedding in both.
 """
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+from safetensors.numpy import load_file
 
 from pcp.errors import PCPError
-from pcp.ir import DTypeLike
-from pcp.ir.tree import flatten
-from pcp.ir.types import dtype_of
-from pcp.models.gpt2 import GPT2Config, Parameters, parameter_specs
+from pcp.ir.tree import flatten, map_tree
+from pcp.models.gpt2 import GPT2Config, Parameters, parameter_shapes
 
-Array = np.ndarray[Any, Any]
-
-PREFIX = "transformer."
-HEAD = "lm_head.weight"
-
-# our name -> the published one; {} is the number of the block
-_NAMES = {
-    "wte": "wte.weight",
-    "wpe": "wpe.weight",
-    "blocks.{}.ln_1.scale": "h.{}.ln_1.weight",
-    "blocks.{}.ln_1.bias": "h.{}.ln_1.bias",
-    "blocks.{}.attn.qkv.weight": "h.{}.attn.c_attn.weight",
-    "blocks.{}.attn.qkv.bias": "h.{}.attn.c_attn.bias",
-    "blocks.{}.attn.out.weight": "h.{}.attn.c_proj.weight",
-    "blocks.{}.attn.out.bias": "h.{}.attn.c_proj.bias",
-    "blocks.{}.ln_2.scale": "h.{}.ln_2.weight",
-    "blocks.{}.ln_2.bias": "h.{}.ln_2.bias",
-    "blocks.{}.mlp.up.weight": "h.{}.mlp.c_fc.weight",
-    "blocks.{}.mlp.up.bias": "h.{}.mlp.c_fc.bias",
-    "blocks.{}.mlp.down.weight": "h.{}.mlp.c_proj.weight",
-    "blocks.{}.mlp.down.bias": "h.{}.mlp.c_proj.bias",
-    "ln_f.scale": "ln_f.weight",
-    "ln_f.bias": "ln_f.bias",
+_PREFIX = "transformer."
+_HEAD = "lm_head.weight"
+# Constants that older files hold beside the weights: the causal mask of each block.
+_CONSTANT = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+_PARTS = {
+    "attn.qkv": "attn.c_attn",
+    "attn.out": "attn.c_proj",
+    "mlp.up": "mlp.c_fc",
+    "mlp.down": "mlp.c_proj",
 }
+_LISTED = 6
 
-_MASK = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+
+class WeightsUnreadable(PCPError):
+    """A file of weights that is not there, or is no safetensors file."""
 
 
 class WeightsMismatch(PCPError):
-    """Weights that are not those of the model: names are missing or too many, or a shape or type is another."""
+    """Weights of another model than the configuration's."""
 
 
-def published_name(name: str) -> str:
-    """The published name, without prefix, of a parameter's dotted name."""
-    pattern = re.sub(r"^blocks\.\d+", "blocks.{}", name)
-    number = name.split(".")[1] if pattern != name else ""
-    return _NAMES[pattern].format(number)
+class MissingWeights(WeightsMismatch):
+    """Tensors that the model needs are absent."""
 
 
-def named_weights(parameters: Parameters) -> dict[str, Any]:
-    """The leaves of our nested parameters by their published names, with the prefix `transformer.`."""
-    leaves, tree = flatten(parameters)
-    return {PREFIX + published_name(name): leaf for name, leaf in zip(tree.names(), leaves, strict=True)}
+class UnexpectedWeights(WeightsMismatch):
+    """Tensors that the model has no place for."""
 
 
-def parameters_from(arrays: Mapping[str, Array], config: GPT2Config, dtype: DTypeLike = "f32") -> Parameters:
-    """Our nested parameters from arrays by their published names.
+class MisshapenWeights(WeightsMismatch):
+    """A tensor of another shape than the model's, or of no floating-point type."""
+
+
+def transformers_name(name: str) -> str:
+    """The name in `transformers` of a parameter's dotted name here: `transformer.ln_f.weight` for `ln_f.scale`."""
+    name = re.sub(r"^blocks\.", "h.", name)
+    for ours, theirs in _PARTS.items():
+        name = name.replace(ours, theirs)
+    name = re.sub(r"\.scale$", ".weight", name)
+    return _PREFIX + (name if "." in name else f"{name}.weight")
+
+
+def from_transformers(tensors: Mapping[str, Any], config: GPT2Config) -> Parameters:
+    """Parameters from tensors by their names in `transformers`, with or without the prefix `transformer.`.
 
     Arguments:
-        arrays: with or without the prefix `transformer.`; floating-point, of the shapes that `config` says.
-        config: the sizes.
-        dtype: what the arrays are converted to.
+        tensors: name -> array.
+        config: the sizes of the model.
+
+    Returns:
+        float32 arrays, nested as `gpt2.initial_parameters` makes them.
 
     Raises:
-        WeightsMismatch: a name is missing or too many, a shape or type is another, or the output projection is not the
-            token embedding.
+        MissingWeights, UnexpectedWeights, MisshapenWeights: the tensors are of another model.
     """
-    given = {name.removeprefix(PREFIX): array for name, array in arrays.items()}
-    specs, tree = flatten(parameter_specs(config, dtype))
-    wanted = {published_name(name): entry for name, entry in zip(tree.names(), specs, strict=True)}
-    extra = [name for name in given if name not in wanted and name != HEAD and not _MASK.fullmatch(name)]
-    missing = [name for name in wanted if name not in given]
-    if missing or extra:
-        parts = [f"{_listed(missing)} missing"] * bool(missing) + [f"{_listed(extra)} too many"] * bool(extra)
-        raise WeightsMismatch(f"these are not the weights of {config}: {'; '.join(parts)}")
-    for name, entry in wanted.items():
-        array = given[name]
-        if tuple(array.shape) != entry.shape:
-            raise WeightsMismatch(
-                f"weight {name} has shape {tuple(array.shape)}; {config} expects {entry.shape}"
+    given = {
+        name if name.startswith(_PREFIX) or name == _HEAD else _PREFIX + name: tensor
+        for name, tensor in tensors.items()
+        if not _CONSTANT.fullmatch(name.removeprefix(_PREFIX))
+    }
+    head = given.pop(_HEAD, None)
+    shapes, tree = flatten(parameter_shapes(config))
+    wanted = {transformers_name(name): leaf.shape for name, leaf in zip(tree.names(), shapes, strict=True)}
+    _check_names(given, wanted, config)
+    for name, shape in wanted.items():
+        found = given[name]
+        if tuple(found.shape) != shape or not _is_float(found):
+            raise MisshapenWeights(
+                f"tensor {name} is {found.dtype}{list(found.shape)}; {config} needs floats of shape {list(shape)}"
             )
-        if not dtype_of(array.dtype).is_float:
-            raise WeightsMismatch(
-                f"weight {name} has element type {array.dtype}; expected floating-point numbers"
-            )
-    if HEAD in given and not np.array_equal(given[HEAD], given["wte.weight"]):
-        raise WeightsMismatch(
-            f"{HEAD} differs from wte.weight; in this model the output projection is the embedding"
+    if head is not None and not np.array_equal(head, given[f"{_PREFIX}wte.weight"]):
+        raise UnexpectedWeights(
+            f"{_HEAD} differs from {_PREFIX}wte.weight; this GPT-2 uses the token embedding as its head, "
+            "and cannot hold another"
         )
-    typed = dtype_of(dtype).numpy
-    made: Parameters = tree.unflatten(np.asarray(given[name], typed) for name in wanted)
-    return made
+    parameters: Parameters = tree.unflatten(np.asarray(given[name], np.float32) for name in wanted)
+    return parameters
 
 
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(sorted(names)[:4])
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
+def to_transformers(parameters: Parameters) -> dict[str, Any]:
+    """Parameters by their names in `transformers`, without the head, which is the token embedding."""
+    leaves, tree = flatten(map_tree(np.asarray, parameters))
+    return dict(zip(map(transformers_name, tree.names()), leaves, strict=True))
+
+
+def load_transformers(path: Path, config: GPT2Config) -> Parameters:
+    """Parameters from a file `model.safetensors` of a GPT-2.
+
+    Arguments:
+        path: the file.
+        config: the sizes of the model.
+
+    Raises:
+        WeightsUnreadable: the file cannot be read.
+        MissingWeights, UnexpectedWeights, MisshapenWeights: it is of another model.
+    """
+    try:
+        tensors = load_file(path)
+    except FileNotFoundError:
+        raise WeightsUnreadable(f"there is no file {path}; give a file of weights, *.safetensors") from None
+    except (safetensors.SafetensorError, OSError, KeyError, TypeError) as error:
+        raise WeightsUnreadable(f"{path} is no safetensors file that can be read: {error}") from error
+    return from_transformers(tensors, config)
+
+
+def _check_names(given: Mapping[str, Any], wanted: Mapping[str, Any], config: GPT2Config) -> None:
+    missing = [name for name in wanted if name not in given]
+    if missing:
+        raise MissingWeights(f"{_few(missing)} of {len(wanted)} absent, which {config} needs")
+    extra = [name for name in given if name not in wanted]
+    if extra:
+        raise UnexpectedWeights(f"{_few(extra)} given, for which {config} has no place")
+
+
+def _few(names: list[str]) -> str:
+    """At most six names, and how many tensors there are."""
+    rest = f", and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{len(names)} tensors ({', '.join(names[:_LISTED])}{rest})"
+
+
+def _is_float(tensor: Any) -> bool:
+    return bool(np.can_cast(tensor.dtype, np.float64) and np.dtype(tensor.dtype).kind not in "biu")

@@ -1,6 +1,6 @@
 """Sorting along an axis, and what is found by it.
 
-XLA on a CPU sorts integers 4 to 8 times as fast as floats or pairs, so the key of every element is made an unsigned integer of
+XLA on a CPU sorts integers 4 to 6 times as fast as floats or pairs, so the key of every element is made an unsigned integer of
 the same order; where 32 bits hold it, the element's place goes into the lower half of a 64-bit key, and one sort of integers
 gives the permutation. Values follow by a gather, so a gradient passes through that.
 

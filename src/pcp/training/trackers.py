@@ -11,6 +11,9 @@ from pcp.training.extras import import_extra
 from pcp.training.metrics import MetricSink, Record
 from pcp.training.run_folder import RunFolder
 
+TENSORBOARD_PURPOSE = "Writing metrics for TensorBoard"
+WANDB_PURPOSE = "Writing metrics for Weights & Biases"
+
 
 class TensorBoardSink(MetricSink):
     """Writes every number of a record that has a step as a scalar of TensorBoard.
@@ -24,7 +27,7 @@ class TensorBoardSink(MetricSink):
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        purpose = "Writing metrics for TensorBoard"
+        purpose = TENSORBOARD_PURPOSE
         writer = import_extra("tensorboard.summary.writer.event_file_writer", "tensorboard", purpose)
         self._events = import_extra("tensorboard.compat.proto.event_pb2", "tensorboard", purpose)
         self._summaries = import_extra("tensorboard.compat.proto.summary_pb2", "tensorboard", purpose)
@@ -66,7 +69,7 @@ class WandbSink(MetricSink):
     """
 
     def __init__(self, project: str, name: str, config: Mapping[str, Any], folder: Path) -> None:
-        wandb = import_extra("wandb", "wandb", "Writing metrics for Weights & Biases")
+        wandb = import_extra("wandb", "wandb", WANDB_PURPOSE)
         folder.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(project=project, name=name, config=dict(config), dir=str(folder))
 
@@ -79,6 +82,14 @@ class WandbSink(MetricSink):
     def close(self) -> None:
         """Finish the run there."""
         self._run.finish()
+
+
+def check_trackers(tensorboard: bool, wandb: bool) -> None:
+    """Find out before a run is made whether the packages of the sinks wanted are there; raises MissingExtra."""
+    if tensorboard:
+        import_extra("tensorboard", "tensorboard", TENSORBOARD_PURPOSE)
+    if wandb:
+        import_extra("wandb", "wandb", WANDB_PURPOSE)
 
 
 def open_trackers(folder: RunFolder, tensorboard: bool, wandb_project: str | None) -> list[MetricSink]:

@@ -12,4 +12,15 @@ from tests.autodiff.rows.movement import MOVEMENT
 from tests.autodiff.rows.reduction import REDUCTION
 from tests.autodiff.rows.windows import WINDOWS
 
-ROWS = [*UNARY, *BINARY, *COMPLEX, *MOVEMENT, *REDUCTION, *LINEAR_ALGEBRA, *INDEXING, *CONTROL, *WINDOWS, *FACTORIZATION]
+ROWS = [
+    *UNARY,
+    *BINARY,
+    *COMPLEX,
+    *MOVEMENT,
+    *REDUCTION,
+    *LINEAR_ALGEBRA,
+    *INDEXING,
+    *CONTROL,
+    *WINDOWS,
+    *FACTORIZATION,
+]
