@@ -113,13 +113,14 @@ def test_a_name_that_is_not_in_the_certificate() -> None:
     assert "calls itself 'ada', but its certificate was issued to 'grace'" in event.refusal.reason
 
 
-def test_a_shepherd_that_declines() -> None:
+def test_a_shepherd_that_answers_hello_with_goodbye() -> None:
     shepherd, worker = ControlMachine(Side.SHEPHERD), ControlMachine(Side.WORKER)
     worker.send(HELLO)
     exchange(worker, shepherd)
     shepherd.send(Goodbye(True, "the run is complete"))
-    refusal = Refusal(RefusalCode.DECLINED, "the run is complete")
-    assert exchange(shepherd, worker) == [ConnectionRefused(refusal, by_peer=True)]
+    assert exchange(shepherd, worker) == [MessageReceived(Goodbye(True, "the run is complete"))]
+    (event,) = worker.receive(encode_control(WELCOME))
+    assert event == ProtocolViolation("Welcome is not acceptable: the Shepherd has said Goodbye")
 
 
 def test_messages_that_cross_a_goodbye_are_delivered() -> None:

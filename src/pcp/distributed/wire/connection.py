@@ -2,7 +2,7 @@
 
 It knows who may say what and when, nothing of sockets, clocks or the run:
 
-    worker    -> Hello                      shepherd -> Welcome, or a refusal
+    worker    -> Hello                      shepherd -> Welcome, Goodbye, or a refusal
     worker    -> Heartbeat, Ready, ...      shepherd -> Assign, Revoke, ...
     either    -> Goodbye                    nothing follows
 
@@ -261,9 +261,6 @@ class ControlMachine:
             mismatch = self._hello_problem(message)
             if mismatch is not None:
                 return self._refusal(*mismatch)
-        if isinstance(message, Goodbye) and self.side is Side.WORKER and self._phase is _Phase.WELCOME:
-            self._phase = _Phase.CLOSED
-            return ConnectionRefused(Refusal(RefusalCode.DECLINED, message.reason), by_peer=True)
         self._passed(self.side.other, message)
         return MessageReceived(message)
 

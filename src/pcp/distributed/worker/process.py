@@ -14,7 +14,7 @@ from typing import Any
 
 from pcp.distributed.job import Job
 from pcp.distributed.lane import Lane
-from pcp.distributed.messages import Blob, Hello, Lease, Message
+from pcp.distributed.messages import Blob, Goodbye, Hello, Lease, Message
 from pcp.distributed.trainer import InnerTrainer, LeaseAborted
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire import (
@@ -148,7 +148,8 @@ class WorkerProcess:
 
     async def _end(self) -> None:
         self._lease_id = -1
-        self._closing |= {asyncio.create_task(found.close()) for found in self._connections.values()}
+        goodbye = Goodbye(False, "the worker failed; its log says why")  # else no connection is left here
+        self._closing |= {asyncio.create_task(found.close(goodbye)) for found in self._connections.values()}
         await asyncio.gather(*self._closing, return_exceptions=True)  # the last words are on their way
         for task in self._tasks:
             task.cancel()
