@@ -162,7 +162,7 @@ def compare(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
-    parser.add_argument("--model", default="gpt2-nano")
+    parser.add_argument("--model", default=None, help="default: gpt2-nano, then gpt2 (124M)")
     parser.add_argument(
         "--batch", type=int, default=None, help="sequences (default: 12 for gpt2-nano, else 4)"
     )
@@ -176,9 +176,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print the comparison."""
-    nano = arguments.model == "gpt2-nano"
-    config = gpt2.configuration(arguments.model)
+    """Print the comparison, of one model or of both."""
+    for name in [arguments.model] if arguments.model else ["gpt2-nano", "gpt2"]:
+        _run(name, arguments)
+
+
+def _run(name: str, arguments: argparse.Namespace) -> None:
+    nano = name == "gpt2-nano"
+    config = gpt2.configuration(name)
     context = arguments.context or (64 if nano else 256)
     config = gpt2.GPT2Config(
         config.layers, config.heads, config.width, context, config.vocabulary, config.bias
@@ -187,10 +192,10 @@ def run(arguments: argparse.Namespace) -> None:
     rows = compare(config, batch, arguments.steps or (30 if nano else 5), arguments.device)
     if arguments.json:
         for row in rows:
-            print(json.dumps({"model": arguments.model, "batch": batch, "context": context, **row}))
+            print(json.dumps({"model": name, "batch": batch, "context": context, **row}))
         return
     print(
-        f"{arguments.model}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread"
+        f"{name}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread"
     )
     print(
         f"{'':22s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}"

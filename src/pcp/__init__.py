@@ -4,6 +4,7 @@ from pcp import models as models
 from pcp import nn as nn
 from pcp import ops as ops
 from pcp import optimizers as optimizers
+from pcp import rewrite as rewrite
 from pcp.autodiff import grad as grad
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp

@@ -1,7 +1,11 @@
-"""GPT-2: published sizes, what a position may see, the cache, and configurations that cannot be."""
+"""GPT-2 beside an implementation of its own in plain JAX, in float64; its configurations and their refusals."""
 
+import functools
+from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.execution import run
@@ -9,23 +13,118 @@ from tests.execution import run
 import pcp
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
+from pcp.models.gpt2 import GPT2Config, InvalidConfiguration
 from pcp.tensor import ShapeMismatch
 
-CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=13)
-TOKENS = np.random.default_rng(1).integers(0, CONFIG.vocabulary, (3, CONFIG.context), np.int32)
+TINY = GPT2Config(layers=2, heads=3, width=12, context=10, vocabulary=17)
+BARE = GPT2Config(layers=2, heads=2, width=8, context=10, vocabulary=17, bias=False)
 
 
-def random_parameters(config: gpt2.GPT2Config = CONFIG, seed: int = 2) -> Any:
-    rng = np.random.default_rng(seed)
-    shapes = gpt2.initial_parameters(config)
-    return map_tree(lambda p: (p + rng.normal(size=p.shape) * 0.2).astype(np.float32), shapes)
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
 
 
-def logits_of(parameters: Any, tokens: Any, config: gpt2.GPT2Config = CONFIG) -> Any:
-    program = pcp.trace(
-        lambda p, t: gpt2.logits(p, t, config), pcp.specs_of(parameters), pcp.specs_of(tokens)
+def random_parameters(config: GPT2Config, seed: int = 0) -> Any:
+    """Float64 parameters, none of them 0 or 1."""
+    generator = np.random.default_rng(seed)
+    return map_tree(
+        lambda p: p.astype(np.float64) + 0.3 * generator.normal(size=p.shape),
+        gpt2.initial_parameters(config, seed),
     )
-    return run(program, parameters, tokens)
+
+
+def random_tokens(config: GPT2Config, batch: int, length: int) -> Any:
+    return np.random.default_rng((batch, length)).integers(0, config.vocabulary, (batch, length), np.int32)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def plain(parameters: Any, tokens: Any, heads: int) -> Any:
+    """The logits of one sequence, one head at a time: the paper's equations, without batches."""
+
+    def norm(x: Any, p: Any) -> Any:
+        mean, variance = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+        return (x - mean) / jnp.sqrt(variance + 1e-5) * p["scale"] + p.get("bias", 0.0)
+
+    def linear(x: Any, p: Any) -> Any:
+        return x @ p["weight"] + p.get("bias", 0.0)
+
+    length = len(tokens)
+    x = parameters["wte"][tokens] + parameters["wpe"][:length]
+    for block in parameters["blocks"]:
+        projected = linear(norm(x, block["ln_1"]), block["attn"]["qkv"])
+        width = x.shape[1] // heads
+        mixed = []
+        for head in range(heads):
+            columns = slice(head * width, (head + 1) * width)
+            q, k, v = (part[:, columns] for part in jnp.split(projected, 3, axis=1))
+            scores = q @ k.T / jnp.sqrt(width) - 1e30 * np.triu(np.ones((length, length)), 1)
+            mixed.append(jax.nn.softmax(scores) @ v)
+        x = x + linear(jnp.concatenate(mixed, axis=1), block["attn"]["out"])
+        hidden = jax.nn.gelu(linear(norm(x, block["ln_2"]), block["mlp"]["up"]), approximate=True)
+        x = x + linear(hidden, block["mlp"]["down"])
+    return norm(x, parameters["ln_f"]) @ parameters["wte"].T
+
+
+def logits_program(parameters: Any, tokens: Any, config: GPT2Config) -> pcp.Program:
+    return pcp.trace(lambda p, t: gpt2.logits(p, t, config), parameters, tokens)
+
+
+@pytest.mark.parametrize("length", [1, 7, 10])
+@pytest.mark.parametrize("config", [TINY, BARE], ids=["with biases", "without"])
+def test_logits_equal_plain_jax(config: GPT2Config, length: int) -> None:
+    parameters, tokens = random_parameters(config), random_tokens(config, 3, length)
+    found = run(logits_program(parameters, tokens, config), parameters, tokens)
+    expected = np.stack([plain(parameters, row, config.heads) for row in tokens])
+    assert found.shape == (3, length, config.vocabulary)
+    assert np.linalg.norm(found - expected) <= 1e-10 * np.linalg.norm(expected)
+
+
+def test_losses_are_those_of_the_logits() -> None:
+    parameters, tokens = random_parameters(TINY), random_tokens(TINY, 3, 10)
+    targets = random_tokens(TINY, 3, 10)[::-1].copy()
+    program = pcp.trace(
+        lambda p, x, y: (gpt2.loss(p, x, y, TINY), gpt2.window_losses(p, x, y, TINY)),
+        parameters,
+        tokens,
+        targets,
+    )
+    loss, windows = run(program, parameters, tokens, targets)
+    logits = jnp.stack([plain(parameters, row, TINY.heads) for row in tokens])
+    picked = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
+    np.testing.assert_allclose(loss, picked.mean(), rtol=1e-11)
+    np.testing.assert_allclose(windows, picked.mean(1), rtol=1e-11)
+
+
+def test_no_token_sees_a_later_one() -> None:
+    parameters, tokens = random_parameters(TINY), random_tokens(TINY, 1, 10)
+    other = tokens.copy()
+    other[:, 6:] = (other[:, 6:] + 1) % TINY.vocabulary
+    program = logits_program(parameters, tokens, TINY)
+    before, after = run(program, parameters, tokens), run(program, parameters, other)
+    np.testing.assert_array_equal(before[:, :6], after[:, :6])
+    assert (np.abs(before[:, 6:] - after[:, 6:]).max(-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("config", [TINY, BARE], ids=["with biases", "without"])
+def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: GPT2Config) -> None:
+    parameters, tokens = random_parameters(config), random_tokens(config, 2, config.context)
+    whole = run(logits_program(parameters, tokens, config), parameters, tokens)
+    cache = gpt2.empty_cache(config, batch=2, dtype="f64")
+    # What lies beyond the position must not matter.
+    cache = map_tree(lambda array: array + np.random.default_rng(5).normal(size=array.shape), cache)
+    program = pcp.trace(
+        lambda p, c, t, i: gpt2.decode(p, c, t, i, config),
+        pcp.specs_of(parameters),
+        pcp.specs_of(cache, "state"),
+        pcp.spec((2,), "i32"),
+        pcp.spec((), "i32"),
+    )
+    for position in range(config.context):
+        cache, scores = run(program, parameters, cache, tokens[:, position], position)
+        expected = whole[:, position]
+        assert np.linalg.norm(scores - expected) <= 1e-12 * np.linalg.norm(expected), position
 
 
 @pytest.mark.parametrize(
@@ -38,91 +137,59 @@ def logits_of(parameters: Any, tokens: Any, config: gpt2.GPT2Config = CONFIG) ->
         ("gpt2-nano", 804_096),
     ],
 )
-def test_published_configurations_have_the_published_number_of_parameters(name: str, count: int) -> None:
+def test_published_configurations_have_their_sizes(name: str, count: int) -> None:
     assert gpt2.parameter_count(gpt2.parameter_shapes(gpt2.configuration(name))) == count
 
 
-def test_initial_parameters_are_spread_as_published() -> None:
-    config = gpt2.GPT2Config(layers=8, heads=2, width=64, context=32, vocabulary=200)
+def test_every_configuration_has_its_size_tested() -> None:
+    assert list(gpt2.CONFIGURATIONS) == ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "gpt2-nano"]
+
+
+def test_initial_parameters_are_as_the_paper_says() -> None:
+    config = GPT2Config(layers=8, heads=2, width=64, context=50, vocabulary=90)
     parameters = gpt2.initial_parameters(config, 3)
+    assert gpt2.parameter_count(parameters) == gpt2.parameter_count(gpt2.parameter_shapes(config))
     leaves, tree = flatten(parameters)
     for name, leaf in zip(tree.names(), leaves, strict=True):
-        assert leaf.dtype == np.float32
-        if leaf.ndim == 2:
-            residual = name.endswith(("attn.out.weight", "mlp.down.weight"))
-            assert leaf.std() == pytest.approx(0.005 if residual else 0.02, rel=0.05), name
+        assert leaf.dtype == np.float32, name
+        if name.endswith(("scale", "bias")):
+            np.testing.assert_array_equal(leaf, 1 if name.endswith("scale") else 0, err_msg=name)
         else:
-            assert (leaf == (1 if name.endswith("scale") else 0)).all(), name
-    assert map_tree(lambda p: p.shape, parameters) == map_tree(
-        lambda s: s.shape, gpt2.parameter_shapes(config)
-    )
-    again = gpt2.initial_parameters(config, 3)
-    for a, b in zip(leaves, flatten(again)[0], strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(gpt2.initial_parameters(config, 4)["wte"], parameters["wte"])
+            residual = name.endswith(("out.weight", "down.weight"))
+            deviation = 0.02 / 4 if residual else 0.02
+            assert leaf.std() == pytest.approx(deviation, rel=0.05), name
+            assert abs(leaf.mean()) < 4 * deviation / np.sqrt(leaf.size), name
 
 
-def test_a_position_sees_only_itself_and_those_before() -> None:
-    parameters = random_parameters()
-    before = logits_of(parameters, TOKENS)
-    changed = TOKENS.copy()
-    changed[:, 3] = (changed[:, 3] + 1) % CONFIG.vocabulary
-    after = logits_of(parameters, changed)
-    np.testing.assert_array_equal(after[:, :3], before[:, :3])
-    assert (np.abs(after[:, 3:] - before[:, 3:]).max(-1) > 1e-4).all()
+def test_equal_seeds_give_equal_parameters() -> None:
+    first, again, other = (flatten(gpt2.initial_parameters(TINY, seed))[0] for seed in (1, 1, 2))
+    assert [leaf.tobytes() for leaf in first] == [leaf.tobytes() for leaf in again]
+    assert first[0].shape == other[0].shape
+    assert not any(np.array_equal(a, b) for a, b in zip(first, other, strict=True) if a.std() > 0)
 
 
-def test_a_shorter_sequence_has_the_same_scores() -> None:
-    parameters = random_parameters()
-    np.testing.assert_allclose(
-        logits_of(parameters, TOKENS[:, :4]), logits_of(parameters, TOKENS)[:, :4], rtol=1e-5, atol=1e-5
-    )
+def test_shapes_are_those_of_the_parameters() -> None:
+    for config in (TINY, BARE):
+        made, described = flatten(gpt2.initial_parameters(config)), flatten(gpt2.parameter_shapes(config))
+        assert made[1] == described[1]
+        assert [leaf.shape for leaf in made[0]] == [leaf.shape for leaf in described[0]]
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_decoding_with_a_cache_gives_the_scores_of_the_whole_sequence(bias: bool) -> None:
-    config = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=13, bias=bias)
-    parameters = random_parameters(config)
-    cache = gpt2.empty_cache(config, batch=3)
-    program = pcp.trace(
-        lambda p, c, t, i: gpt2.decode(p, c, t, i, config),
-        *map(pcp.specs_of, (parameters, cache, TOKENS[:, 0], np.int32(0))),
-    )
-    # What lies in the cache beyond the position must not matter.
-    cache = map_tree(lambda a: np.full_like(a, 7), cache)
-    expected = logits_of(parameters, TOKENS, config)
-    for position in range(config.context):
-        cache, scores = run(program, parameters, cache, TOKENS[:, position], np.int32(position))
-        np.testing.assert_allclose(scores, expected[:, position], rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("sizes", [(0, 2, 8, 4, 5), (2, 3, 8, 4, 5), (2, 2, 8, 0, 5), (2, 2, 8, 4, -1)])
+def test_sizes_that_no_model_has(sizes: tuple[int, ...]) -> None:
+    message = r"GPT2Config\(layers=.* is no GPT-2: sizes must be positive, and heads divide width"
+    with pytest.raises(InvalidConfiguration, match=message):
+        GPT2Config(*sizes)
 
 
-def test_the_loss_is_the_mean_of_the_windows() -> None:
-    parameters, targets = random_parameters(), np.roll(TOKENS, -1, axis=1)
-    specs = [pcp.specs_of(value) for value in (parameters, TOKENS, targets)]
-    whole = run(pcp.trace(lambda *a: gpt2.loss(*a, CONFIG), *specs), parameters, TOKENS, targets)
-    rows = run(pcp.trace(lambda *a: gpt2.window_losses(*a, CONFIG), *specs), parameters, TOKENS, targets)
-    logits = logits_of(parameters, TOKENS).astype(np.float64)
-    chosen = np.take_along_axis(logits, targets[..., None], -1)[..., 0]
-    expected = np.log(np.exp(logits).sum(-1)) - chosen
-    np.testing.assert_allclose(rows, expected.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(whole, expected.mean(), rtol=1e-5)
-
-
-@pytest.mark.parametrize("sizes", [(0, 2, 8, 6, 13), (2, 3, 8, 6, 13), (2, 2, 8, 0, 13), (2, 2, 8, 6, -1)])
-def test_sizes_that_cannot_be_are_refused(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(
-        gpt2.InvalidConfiguration, match="is no GPT-2: sizes must be positive, and heads divide width"
-    ):
-        gpt2.GPT2Config(*sizes)
-
-
-def test_an_unknown_name_is_refused() -> None:
-    with pytest.raises(
-        gpt2.InvalidConfiguration, match=r"there is no model 'gpt3'; one of gpt2, gpt2-medium, .* is"
-    ):
+def test_a_name_that_no_configuration_has() -> None:
+    message = "there is no model 'gpt3'; one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano is"
+    with pytest.raises(InvalidConfiguration, match=message):
         gpt2.configuration("gpt3")
 
 
-def test_a_sequence_longer_than_the_context_is_refused() -> None:
-    with pytest.raises(ShapeMismatch, match=r"tokens \(1, 7\) do not fit a GPT-2 with a context of 6"):
-        logits_of(random_parameters(), np.zeros((1, 7), np.int32))
+@pytest.mark.parametrize("shape", [(2, 11), (7,), (2, 3, 4)])
+def test_tokens_that_do_not_fit(shape: tuple[int, ...]) -> None:
+    message = r"tokens \(.*\) do not fit a GPT-2 with a context of 10; expected \(batch, length\), length at most 10"
+    with pytest.raises(ShapeMismatch, match=message):
+        pcp.trace(lambda p, t: gpt2.logits(p, t, TINY), gpt2.parameter_shapes(TINY), pcp.spec(shape, "i32"))

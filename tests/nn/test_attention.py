@@ -1,8 +1,10 @@
-"""Attention against a loop over heads and queries in NumPy."""
+"""Attention beside a loop over heads and places in NumPy, and beside JAX's."""
 
-import math
+from collections.abc import Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.execution import run
@@ -11,85 +13,129 @@ import pcp
 from pcp import nn
 from pcp.tensor import ShapeMismatch
 
-RNG = np.random.default_rng(8)
-BATCH, QUERIES, KEYS, HEADS, WIDTH = 2, 3, 5, 4, 6
+BATCH, HEADS, WIDTH = 2, 4, 6
 
 
-def loop(q: Any, k: Any, v: Any, visible: Any) -> Any:
-    """One query of one head after the other; `visible` says which (batch, head, query, key) are seen."""
-    result = np.zeros(q.shape)
+@pytest.fixture(autouse=True)
+def _float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def operands(queries: int, keys: int, groups: int, seed: int = 0) -> list[Any]:
+    """Random queries, keys and values."""
+    generator = np.random.default_rng((seed, queries, keys, groups))
+    return [
+        generator.normal(size=(BATCH, length, count, WIDTH))
+        for length, count in ((queries, HEADS), (keys, groups), (keys, groups))
+    ]
+
+
+def one_query_at_a_time(q: Any, k: Any, v: Any, sees: Any) -> Any:
+    """Attention as its definition says it: `sees(b, h, i)` tells which keys query i sees."""
+    result = np.empty_like(q)
     share = q.shape[2] // k.shape[2]
     for b, i, h in np.ndindex(q.shape[:3]):
-        seen = [j for j in range(k.shape[1]) if visible(b, h, i, j)]
-        scores = np.array([q[b, i, h] @ k[b, j, h // share] for j in seen]) / math.sqrt(q.shape[3])
-        weights = np.exp(scores) / np.exp(scores).sum()
-        result[b, i, h] = sum(w * v[b, j, h // share] for w, j in zip(weights, seen, strict=True))
+        scores = k[b, :, h // share] @ q[b, i, h] / np.sqrt(q.shape[3])
+        weights = np.exp(scores - scores.max()) * sees(b, h, i)
+        result[b, i, h] = weights @ v[b, :, h // share] / weights.sum()
     return result
 
 
-def random_heads(groups: int = HEADS, keys: int = KEYS) -> tuple[Any, Any, Any]:
-    q = RNG.normal(size=(BATCH, QUERIES, HEADS, WIDTH))
-    k, v = (RNG.normal(size=(BATCH, keys, groups, WIDTH)) for _ in range(2))
-    return q, k, v
-
-
-def apply(function: Any, *arguments: Any) -> Any:
-    return run(pcp.trace(function, *map(pcp.specs_of, arguments)), *arguments)
-
-
-@pytest.mark.parametrize("groups", [1, 2, HEADS])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (3, 7), (1, 4)])
+@pytest.mark.parametrize("groups", [4, 2, 1])
 @pytest.mark.parametrize("causal", [False, True])
-def test_every_query_mixes_the_values_of_the_keys_it_sees(groups: int, causal: bool) -> None:
-    q, k, v = random_heads(groups)
-    found = apply(lambda *qkv: nn.scaled_dot_product_attention(*qkv, causal=causal), q, k, v)
-    expected = loop(q, k, v, lambda _b, _h, i, j: not causal or j <= i + KEYS - QUERIES)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+def test_it_is_the_definition(queries: int, keys: int, groups: int, causal: bool) -> None:
+    given = operands(queries, keys, groups)
+    program = pcp.trace(lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=causal), *given)
+    found = run(program, *given)
+
+    def sees(_batch: int, _head: int, query: int) -> Any:
+        return np.arange(keys) <= query + keys - queries if causal else np.ones(keys)
+
+    np.testing.assert_allclose(found, one_query_at_a_time(*given, sees), rtol=1e-12)
+    if queries == keys:  # with fewer queries than keys, JAX counts the places of both from the start
+        theirs = jax.nn.dot_product_attention(*map(jnp.asarray, given), is_causal=causal)
+        # JAX's own takes the softmax in float32, whatever it is given.
+        assert np.linalg.norm(found - theirs) <= 1e-6 * np.linalg.norm(found)
 
 
-def test_a_mask_narrows_what_is_seen() -> None:
-    q, k, v = random_heads()
-    mask = RNG.random((BATCH, 1, QUERIES, KEYS)) < 0.5
-    mask[..., 0] = True
-    found = apply(lambda *a: nn.scaled_dot_product_attention(*a[:3], causal=True, mask=a[3]), q, k, v, mask)
-    expected = loop(q, k, v, lambda b, _h, i, j: mask[b, 0, i, j] and j <= i + KEYS - QUERIES)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_self_attention_projects_splits_and_merges() -> None:
-    width = HEADS * WIDTH
-    x = RNG.normal(size=(BATCH, 3, width))
-    parameters = {
-        "qkv": {"weight": RNG.normal(size=(width, 3 * width)) * 0.2, "bias": RNG.normal(size=3 * width)},
-        "out": {"weight": RNG.normal(size=(width, width)), "bias": RNG.normal(size=width)},
-    }
-    found = apply(lambda x, p: nn.attention(x, p, HEADS, causal=True), x, parameters)
-    q, k, v = (
-        part.reshape(BATCH, 3, HEADS, WIDTH)
-        for part in np.split(x @ parameters["qkv"]["weight"] + parameters["qkv"]["bias"], 3, axis=2)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(BATCH, HEADS, 5, 5), (BATCH, 1, 1, 5), (5,)])
+def test_a_mask_hides_keys(shape: tuple[int, ...], causal: bool) -> None:
+    given = operands(5, 5, HEADS)
+    mask = np.random.default_rng(8).random(shape) < 0.6
+    mask[..., 0] = True  # every query sees a key
+    full = np.broadcast_to(mask, (BATCH, HEADS, 5, 5))
+    full = full & np.tril(np.ones((5, 5), bool)) if causal else full
+    program = pcp.trace(
+        lambda q, k, v, m: nn.scaled_dot_product_attention(q, k, v, causal=causal, mask=m), *given, mask
     )
-    mixed = loop(q, k, v, lambda _b, _h, i, j: j <= i).reshape(BATCH, 3, width)
-    expected = mixed @ parameters["out"]["weight"] + parameters["out"]["bias"]
-    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+    found = run(program, *given, mask)
+    np.testing.assert_allclose(found, one_query_at_a_time(*given, lambda b, h, i: full[b, h, i]), rtol=1e-12)
+    assert not np.allclose(found, one_query_at_a_time(*given, lambda *_: np.ones(5)))
+
+
+def test_gradients_equal_those_of_jax() -> None:
+    given = operands(5, 5, 2)
+    cotangent = np.random.default_rng(9).normal(size=given[0].shape)
+    program = pcp.trace(lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=True), *given)
+    found = run(pcp.vjp(program), *given, cotangent)
+
+    def theirs(q: Any, k: Any, v: Any) -> Any:
+        k, v = (jnp.repeat(x, HEADS // 2, axis=2) for x in (k, v))
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(WIDTH)
+        scores = jnp.where(np.tril(np.ones((5, 5), bool)), scores, -jnp.inf)
+        return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+
+    expected = jax.vjp(theirs, *given)[1](jnp.asarray(cotangent))
+    for a, b in zip(found, expected, strict=True):
+        assert np.linalg.norm(a - b) <= 1e-12 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_self_attention_projects_mixes_and_projects(bias: bool) -> None:
+    generator = np.random.default_rng(10)
+    width, length = HEADS * WIDTH, 5
+    x = generator.normal(size=(BATCH, length, width))
+    weights = generator.normal(size=(width, 3 * width)), generator.normal(size=(width, width))
+    biases = generator.normal(size=3 * width), generator.normal(size=width)
+    parameters = {
+        name: {"weight": weight} | ({"bias": added} if bias else {})
+        for name, weight, added in zip(("qkv", "out"), weights, biases, strict=True)
+    }
+    program = pcp.trace(lambda x, p: nn.attention(x, p, HEADS, causal=True), x, parameters)
+    found = run(program, x, parameters)
+    parts = np.split(x @ weights[0] + bias * biases[0], 3, axis=-1)
+    q, k, v = (part.reshape(BATCH, length, HEADS, WIDTH) for part in parts)
+    mixed = one_query_at_a_time(q, k, v, lambda _b, _h, i: np.arange(length) <= i)
+    expected = mixed.reshape(BATCH, length, width) @ weights[1] + bias * biases[1]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [
         (
-            ((2, 3, 4), (2, 5, 4), (2, 5, 4)),
-            r"query \(2, 3, 4\), key \(2, 5, 4\) and value \(2, 5, 4\) were given",
+            [(2, 5, 4), (2, 5, 4, 6), (2, 5, 4, 6)],
+            r"attention: query \(2, 5, 4\), key \(2, 5, 4, 6\) and value \(2, 5, 4, 6\) were given; "
+            r"expected \(batch, queries, heads, width\) and twice \(batch, keys, groups, width\)",
         ),
-        (((2, 3, 4, 6), (2, 5, 4, 6), (2, 4, 4, 6)), r"twice \(batch, keys, groups, width\)"),
-        (((2, 3, 4, 6), (1, 5, 4, 6), (1, 5, 4, 6)), "were given; expected"),
-        (((2, 3, 4, 6), (2, 5, 3, 6), (2, 5, 3, 6)), "4 heads cannot share 3 groups of keys evenly"),
+        ([(2, 5, 4, 6), (2, 5, 4, 6), (2, 7, 4, 6)], r"value \(2, 7, 4, 6\) were given"),
+        ([(2, 5, 4, 6), (3, 5, 4, 6), (3, 5, 4, 6)], r"key \(3, 5, 4, 6\) and value"),
+        ([(2, 5, 4, 6), (2, 5, 4, 8), (2, 5, 4, 8)], r"key \(2, 5, 4, 8\) and value"),
+        ([(2, 5, 4, 6), (2, 5, 3, 6), (2, 5, 3, 6)], "4 heads cannot share 3 groups of keys evenly"),
     ],
 )
-def test_shapes_that_do_not_correspond_are_refused(shapes: tuple[Any, ...], message: str) -> None:
+def test_shapes_that_do_not_correspond(shapes: list[tuple[int, ...]], message: str) -> None:
     with pytest.raises(ShapeMismatch, match=message):
-        pcp.trace(nn.scaled_dot_product_attention, *(pcp.spec(shape, "f32") for shape in shapes))
+        pcp.trace(nn.scaled_dot_product_attention, *[pcp.spec(shape, "f32") for shape in shapes])
 
 
-def test_heads_must_divide_the_width() -> None:
-    parameters = {"qkv": {"weight": pcp.spec((6, 18), "f32")}, "out": {"weight": pcp.spec((6, 6), "f32")}}
-    with pytest.raises(ShapeMismatch, match="a width of 6 cannot be shared by 4 heads evenly"):
-        pcp.trace(lambda x, p: nn.attention(x, p, 4), pcp.spec((1, 2, 6), "f32"), parameters)
+def test_heads_that_do_not_divide_the_width() -> None:
+    with pytest.raises(ShapeMismatch, match="a width of 10 cannot be shared by 4 heads evenly"):
+        pcp.trace(
+            lambda x, w: nn.attention(x, {"qkv": {"weight": w}}, 4),
+            pcp.spec((2, 5, 10), "f32"),
+            pcp.spec((10, 30), "f32"),
+        )

@@ -328,3 +328,10 @@ def test_the_gradient_of_dropout_is_dropped_alike() -> None:
 def test_wrong_shapes_are_explained(function: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         pcp.trace(function, pcp.spec((2, 3, 6), "f32"))
+
+
+def test_the_derivative_of_relu_at_zero_is_zero_and_nan_stays() -> None:
+    x = np.array([-1.0, 0.0, 2.0, np.nan])
+    value, gradient = run(pcp.trace(lambda x: (nn.relu(x), pcp.grad(lambda x: nn.relu(x).sum())(x)), x), x)
+    np.testing.assert_array_equal(value, [0, 0, 2, np.nan])
+    np.testing.assert_array_equal(gradient[:3], jax.grad(lambda x: jax.nn.relu(x).sum())(x)[:3])

@@ -12,8 +12,9 @@ import numpy as np
 
 from pcp import nn
 from pcp.errors import PCPError
-from pcp.ir import DType, TensorSpec
+from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.tree import flatten
+from pcp.ir.types import dtype_of
 from pcp.nn.attention import merge, project
 from pcp.ops.indexing import dynamic_update_slice, take
 from pcp.ops.movement import iota, slice_
@@ -142,7 +143,7 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
         Shape (batch, length, vocabulary).
 
     Raises:
-        ShapeMismatch: the sequences are longer than the context.
+        ShapeMismatch: the tokens have another rank, or are more than the context.
     """
     ids = as_tensor(tokens)
     if ids.ndim != 2 or ids.shape[1] > config.context:
@@ -158,11 +159,18 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
     return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
 
 
-def empty_cache(config: GPT2Config, batch: int = 1) -> list[dict[str, Any]]:
-    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads)."""
+def empty_cache(config: GPT2Config, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, heads, width / heads).
+
+    Arguments:
+        config: the sizes.
+        batch: sequences that are decoded together.
+        dtype: element type of the parameters.
+    """
     shape = (batch, config.context, config.heads, config.width // config.heads)
+    numpy_type = dtype_of(dtype).numpy
     return [
-        {"key": np.zeros(shape, np.float32), "value": np.zeros(shape, np.float32)}
+        {"key": np.zeros(shape, numpy_type), "value": np.zeros(shape, numpy_type)}
         for _ in range(config.layers)
     ]
 

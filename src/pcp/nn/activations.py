@@ -2,13 +2,14 @@
 
 import math
 
-from pcp.ops.elementwise import erf, maximum, sigmoid, tanh
+from pcp.ops.elementwise import erf, sigmoid, tanh, where
 from pcp.tensor import Tensor, TensorLike, as_tensor
 
 
 def relu(x: TensorLike) -> Tensor:
-    """max(x, 0)."""
-    return maximum(x, 0)
+    """max(x, 0); its derivative at 0 is 0."""
+    tensor = as_tensor(x)
+    return where(tensor <= 0, 0, tensor)
 
 
 def silu(x: TensorLike) -> Tensor:

@@ -8,6 +8,7 @@ The order is total: -0 equals 0, NaN comes after everything else, and equal elem
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from pcp.ops.arrangement import narrow
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import (
     bitcast,
+    bitwise_and,
     bitwise_or,
     bitwise_xor,
     convert,
@@ -125,11 +127,6 @@ def _fits_f32(dtype: DType) -> bool:
     return dtype.itemsize <= 2 or dtype is DType.f32
 
 
-def _canonical(x: Tensor) -> Tensor:
-    """Floats with one zero and one NaN."""
-    return where(not_equal(x, x), math.nan, where(equal(x, 0), 0.0, x))
-
-
 def _key(x: Tensor) -> Tensor:
     """Unsigned integers of 32 or 64 bits in the order of x.
 
@@ -137,13 +134,27 @@ def _key(x: Tensor) -> Tensor:
     """
     if x.dtype.kind in ("unsigned", "bool"):
         return x if x.dtype in (DType.u32, DType.u64) else convert(x, DType.u32)
-    wide = x.dtype.itemsize == 8
-    bits, sign = (DType.u64, 1 << 63) if wide else (DType.u32, 1 << 31)
-    top = np.asarray(sign, bits.numpy)
     if x.dtype.kind == "signed":
-        return bitwise_xor(bitcast(convert(x, DType.i64 if wide else DType.i32), bits), top)
-    pattern = bitcast(_canonical(convert(x, DType.f64 if wide else DType.f32)), bits)
-    return where(less(pattern, top), bitwise_xor(pattern, top), logical_not(pattern))
+        wide = DType.i64 if x.dtype.itemsize == 8 else DType.i32
+        word = DType.u64 if x.dtype.itemsize == 8 else DType.u32
+        return bitwise_xor(bitcast(convert(x, wide), word), _number(1 << (8 * word.itemsize - 1), word))
+    return _key_of_floats(x)
+
+
+def _key_of_floats(x: Tensor) -> Tensor:
+    """By the bits alone: comparing floats would take those below the normal range for 0 where a device does."""
+    word = DType(f"u{8 * x.dtype.itemsize}")
+    sign = _number(1 << (8 * word.itemsize - 1), word)
+    infinity, nan = (np.asarray(number, x.dtype.numpy).view(word.numpy) for number in (math.inf, math.nan))
+    bits = bitcast(x, word)
+    size = bitwise_and(bits, ~sign)
+    bits = where(less(infinity, size), nan & ~sign, where(equal(size, 0), size, bits))
+    key = where(less(bits, sign), bitwise_xor(bits, sign), logical_not(bits))
+    return key if word.itemsize >= 4 else convert(key, DType.u32)
+
+
+def _number(value: int, dtype: DType) -> np.ndarray[Any, Any]:
+    return np.asarray(value, dtype.numpy)
 
 
 def _permutation(x: Tensor, axis: int, descending: bool) -> Tensor:
@@ -174,7 +185,9 @@ def _sorted(tensors: list[Tensor], axis: int) -> list[Tensor]:
 def _top_places(x: Tensor, k: int, axis: int) -> Tensor:
     """By CHLO's top_k, for which XLA has a search of its own where the elements are f32."""
     builder = current_builder()
-    keys = swapaxes(_canonical(convert(x, DType.f32)), axis, -1)
+    wide = convert(x, DType.f32)
+    one_nan_one_zero = where(not_equal(wide, wide), math.nan, where(equal(wide, 0), 0.0, wide))
+    keys = swapaxes(one_nan_one_zero, axis, -1)
     spec = TensorSpec((*keys.shape[:-1], k), DType.f32)
     results = (spec, TensorSpec(spec.shape, INDEX))
     op = builder.emit("chlo.top_k", [keys.value], results, {"k": k})

@@ -23,7 +23,7 @@ class WarmupCosine:
         final: smallest learning rate.
 
     Raises:
-        InvalidSchedule: the steps are not 0 <= warmup_steps < total_steps, or a rate is negative.
+        InvalidSchedule: the steps are not 0 <= warmup_steps < total_steps, or a rate is negative or not finite.
 
     Source: Loshchilov and Hutter, "SGDR", 2017, equation 5, with one cycle.
     """
@@ -34,9 +34,10 @@ class WarmupCosine:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.warmup_steps < self.total_steps or self.peak < 0 or self.final < 0:
+        rates = all(0 <= rate < math.inf for rate in (self.peak, self.final))
+        if not 0 <= self.warmup_steps < self.total_steps or not rates:
             raise InvalidSchedule(
-                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are not negative"
+                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are finite and not negative"
             )
 
     def __call__(self, step: Tensor) -> Tensor:

@@ -103,13 +103,13 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
 
 
 def remaining_seconds(progress: RunProgress, now: float) -> float | None:
-    """Estimate the time to the last step from the speed so far; None before there is one."""
-    if progress.anchor is None:
+    """Estimate the time to the last step from the speed so far; None before there is one, and at the end."""
+    if progress.anchor is None or progress.step >= progress.total_steps:
         return None
     first, since = progress.anchor
     if progress.step <= first or now <= since:
         return None
-    return max(0, progress.total_steps - progress.step) * (now - since) / (progress.step - first)
+    return (progress.total_steps - progress.step) * (now - since) / (progress.step - first)
 
 
 def render(progress: RunProgress, now: float) -> RenderableType:
@@ -134,6 +134,8 @@ def render(progress: RunProgress, now: float) -> RenderableType:
     numbers = Text("  ").join(
         Text.assemble((f"{label} ", "dim"), value) for label, value in numbers_of(progress, now).items()
     )
+    if not numbers:
+        numbers = Text("preparing the first steps", style="dim")
     if not progress.workers:
         return Group(grid, numbers)
     return Group(grid, numbers, _worker_table(progress, now))

@@ -71,6 +71,7 @@ def training_step(
     Raises:
         InvalidAccumulation: `accumulate` is below 1.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
+        InvalidOptimizer: `clip_norm` is not above 0.
     """
     program = loss if isinstance(loss, Program) else trace(loss, *arguments)
     parameters, *batch = _specs(program)
@@ -88,9 +89,10 @@ def training_step(
         else:
             value, gradients = mean_over_micro_batches(evaluated, state["params"], batch, accumulate)
         loss, metrics = value if has_metrics else (value, {})
-        gradients, norm = (
-            clip_by_global_norm(gradients, clip_norm) if clip_norm else (gradients, global_norm(gradients))
-        )
+        if clip_norm is None:
+            norm = global_norm(gradients)
+        else:
+            gradients, norm = clip_by_global_norm(gradients, clip_norm)
         params, moments, reported = optimizer.update(
             gradients, state["optimizer"], state["params"], state["step"]
         )
