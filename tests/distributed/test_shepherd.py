@@ -96,10 +96,15 @@ class Run:
         self.authority = Authority.create(folder / "keys")
         self.records: list[dict[str, Any]] = []
 
-    def shepherd(self) -> Shepherd:
+    def shepherd(self, patience_seconds: float = 0.0) -> Shepherd:
         credentials = self.authority.issue("shepherd", "shepherd", ["127.0.0.1"])
         return Shepherd(
-            self.folder, self.recipe, credentials, self.authority.revocations, self.records.append
+            self.folder,
+            self.recipe,
+            credentials,
+            self.authority.revocations,
+            self.records.append,
+            patience_seconds,
         )
 
     def delta(self, seed: int = 0) -> Any:
@@ -307,7 +312,13 @@ def test_a_second_shepherd_of_one_folder_is_refused(run: Run) -> None:
     async def stop(_: Worker) -> None:
         first.stop()
 
-    assert not run.drive(stop, first)
+    threading.Timer(0.3, lambda: run.drive(stop, first)).start()
+    second = run.shepherd(patience_seconds=SECONDS)
+    assert not run.drive(lambda _: stop_now(second), second)
+
+
+async def stop_now(shepherd: Shepherd) -> None:
+    shepherd.stop()
 
 
 def test_a_worker_that_comes_too_late_hears_that_the_run_is_complete(

@@ -7,7 +7,7 @@ from pathlib import Path
 from pcp.cli.keys import authority_of
 from pcp.cli.local_run import address_of
 from pcp.distributed.coordinator import EventLogWriteFailed
-from pcp.distributed.serving import serve
+from pcp.distributed.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import PortInUse
@@ -81,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     stream = JSONLinesStream() if arguments.json else None
     with JSONLinesFile(folder.metrics_file) as file:
         sink = FanOut([file, *([stream] if stream else [])])
-        shepherd = Shepherd(folder, recipe, credentials, authority.revocations, sink.write)
+        # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
+        patience = PATIENCE_SECONDS if arguments.supervised else 0.0
+        shepherd = Shepherd(folder, recipe, credentials, authority.revocations, sink.write, patience)
 
         def announce(address: str) -> None:
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)

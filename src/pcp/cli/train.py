@@ -18,7 +18,6 @@ from pcp.training.config import TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
-from pcp.training.plot import plot_losses
 from pcp.training.progress import RunProgress
 from pcp.training.recipe import Recipe, prepare
 from pcp.training.run_folder import RunFolder
@@ -121,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
     """Draw the loss, sample a text, and say where everything is."""
+    from pcp.training.plot import plot_losses  # takes half a second, which the first step need not wait for
+
     records = read_metrics(folder.metrics_file)
     plot_losses(records, folder.plot_file, folder.path.name)
     text = "".join(continuation(folder, _opening(folder), 300, Sampling(), folder.config().device))

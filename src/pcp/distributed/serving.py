@@ -10,7 +10,7 @@ from pcp.distributed.shepherd import Shepherd
 from pcp.distributed.wire.sockets import format_address
 
 PATIENCE_SECONDS = 20.0
-"""How long a Shepherd waits for the port of the one before it, which a dying process may still hold."""
+"""How long a Shepherd waits for the folder and the port of the one before it, which may still be on its way out."""
 
 
 def serve(

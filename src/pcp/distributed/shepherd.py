@@ -10,9 +10,10 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
-from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, encode
+from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, RunLocked, encode
 from pcp.distributed.coordinator.effects import (
     Append,
     Close,
@@ -65,7 +66,7 @@ log = logging.getLogger("pcp.distributed.shepherd")
 TICK_SECONDS = 0.25
 GRACE_SECONDS = 5.0
 """How long a computation that is under way may take to end when the Shepherd stops."""
-PORT_POLL_SECONDS = 0.25
+POLL_SECONDS = 0.25
 
 
 class RunFailed(PCPError):
@@ -81,6 +82,7 @@ class Shepherd:
         credentials: the Shepherd's certificate.
         revocations: certificates of workers that are no longer admitted.
         report: receives records of metrics, in the loop's thread.
+        patience_seconds: how long to wait for a Shepherd that is just ending to let go of the folder.
 
     Raises:
         RunLocked: another Shepherd holds the folder.
@@ -94,6 +96,7 @@ class Shepherd:
         credentials: Credentials,
         revocations: Revocations | None,
         report: Callable[[Record], None],
+        patience_seconds: float = 0.0,
     ) -> None:
         self._folder = folder
         self._recipe = recipe
@@ -101,7 +104,7 @@ class Shepherd:
         self._revocations = revocations
         self._report = report
         self._reporter = Reporter(report)
-        self._storage = DirectoryStorage(folder.path / "coordinator")
+        self._storage = _lock(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
         self._merger = Merger(recipe, self._store)
@@ -186,7 +189,7 @@ class Shepherd:
             except PortInUse:
                 if self._now() >= deadline:
                     raise
-            await asyncio.sleep(PORT_POLL_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
         """End before the run is complete; another Shepherd goes on with it. To be called in the loop's thread."""
@@ -393,3 +396,14 @@ class Shepherd:
         self._report(record)
         self._evaluations.done()
         self._end_if_done()
+
+
+def _lock(directory: Path, patience_seconds: float) -> DirectoryStorage:
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            return DirectoryStorage(directory)
+        except RunLocked:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(POLL_SECONDS)
