@@ -11,6 +11,7 @@ import pytest
 
 from pcp.cli import main
 from pcp.cli.main import COMMANDS
+from pcp.distributed.wire import Authority
 from pcp.errors import PCPError
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -113,3 +114,26 @@ def test_only_the_command_asked_for_is_imported() -> None:
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
     )
     assert done.stdout == "['pcp.cli.main']\n"
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        ("INFO", r"^\d\d:\d\d:\d\d pcp\.distributed\.address_file: waiting for a Shepherd"),
+        ("LOUD", r"PCP_LOG is 'LOUD'; expected DEBUG, INFO, WARNING or ERROR"),
+    ],
+)
+def test_the_log_has_a_level(tmp_path: Path, level: str, shown: str) -> None:
+    key = tmp_path / "a.pem"
+    Authority.create(tmp_path / "keys").issue("a").save_bundle(key)
+    # A child, because a logger keeps its level.
+    source = (
+        "import pcp.cli, pcp.cli.worker\npcp.cli.worker.ADDRESS_SECONDS = 0.0\n"
+        f"pcp.cli.main(['worker', '--connect', '@{tmp_path / 'none'}', '--key', '{key}'])"
+    )
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "PCP_LOG": level}
+    ended = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
+    )
+    assert re.search(shown, ended.stderr, re.MULTILINE)
+    assert "holds no address of a Shepherd" in ended.stderr

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             commands.add_parser(name, help=summary)
     parsed = parser.parse_args(given)
-    _start_log(os.environ.get("PCP_LOG", "WARNING"))
+    _start_log(os.environ.get("PCP_LOG"))
     try:
         code: int = importlib.import_module(f"pcp.cli.{parsed.command}").run(parsed)
     except PCPError as error:
@@ -73,9 +73,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
     """Examples keep their line breaks, and every option shows its default."""
 
 
-def _start_log(level: str) -> None:
+def _start_log(level: str | None) -> None:
     """Send what PCP logs from a level on to standard error; of other libraries only what is a warning."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s", datefmt="%H:%M:%S")
+    if level is None:
+        return
     if level not in logging.getLevelNamesMapping():
         logging.warning("PCP_LOG is %r; expected DEBUG, INFO, WARNING or ERROR", level)
         return
