@@ -13,6 +13,10 @@ from hypothesis import HealthCheck, settings
 PLATFORM = os.environ.get("PCP_TEST_PLATFORM", "cpu")
 os.environ["JAX_PLATFORMS"] = "cpu" if PLATFORM == "cpu" else f"{PLATFORM},cpu"
 os.environ["PCP_DEVICE"] = f"{PLATFORM}:0"
+# Left alone, XLA computes float32 products on NVIDIA GPUs in TF32, of 10 bits; what is tested here is float32.
+os.environ["NVIDIA_TF32_OVERRIDE"] = "0"
+if PLATFORM == "cuda":
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_enable_triton_gemm=false"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 

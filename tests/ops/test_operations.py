@@ -67,18 +67,13 @@ def assert_near(label: str, result: Any, expected: Any, ulps: float) -> None:
 
 EVERY = ROWS | COMPOSED
 
-# XLA computes float32 products on NVIDIA GPUs in TF32, of 10 bits, unless the program asks for more.
-PRODUCTS = {"dot_general", "einsum", "inner", "matmul", "outer", "tensordot", "trace"}
-TF32 = 2.0**13 if pcp.backends.device().kind == "cuda" else 1.0
-
 
 @pytest.mark.parametrize("name", sorted(EVERY))
 def test_it_computes_what_numpy_does(name: str) -> None:
     for number, row in enumerate(EVERY[name]):
         rng = np.random.default_rng(zlib.crc32(f"{name}{number}".encode()))
         for label, result, expected in results_and_references(row, rng):
-            wide = TF32 if name in PRODUCTS and label.startswith("f32 ") else 1.0
-            assert_near(f"{name}[{number}] {label}", result, expected, wide * row.ulps)
+            assert_near(f"{name}[{number}] {label}", result, expected, row.ulps)
 
 
 def test_every_operation_has_a_row() -> None:

@@ -294,7 +294,7 @@ def test_what_a_plan_tells_about_itself(step: pcp.Program) -> None:
     assert multiply.location is not None
     assert multiply.location.partition(":")[0].endswith("test_plan.py")
     text = str(plan)
-    assert f"Plan of program {step.digest[:12]} on cpu:0 by xla" in text
+    assert f"Plan of program {step.digest[:12]} on {plan.device} by xla" in text
     assert "state.count: i32[] donated, state.sum: f32[4] donated, x: f32[4]" in text
     assert "operations" in text
     assert "multiply" in text

@@ -40,7 +40,7 @@ def test_without_being_asked_for_they_cost_nothing(capsys: pytest.CaptureFixture
     plan = pcp.plan(pcp.trace(tapped, SPEC))
     plan.run(X)
     assert capsys.readouterr().out == ""
-    assert plan.memory["cpu:0"].results == 4
+    assert plan.memory[str(plan.device)].results == 4
 
 
 def test_derivatives_pass_through_and_keep_the_taps() -> None:

@@ -76,7 +76,7 @@ def test_metrics_are_averaged_or_those_of_the_last_part() -> None:
 def test_only_one_part_is_alive_at_a_time() -> None:
     def temporaries(rows: int, count: int) -> int:
         made = pcp.plan(step_for(rows, count), cache=False)
-        return made.memory["cpu:0"].temporaries
+        return made.memory[str(made.device)].temporaries
 
     assert temporaries(64, 64) < temporaries(4096, 1) / 8
 
