@@ -160,15 +160,14 @@ class Shepherd:
         try:
             self._begin()
             ready(server.port)
-            complete = await self._outcome
-            await asyncio.gather(*self._closing, return_exceptions=True)  # every worker hears the last word
-            return complete
+            return await self._outcome
         finally:
             for task in tasks:
                 task.cancel()
             goodbye = Goodbye(False, "the Shepherd stops")
             left = [connection.close(goodbye) for connection in self._connections.values()]
-            await asyncio.gather(*tasks, *left, return_exceptions=True)
+            # Those that are being closed hear their last word, too.
+            await asyncio.gather(*tasks, *left, *self._closing, return_exceptions=True)
             await server.close()
             lanes = (self._compute, self._aside)
             await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
