@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,10 @@ if PLATFORM == "cuda":
     os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_gpu_enable_triton_gemm=false"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# Where the suite runs in the background its shell has made SIGINT ignored, which children inherit, and tests press Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A deadline fails on a busy machine. `ci` draws the same inputs in every run, `dev` goes on searching.
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])

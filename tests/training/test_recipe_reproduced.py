@@ -59,7 +59,10 @@ def test_another_process_makes_the_same(tmp_path: Path) -> None:
     for array in (*flatten(recipe.parameters)[0], *recipe.batches.batch(5)):
         digest.update(array.tobytes())
     # Its hashes of strings are others, so the order of a set would show.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path]), "PYTHONHASHSEED": "7"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(SOURCE), *sys.path]),
+        "PYTHONHASHSEED": "7",
+    }
     command = [sys.executable, "-c", FINGERPRINT, str(folder.path)]
     printed = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=True, timeout=120
