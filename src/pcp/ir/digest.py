@@ -51,11 +51,25 @@ def digest_of(bytecode: bytes) -> str:
         return _Merkle().program(main.regions[0].blocks[0])
 
 
+def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
+    """The digest of every operation under `main`, from what it computes: equal for operations that compute the same.
+
+    Calls and composites must be inlined. Values in a region are known by the place of the region's arguments, so equal bodies
+    of two loops have equal digests.
+    """
+    main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
+    merkle = _Merkle()
+    with context():
+        merkle.program(main.regions[0].blocks[0])
+    return {op: made.hex() for op, made in merkle.operations.items()}
+
+
 class _Merkle:
     """One walk over a program; digests of values and texts of attributes are computed once."""
 
     def __init__(self) -> None:
         self.values: dict[Value, bytes] = {}
+        self.operations: dict[ir.Operation, bytes] = {}
         self.texts: dict[ir.Attribute, str] = {}
 
     def program(self, block: ir.Block) -> str:
@@ -76,7 +90,7 @@ class _Merkle:
     def operation(self, op: ir.Operation, prefix: str) -> bytes:
         regions = [self.block(block, f"{prefix}.") for region in op.regions for block in region.blocks]
         parts = [self.values[value] for value in op.operands]
-        made = _hash(op.name, self.attributes(op), [*parts, b"|", *regions])
+        made = self.operations[op] = _hash(op.name, self.attributes(op), [*parts, b"|", *regions])
         for index, result in enumerate(op.results):
             self.values[result] = _hash("result", [str(index), str(result.type)], [made])
         return made

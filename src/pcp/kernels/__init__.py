@@ -1,0 +1,17 @@
+"""Kernels: ways to compute an operation, by family; and sites, the places of a program where they can stand."""
+
+from pcp.kernels import products as products
+from pcp.kernels.kernel import Kernel as Kernel
+from pcp.kernels.registry import FAMILIES as FAMILIES
+from pcp.kernels.registry import Family as Family
+from pcp.kernels.registry import InvalidKernel as InvalidKernel
+from pcp.kernels.registry import UnknownKernel as UnknownKernel
+from pcp.kernels.registry import kernel_named as kernel_named
+from pcp.kernels.registry import register_family as register_family
+from pcp.kernels.registry import register_kernel as register_kernel
+from pcp.kernels.sites import BadReplacement as BadReplacement
+from pcp.kernels.sites import Site as Site
+from pcp.kernels.sites import UnknownSite as UnknownSite
+from pcp.kernels.sites import apply_kernels as apply_kernels
+from pcp.kernels.sites import replaced as replaced
+from pcp.kernels.sites import sites_of as sites_of

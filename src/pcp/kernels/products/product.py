@@ -1,0 +1,77 @@
+"""A `dot_general` as kernels see it: what it multiplies, and over which axes."""
+
+import math
+from dataclasses import dataclass
+
+from pcp.autodiff.rule import dimension_numbers
+from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.program import spec_of
+from pcp.ops.linear_algebra import dot_general
+from pcp.ops.movement import reshape, transpose
+from pcp.tensor import Tensor
+
+BLOCK = 32
+"""Side of the blocks in which an operand is transposed."""
+
+Axes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product of two tensors.
+
+    Arguments:
+        x, y, result: shapes and element types.
+        contract: axes of x and of y that are summed over, pairwise.
+        batch: axes of x and of y that run together.
+        constrained: whether the program itself says how precise the product has to be.
+    """
+
+    x: TensorSpec
+    y: TensorSpec
+    result: TensorSpec
+    contract: tuple[Axes, Axes]
+    batch: tuple[Axes, Axes]
+    constrained: bool
+
+    @staticmethod
+    def of(op: ir.Operation) -> "Product":
+        """The product that an operation computes."""
+        numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+
+        def axes(kind: str) -> tuple[Axes, Axes]:
+            return numbers.get(f"lhs_{kind}_dimensions", ()), numbers.get(f"rhs_{kind}_dimensions", ())
+
+        x, y, result = (spec_of(value.type) for value in (*op.operands, *op.results))
+        precision = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+        constrained = "algorithm" in op.attributes or "HIGH" in precision
+        return Product(x, y, result, axes("contracting"), axes("batching"), constrained)
+
+    @property
+    def is_f32(self) -> bool:
+        """Whether all of it is float32, and the program leaves it open how it is computed."""
+        return {self.x.dtype, self.y.dtype, self.result.dtype} == {DType.f32} and not self.constrained
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether it is a matrix product, in whole blocks, whose left matrix is stored transposed."""
+        count = len(self.contract[0])
+        leading = tuple(range(count))
+        if self.batch != ((), ()) or self.contract != (leading, leading) or not count:
+            return False
+        rows, columns = math.prod(self.x.shape[:count]), math.prod(self.x.shape[count:])
+        return columns > 1 and rows % BLOCK == 0 and columns % BLOCK == 0
+
+    def emit(self, x: Tensor, y: Tensor) -> Tensor:
+        """The product of other tensors of these shapes, accumulated in the result's element type."""
+        return dot_general(x, y, self.contract, self.batch, self.result.dtype)
+
+    def emit_blocked(self, x: Tensor, y: Tensor) -> Tensor:
+        """As `emit`, where `reads_columns`: the left matrix is transposed in blocks, which XLA does not fold into the product."""
+        count = len(self.contract[0])
+        rows, columns = math.prod(x.shape[:count]), math.prod(x.shape[count:])
+        blocks = reshape(x, (rows // BLOCK, BLOCK, columns // BLOCK, BLOCK))
+        turned = reshape(transpose(blocks, (2, 3, 0, 1)), (columns, rows))
+        flat = dot_general(turned, reshape(y, (rows, -1)), ((1,), (0,)), dtype=self.result.dtype)
+        return reshape(flat, self.result.shape)

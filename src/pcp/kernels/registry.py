@@ -1,0 +1,77 @@
+"""All kernels by family. The reference of a family is the operation itself, so it is no kernel here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pcp.errors import PCPError
+from pcp.ir.bindings import ir
+from pcp.kernels.kernel import Kernel
+
+
+class UnknownKernel(PCPError):
+    """A name under which no kernel is registered."""
+
+
+class InvalidKernel(PCPError):
+    """A kernel that cannot be registered."""
+
+
+@dataclass(slots=True)
+class Family:
+    """One thing to compute, and every way to do it.
+
+    Arguments:
+        name: `product`.
+        about: one sentence for people.
+        matches: whether an operation computes this.
+        kernels: by name, in the order of registration.
+    """
+
+    name: str
+    about: str
+    matches: Callable[[ir.Operation], bool]
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+
+
+FAMILIES: dict[str, Family] = {}
+"""Every family by its name."""
+
+
+def register_family(family: Family) -> None:
+    """Enter a family; its kernels follow by `register_kernel`."""
+    FAMILIES[family.name] = family
+
+
+def register_kernel(kernel: Kernel) -> Kernel:
+    """Enter a kernel into its family.
+
+    Raises:
+        InvalidKernel: its family is not there, or its name is taken.
+    """
+    family = FAMILIES.get(kernel.family)
+    if family is None:
+        raise InvalidKernel(
+            f"kernel {kernel.name!r} belongs to no family; its name begins with one of {', '.join(FAMILIES)}, and a dot"
+        )
+    if kernel.name in family.kernels:
+        raise InvalidKernel(f"a kernel named {kernel.name!r} is registered already; choose another name")
+    family.kernels[kernel.name] = kernel
+    return kernel
+
+
+def kernel_named(name: str) -> Kernel:
+    """The kernel of that name.
+
+    Raises:
+        UnknownKernel: there is none.
+    """
+    family = FAMILIES.get(name.partition(".")[0])
+    if family is None or name not in family.kernels:
+        known = ", ".join(other for each in FAMILIES.values() for other in each.kernels)
+        raise UnknownKernel(f"no kernel is named {name!r}; there are {known}")
+    return family.kernels[name]
+
+
+def family_of(op: ir.Operation) -> Family | None:
+    """The family that an operation belongs to."""
+    return next((family for family in FAMILIES.values() if family.matches(op)), None)
