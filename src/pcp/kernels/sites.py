@@ -4,7 +4,7 @@ A site is known by the dataflow digest of its operation in its program, so names
 change it; two operations that compute the same value are one site.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import erase_dead, values_from_outside
@@ -135,8 +135,7 @@ def region_of(op: ir.Operation) -> Program:
             close_main(main, block, results)
         taken = [Argument(str(i), each, Role.input) for i, each in enumerate(specs)]
         made = [Result(str(i), tensor.spec) for i, tensor in enumerate(results)]
-        nested: Callable[[int], Tree] = lambda count: Tree("tuple", (), (LEAF,) * count)
-        describe_signature(main, taken, made, nested(len(taken)), nested(len(made)))
+        describe_signature(main, taken, made, _flat(len(taken)), _flat(len(made)))
     return Program.from_module(module)
 
 
@@ -148,6 +147,10 @@ def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
         for region in op.regions:
             for inner in region.blocks:
                 yield from operations_inside(inner)
+
+
+def _flat(count: int) -> Tree:
+    return Tree("tuple", (), (LEAF,) * count)
 
 
 def _only(block: ir.Block) -> ir.Operation:

@@ -68,7 +68,7 @@ class Product:
         return dot_general(x, y, self.contract, self.batch, self.result.dtype)
 
     def emit_blocked(self, x: Tensor, y: Tensor) -> Tensor:
-        """As `emit`, where `reads_columns`: the left matrix is transposed in blocks, which XLA does not fold into the product."""
+        """As `emit`, where `reads_columns`: the left matrix is transposed in blocks, which XLA cannot undo."""
         count = len(self.contract[0])
         rows, columns = math.prod(x.shape[:count]), math.prod(x.shape[count:])
         blocks = reshape(x, (rows // BLOCK, BLOCK, columns // BLOCK, BLOCK))

@@ -1,0 +1,117 @@
+"""How wrong results are, against a float64 evaluation; the measure that a tolerance is compared with.
+
+The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it is
+zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
+number that is not finite where the exact one is makes the error infinite. State is judged by how it changed, so an update is not
+hidden behind the parameter that it is added to, nor a gradient behind its moment.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import Program
+
+FLOAT32_FAILS = 1e-4
+"""The relative error of the plain path from which on a tensor is judged on the scale of float32's own error."""
+UNIT = 2.0**-24
+"""The rounding error of float32."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultError:
+    """How wrong one result is.
+
+    Arguments:
+        name: of the result.
+        error: the measure of this module.
+        plain: the same of the plain path.
+    """
+
+    name: str
+    error: float
+    plain: float
+
+
+def error_of(y: Array, exact: Array, plain: Array | None = None) -> float:
+    """The error of one tensor.
+
+    Arguments:
+        y: the tensor, real or complex.
+        exact: the same in float64.
+        plain: the same by the plain path; None takes the relative error whatever it is.
+    """
+    wide = y.astype(exact.dtype)
+    finite = np.isfinite(exact)
+    if (
+        not np.array_equal(wide[~finite], exact[~finite], equal_nan=True)
+        or not np.isfinite(wide[finite]).all()
+    ):
+        return float("inf")
+    distance = _norm(wide[finite] - exact[finite])
+    if distance == 0.0:
+        return 0.0
+    scale = _norm(exact[finite])
+    if plain is not None:
+        missed = _norm(plain.astype(exact.dtype)[finite] - exact[finite])
+        if missed > FLOAT32_FAILS * scale:
+            scale = missed / UNIT
+    return distance / scale if scale > 0.0 else float("inf")
+
+
+def judged(program: Program, arguments: Sequence[Array], results: Sequence[Array]) -> list[Array]:
+    """What is judged of a call: every result, and of a state how it changed, in float64 or complex128.
+
+    Arguments:
+        program: what was called.
+        arguments: its flat arguments before the call.
+        results: its flat results.
+    """
+    made = [np.asarray(result).astype(_wide(result)) for result in results]
+    for entry, before in zip(program.arguments, arguments, strict=True):
+        if entry.alias is not None and entry.spec.dtype.is_differentiable:
+            made[entry.alias] = made[entry.alias] - np.asarray(before).astype(made[entry.alias].dtype)
+    return made
+
+
+def errors_of(
+    program: Program, exact: Sequence[Array], plain: Sequence[Array], found: Sequence[Array]
+) -> list[ResultError]:
+    """The error of every floating-point result, and that of the plain path; other results must be equal to the exact ones.
+
+    Arguments:
+        program: what was called, for the names of its results.
+        exact, plain, found: what `judged` made of the results in float64, by the plain path, and by the path in question.
+    """
+    made = []
+    for entry, y64, y32, y in zip(program.results, exact, plain, found, strict=True):
+        if entry.spec.dtype.is_differentiable:
+            made.append(ResultError(entry.name, error_of(y, y64, y32), error_of(y32, y64, y32)))
+        else:
+            made.append(ResultError(entry.name, _unequal(y, y32), 0.0))
+    return made
+
+
+def worst(errors: Sequence[ResultError]) -> float:
+    """The largest error; 0 if there are none."""
+    return max((entry.error for entry in errors), default=0.0)
+
+
+def _unequal(y: Array, expected: Array) -> float:
+    return 0.0 if np.array_equal(y, expected) else float("inf")
+
+
+def _norm(x: Array) -> float:
+    largest = float(np.max(np.abs(x), initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm((x / largest).ravel()))
+
+
+def _wide(array: Any) -> np.dtype[Any]:
+    kind = np.asarray(array).dtype
+    return np.dtype(np.complex128 if kind.kind == "c" else np.float64 if kind.kind in "fV" else kind)
