@@ -252,6 +252,16 @@ def _processor() -> str:
     )
 
 
+def device_facts(device: Device) -> tuple[str, str]:
+    """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
+    native = _devices()[device]
+    if native.platform != "cpu":
+        return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
+    machine, cores, model, *flags = _processor().split("\n")
+    name = model.partition(":")[2].strip() or machine
+    return f"{name}, {cores} cores", "\n".join(flags)
+
+
 def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
     """Whether no NumPy array over this memory can be written to."""
     base: Any = array

@@ -1,9 +1,9 @@
 """How wrong results are, against a float64 evaluation; the measure that a tolerance is compared with.
 
-The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it is
-zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
-number that is not finite where the exact one is makes the error infinite. State is judged by how it changed, so an update is not
-hidden behind the parameter that it is added to, nor a gradient behind its moment.
+The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it
+is zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
+number that is not finite where the exact one is makes the error infinite. State is judged by how it changed, so that an update
+does not hide behind the parameter that it is added to, nor a gradient behind its moment.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,65 @@
+"""What was measured of one way to run one program, or why it could not be."""
+
+import enum
+import statistics
+from dataclasses import dataclass
+
+
+class Failure(enum.StrEnum):
+    """Why a way to run a program is no way."""
+
+    compile_error = "compile error"
+    run_error = "run error"
+    crash = "crash"
+    timeout = "timeout"
+    out_of_memory = "out of memory"
+    wrong_shape = "wrong shape"
+    wrong_dtype = "wrong dtype"
+    not_finite = "not finite"
+    inaccurate = "inaccurate"
+    nondeterministic = "nondeterministic"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement; it is never changed, only added to others.
+
+    Arguments:
+        subject: digest of the program, or of the region of a site.
+        path: digest of the Path; for a region `NAME@VERSION` of its kernel, or `plain`.
+        hardware: digest of the hardware.
+        versions: of what generates code.
+        seconds: of every timed call.
+        plain_seconds: of the plain path, timed in turn with it.
+        error: the largest error of the results; see `pcp.planning.tolerance`.
+        plain_error: that of the plain path.
+        peak_bytes: memory of one call.
+        failure: why there are no times, or no error.
+        detail: what the failure said.
+        when: seconds since 1970, UTC.
+    """
+
+    subject: str
+    path: str
+    hardware: str
+    versions: str
+    seconds: tuple[float, ...] = ()
+    plain_seconds: tuple[float, ...] = ()
+    error: float | None = None
+    plain_error: float | None = None
+    peak_bytes: int | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    when: float = 0.0
+
+    @property
+    def typical(self) -> float:
+        """The median time in seconds; infinite where there is none."""
+        return statistics.median(self.seconds) if self.seconds else float("inf")
+
+    @property
+    def ratio(self) -> float:
+        """The time relative to the plain path's, from calls in turn; infinite where it failed."""
+        if not self.seconds or not self.plain_seconds:
+            return float("inf")
+        return self.typical / statistics.median(self.plain_seconds)

@@ -1,0 +1,158 @@
+"""Path: the choices that turn a Program into something to run; a value that can be written down and followed again."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.ir.program_file import write_atomically
+from pcp.kernels import Kernel, apply_kernels, kernel_named
+
+FORMAT = 1
+
+
+class NotAPath(PCPError):
+    """A file that holds no Path."""
+
+
+class PathMismatch(PCPError):
+    """A Path that belongs to another program, other hardware, or other versions of what it names."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Choice:
+    """A kernel for a site.
+
+    Arguments:
+        site: the key of the site in its program.
+        kernel: its name.
+        version: its version when it was chosen.
+    """
+
+    site: str
+    kernel: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way to run a program. Without choices and options it is the plain path.
+
+    Arguments:
+        program: digest of the program.
+        choices: for the sites that are not computed by the operation itself, in order of their keys.
+        options: of the compiler, in order of their names.
+        backend: what compiles.
+    """
+
+    program: str
+    choices: tuple[Choice, ...] = ()
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    backend: str = "xla"
+
+    @staticmethod
+    def of(program: Program, kernels: Mapping[str, Kernel] = {}) -> "Path":  # noqa: B006  (never changed)
+        """The path with these kernels, by the keys of their sites."""
+        choices = (Choice(site, kernel.name, kernel.version) for site, kernel in kernels.items())
+        return Path(program.digest, tuple(sorted(choices)))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the program is run as it is written."""
+        return not self.choices and not self.options
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of its JSON form: equal for equal paths in every process."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels by the keys of their sites.
+
+        Raises:
+            UnknownKernel: one is not registered here.
+            PathMismatch: one has another version here than when it was chosen.
+        """
+        found = {choice.site: kernel_named(choice.kernel) for choice in self.choices}
+        for choice in self.choices:
+            here = found[choice.site].version
+            if here != choice.version:
+                raise PathMismatch(
+                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which has version {here} here; "
+                    "plan again, or install the version of PCP that made the path"
+                )
+        return found
+
+    def applied(self, program: Program) -> Program:
+        """The program as this path has it computed.
+
+        Raises:
+            PathMismatch: it is another program's path, or a kernel has changed.
+            UnknownKernel: a kernel is not registered here.
+        """
+        if program.digest != self.program:
+            raise PathMismatch(
+                f"the path is one of program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
+            )
+        return apply_kernels(program, self.kernels())
+
+    def to_json(self) -> str:
+        """The canonical JSON form."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "program": self.program,
+                "backend": self.backend,
+                "options": [list(option) for option in self.options],
+                "choices": [[choice.site, choice.kernel, choice.version] for choice in self.choices],
+            },
+            separators=(",", ":"),
+        )
+
+    @staticmethod
+    def from_json(text: str) -> "Path":
+        """The path in a JSON text.
+
+        Raises:
+            NotAPath: there is none in it.
+        """
+        try:
+            found: Any = json.loads(text)
+            if found["format"] != FORMAT:
+                raise NotAPath(f"the path has format {found['format']}; this version of PCP reads format {FORMAT}")
+            return Path(
+                str(found["program"]),
+                tuple(Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]),
+                tuple((str(name), value) for name, value in found["options"]),
+                str(found["backend"]),
+            )
+        except (ValueError, KeyError, TypeError):
+            raise NotAPath(
+                f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it"
+            ) from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        write_atomically(FilePath(path), self.to_json().encode())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Path":
+        """The path in a file.
+
+        Raises:
+            NotAPath: it holds none.
+            OSError: it cannot be read.
+        """
+        try:
+            return Path.from_json(FilePath(path).read_text())
+        except (NotAPath, UnicodeDecodeError) as error:
+            raise NotAPath(f"{os.fspath(path)}: {error}") from None
