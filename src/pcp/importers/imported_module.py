@@ -12,6 +12,7 @@ from pcp.ir.bindings import context, describe_location, ir, string_of
 log = logging.getLogger("pcp.importers")
 
 _ANNOTATIONS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
+_ATTRIBUTES = ("mhlo.sharding", "mhlo.layout_mode", "mhlo.num_partitions", "mhlo.num_replicas")
 _REFUSED = {
     "stablehlo.infeed": "it reads from a host that only its own process has",
     "stablehlo.outfeed": "it writes to a host that only its own process has",
@@ -34,30 +35,28 @@ def clean(module: ir.Module) -> None:
     operations = _every_operation(module.operation)
     for op in operations:
         _refuse(op)
-    removed = 0
     with context():
         for op in operations:
-            for name in list(op.attributes):
-                if name.startswith("sdy.") or name in ("mhlo.sharding", "mhlo.layout_mode"):
-                    del op.attributes[name]
-            if op.name == "func.func":
-                for name in ("arg_attrs", "res_attrs"):
-                    if name in op.attributes:
-                        del op.attributes[name]
-        for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
-            if name in module.operation.attributes:
-                del module.operation.attributes[name]
+            _strip_attributes(op)
         for op in operations:
             if _is_annotation(op):
-                for result, operand in zip(op.results, op.operands, strict=False):
+                for result, operand in zip(op.results, op.operands, strict=True):
                     result.replace_all_uses_with(operand)
-        while operations:
-            op = operations.pop()
-            if op.name == "sdy.mesh" or _is_annotation(op):
-                op.erase()
-                removed += 1
+    removed = 0
+    while operations:
+        op = operations.pop()  # no wrapper of an erased operation may be kept
+        if op.name == "sdy.mesh" or _is_annotation(op):
+            op.erase()
+            removed += 1
     if removed:
         log.info("left out %d annotations of sharding", removed)
+
+
+def _strip_attributes(op: ir.Operation) -> None:
+    for name in list(op.attributes):
+        signature = op.name == "func.func" and name in ("arg_attrs", "res_attrs")
+        if signature or name.startswith("sdy.") or name in _ATTRIBUTES:
+            del op.attributes[name]
 
 
 def _every_operation(root: ir.Operation) -> list[ir.Operation]:

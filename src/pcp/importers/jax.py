@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from pcp.importers.imported_module import NotImportable, clean
-from pcp.importers.jax_trees import containers, is_key, is_number, is_spec, jax_arrays
+from pcp.importers.jax_trees import containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, parse_module
 from pcp.ir.program import describe_signature, main_of
@@ -46,7 +46,7 @@ def from_jax(
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
         InvalidArgument: an argument has 64 bits while JAX computes in 32, or a state has no successor.
     """
-    leaves, treedef = jax.tree.flatten(arguments, is_leaf=is_spec)
+    leaves, treedef = jax_flatten(arguments)
     marks, tree = flatten(containers(leaves, treedef))
     names = leaf_names(function, tree)
     entries = [_argument(name, leaves[mark.index]) for name, mark in zip(names, marks, strict=True)]
@@ -102,7 +102,7 @@ def _argument(name: str, leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any
         return _key_argument(leaf)
     if is_number(leaf):
         dtype = jax.numpy.result_type(type(leaf))
-        return jax.ShapeDtypeStruct((), dtype, weak_type=True), _same, Role.input
+        return _struct((), dtype, weak_type=True), _same, Role.input
     entry = leaf_spec(leaf)
     role = Role.input if isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
     dtype = entry.spec.dtype.numpy
@@ -111,7 +111,11 @@ def _argument(name: str, leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any
             f"argument {name} is {entry.spec}, but JAX computes in 32 bits; import inside of `with jax.enable_x64(True):`, "
             "or give it 32 bits"
         )
-    return jax.ShapeDtypeStruct(entry.spec.shape, dtype), _same, role
+    return _struct(entry.spec.shape, dtype), _same, role
+
+
+# jax does not annotate this constructor.
+_struct: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
 
 
 def _same(value: Any) -> Any:
@@ -125,7 +129,7 @@ def _key_argument(leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any]
         found.append(jax.random.key_impl(key))
         return jax.random.key_data(key)
 
-    struct = jax.eval_shape(data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+    struct = jax.eval_shape(data, _struct(leaf.shape, leaf.dtype))
     return struct, lambda value: jax.random.wrap_key_data(value, impl=found[0]), Role.input
 
 

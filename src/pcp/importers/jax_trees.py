@@ -38,13 +38,18 @@ def jax_arrays(tree: Any) -> Any:
     Returns:
         Dictionaries, lists and tuples; typed PRNG keys are their key data.
     """
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_spec)
+    leaves, treedef = jax_flatten(tree)
 
     def fill(mark: Mark) -> Any:
         leaf = leaves[mark.index]
         return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
     return _substitute(containers(leaves, treedef), fill)
+
+
+def jax_flatten(tree: Any) -> tuple[list[Any], Any]:
+    """The leaves of a pytree, what `pcp.spec` makes among them, and its structure."""
+    return jax.tree.flatten(tree, is_leaf=is_spec)
 
 
 def containers(leaves: list[Any], treedef: Any) -> Any:
