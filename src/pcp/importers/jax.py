@@ -17,6 +17,7 @@ from pcp.tracing import ArgumentSpec, InvalidArgument, aliases_of, leaf_names, l
 
 log = logging.getLogger("pcp.importers.jax")
 
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 LARGEST_MODULE_BYTES = 64 << 20
 """What a Worker accepts. Constants are part of the program, and MLIR keeps them as long as the process lives."""
 
@@ -46,6 +47,8 @@ def from_jax(
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
         InvalidArgument: an argument has 64 bits while JAX computes in 32, or a state has no successor.
     """
+    if platform not in PLATFORMS:
+        raise NotImportable(f"JAX knows no platform {platform!r}; one of {', '.join(PLATFORMS)}")
     leaves, treedef = jax_flatten(arguments)
     marks, tree = flatten(containers(leaves, treedef))
     names = leaf_names(function, tree)

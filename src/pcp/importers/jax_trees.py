@@ -62,7 +62,7 @@ def containers(leaves: list[Any], treedef: Any) -> Any:
 def is_key(leaf: Any) -> bool:
     """Whether a leaf is an array of typed PRNG keys."""
     dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return dtype is not None and jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def is_number(leaf: Any) -> bool:
