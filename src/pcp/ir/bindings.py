@@ -38,6 +38,7 @@ __all__ = [
     "ir",
     "parse_artifact",
     "parse_module",
+    "plain_module",
     "run_passes",
     "string_of",
     "symbol_name",
@@ -120,6 +121,18 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         raise InvalidProgram(
             f"the program has no portable form at StableHLO version {version}: {error}"
         ) from None
+
+
+def plain_module(bytecode: bytes) -> ir.Module:
+    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
+    module = parse_module(bytecode)
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
+    with context():
+        for op in module.body.operations:
+            for name in list(op.operation.attributes):
+                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
+                    del op.operation.attributes[name]
+    return module
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:

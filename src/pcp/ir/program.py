@@ -7,9 +7,9 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 import enum
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, overload
 
 from pcp.ir import bindings, digest
 from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
@@ -124,6 +124,30 @@ class Program:
         """
         return bindings.artifact_of(self.bytecode)
 
+    @overload
+    def to_stablehlo(self, version: None = None) -> str: ...
+    @overload
+    def to_stablehlo(self, version: str) -> bytes: ...
+    def to_stablehlo(self, version: str | None = None) -> str | bytes:
+        """The program for other tools: plain StableHLO, without the names, roles and nesting that only PCP reads.
+
+        Arguments:
+            version: of StableHLO, `"1.8.0"`: the oldest that must read it; None for text.
+
+        Returns:
+            MLIR text, or, for a version, a portable artifact.
+
+        Raises:
+            InvalidProgram: an operation has no form in StableHLO, or not yet in that version.
+        """
+        module = bindings.plain_module(self.bytecode)
+        return str(module) if version is None else bindings.artifact_of(bindings.bytecode_of(module), version)
+
+    def to_jax(self) -> Callable[..., Any]:
+        """The program as a function for use inside of `jax.jit`, `jax.grad` and `jax.vmap`; see `pcp.to_jax`."""
+        function: Callable[..., Any] = EXPORTERS["jax"](self)
+        return function
+
     @staticmethod
     def from_artifact(artifact: bytes) -> "Program":
         """The program in a portable artifact whose bytes are trusted (their digest was checked).
@@ -192,6 +216,10 @@ class Program:
 
 def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:
     return kind(Program.from_artifact(artifact).bytecode, **more)
+
+
+EXPORTERS: dict[str, Callable[[Program], Any]] = {}
+"""By the name of a front end, what makes a program a function there; later layers enter themselves here."""
 
 
 @dataclass(frozen=True, slots=True)
