@@ -169,8 +169,10 @@ class Program:
         program_file.save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Program":
-        """The program in a file: one that `save` wrote, or MLIR text, bytecode or a portable artifact.
+    def load(
+        path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
+    ) -> "Program":
+        """The program in a file: one that `save` wrote, or one of another tool; see `pcp.load`.
 
         Raises:
             NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
@@ -178,7 +180,7 @@ class Program:
         """
         from pcp.ir import program_file
 
-        return program_file.load(path)
+        return program_file.load(path, main=main, shapes=shapes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its portable artifact, which other versions read: equal in digest, without locations."""
@@ -244,6 +246,7 @@ def main_of(module: ir.Module) -> ir.Operation:
         names = ", ".join(symbol_name(op) for op in public) or "none"
         raise InvalidProgram(
             f"a program needs one public function, or one called main; this module has: {names}"
+            + ("; choose one: pcp.load(path, main=...)" if len(public) > 1 else "")
         )
     return candidates[0]
 
