@@ -8,6 +8,7 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -144,8 +145,11 @@ def parse_artifact(artifact: bytes) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
+        newest = stablehlo.get_current_version()
+        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        given = f" (they say that they are of version {found[1].decode()})" if found else ""
         raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {stablehlo.get_current_version()}: {error}"
+            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
         ) from None
 
 
