@@ -83,7 +83,12 @@ def linen_case(module: linen.Module, x: Any) -> tuple[Callable[..., Any], Any, A
 
 def nnx_case(x: Any) -> tuple[Callable[..., Any], Any, Any]:
     graph, params, rest = nnx.split(NnxBlock(nnx.Rngs(0)), nnx.Param, ...)
-    return lambda params, x: (nnx.merge(graph, params, rest)(x) ** 2).mean(), params, x
+
+    def loss(params: Any, x: Any) -> Any:
+        own = jax.tree.map(lambda leaf: leaf, rest)  # statistics that the trace may change
+        return (nnx.merge(graph, params, own)(x) ** 2).mean()
+
+    return loss, params, x
 
 
 def eqx_case(module: Any, x: Any) -> tuple[Callable[..., Any], Any, Any]:
