@@ -164,6 +164,16 @@ def test_damaged_bytes_never_crash_this_process(tmp_path: Path) -> None:
     assert sum(load_damaged(tmp_path / "damaged", range(6)).values()) == 6
 
 
+def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    for content in (network().artifact(), network().bytecode):
+        path = written(tmp_path / "model", content.replace(b"w.w", b"\xfe\\w"))
+        with pytest.raises(
+            InvalidProgram, match=r"model: the program is damaged: b'\\xfe\\\\w' in it is no text"
+        ):
+            pcp.load(path)
+        assert pcp.load(written(path, content.replace(b"w.w", "é\\".encode()))).arguments[0].name == "é\\"
+
+
 @pytest.mark.long
 def test_many_damaged_bytes_never_crash_this_process(tmp_path: Path) -> None:
     outcomes = load_damaged(tmp_path / "damaged", range(500))
