@@ -137,6 +137,14 @@ def test_a_module_without_a_function_is_refused(tmp_path: Path) -> None:
         pcp.load(written(tmp_path / "empty.mlir", "module {\n}\n"))
 
 
+def test_an_alias_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    text = """func.func public @main(%x: tensor<2xf32> {tf.aliasing_output = "x"}) -> tensor<2xf32> {
+      return %x : tensor<2xf32>
+    }"""
+    with pytest.raises(InvalidProgram, match=r"donated to the result 'x', which is no number"):
+        pcp.load(written(tmp_path / "alias.mlir", text))
+
+
 def damaged(content: bytes, seed: int) -> bytes:
     draw = random.Random(seed)
     raw = bytearray(content)
