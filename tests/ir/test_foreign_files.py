@@ -184,8 +184,8 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_many_damaged_bytes_never_crash_this_process(tmp_path: Path) -> None:
-    outcomes = load_damaged(tmp_path / "damaged", range(500))
-    assert outcomes["CorruptProgram"] > 3  # MLIR's reader crashed, in the child
+    outcomes = load_damaged(tmp_path / "damaged", range(300))
+    assert outcomes["CorruptProgram"] > 3  # the child crashed, or an export is cut off
     assert outcomes["InvalidProgram"] > 100
 
 
