@@ -28,7 +28,7 @@ def test_a_job_comes_back_from_its_json() -> None:
 
 
 def test_everything_to_fetch_is_named_once_programs_first() -> None:
-    assert JOB.blobs == (*JOB.programs.values(), JOB.tokens)
+    assert JOB.blobs == (*JOB.programs.values(), JOB.data)
 
 
 def test_an_entry_that_nobody_knows_is_left_alone() -> None:
@@ -44,8 +44,8 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("[]", "cannot be read: TypeError"),
         ("null", "cannot be read: TypeError"),
         ("{}", "cannot be read: KeyError\\('version'\\)"),
-        (changed(version=2), "described in version 2; this worker understands 1"),
-        (changed(version="1"), "described in version 1; this worker understands 1"),
+        (changed(version=3), "described in version 3; this worker understands up to 2"),
+        (changed(version="1"), "described in version 1; this worker understands up to 2"),
         (changed(programs={}), "KeyError\\('start'\\)"),
         (changed(programs=[]), "TypeError"),
         (changed(programs={name: None for name in NAMES}), "TypeError"),

@@ -9,7 +9,8 @@ from tests.training.tiny_run import prepared as prepared
 
 from pcp.training import checkpoint
 from pcp.training.loop import train
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import prepare
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import load_state
 
 

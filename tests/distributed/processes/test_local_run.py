@@ -11,7 +11,7 @@ from pcp.distributed.programs import worker_programs
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training.metrics import read_metrics
-from pcp.training.recipe import prepare
+from pcp.training.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import (
     Command,

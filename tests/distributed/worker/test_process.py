@@ -297,7 +297,7 @@ def test_a_run_that_makes_no_sense_ends_the_worker(
 
 def test_a_blob_that_cannot_be_fetched_now_is_tried_again(shepherd: Shepherd) -> None:
     content = shepherd.wire.store.get(shepherd.job.tokens)
-    shepherd.wire.store.remove(shepherd.job.tokens.digest)
+    shepherd.wire.store.remove(shepherd.job.data.digest)
 
     async def first(connection: ControlConnection) -> None:
         connection.post(shepherd.welcome())
