@@ -18,6 +18,7 @@ from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
+from pcp.training.data import Shape
 from pcp.training.recipe import Recipe
 from tests.distributed.tiny_run import assert_equal_arrays, lease_of, store_job
 
@@ -28,6 +29,10 @@ def never() -> bool:
 
 def ignore(_steps: int, _seconds: float) -> None:
     """Take progress and do nothing with it."""
+
+
+def tokens_of(batch: int, context: int) -> list[Shape]:
+    return [((batch, context), np.dtype(np.int32))] * 2
 
 
 @pytest.fixture(scope="module")
@@ -222,14 +227,14 @@ def test_programs_that_do_not_fit_together_are_refused(
 ) -> None:
     made = worker_programs(recipe.step, recipe.parameters)
     programs = {each: getattr(made, each) for each in ("start", "adopt", "step", "delta")}
-    check_fit(programs, 2, 8)
+    check_fit(programs, tokens_of(2, 8))
     programs[name] = change(recipe, programs)
     with pytest.raises(ProgramRefused, match=message):
-        check_fit(programs, 2, 8)
+        check_fit(programs, tokens_of(2, 8))
 
 
 def test_a_batch_of_another_size_does_not_fit(recipe: Recipe) -> None:
     made = worker_programs(recipe.step, recipe.parameters)
     programs = {each: getattr(made, each) for each in ("start", "adopt", "step", "delta")}
     with pytest.raises(ProgramRefused, match="'step' does not take what the others hand on"):
-        check_fit(programs, 3, 8)
+        check_fit(programs, tokens_of(3, 8))

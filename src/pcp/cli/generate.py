@@ -73,8 +73,8 @@ def continuation(
         raise NothingToGenerate(f"{count} tokens were asked for; expected at least 0")
     if folder.loss_file.exists():
         raise NoTextFromALoss(
-            f"{folder.path} trains the loss {folder.config().model}, which says nothing of how its model makes text; text comes "
-            f"from {', '.join(gpt2.CONFIGURATIONS)}. Load {folder.trained_file} in the framework that the loss came from"
+            f"{folder.path} trains the loss {folder.config().model}, which does not say how its model makes text; text "
+            f"comes from {', '.join(gpt2.CONFIGURATIONS)}. Load {folder.trained_file} in the framework that the loss came from"
         )
     tokenizer = folder.tokenizer()
     _, state, _ = load_state(folder)
