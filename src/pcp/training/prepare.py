@@ -2,11 +2,11 @@
 
 import dataclasses
 import logging
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pcp.ir.program_file import write_atomically
 from pcp.models import gpt2
 from pcp.training.array_file import SUFFIXES
 from pcp.training.batches import TinyCorpus
@@ -114,7 +114,7 @@ def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
     if not folder.loss_file.exists():
         given = _read_loss(Path(config.model), config.weights, config.data)
         given.write_weights(folder.weights_file, given.parameters)
-        shutil.copyfile(config.model, folder.loss_file)
+        write_atomically(folder.loss_file, Path(config.model).read_bytes())
     loss = _read_loss(folder.loss_file, str(folder.weights_file), config.data)
     data = _text(folder, config, loss) if _is_text(config.data) else _samples(folder, config, loss)
     recipe = ImportedRecipe(config, loss, data)
