@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import pcp
+from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.training.prepare import configured, prepare
 from pcp.training.recipe import Recipe
@@ -34,9 +35,13 @@ class Files:
         return given | small | more
 
     def prepared(self, folder: Path, **more: Any) -> tuple[Recipe, RunFolder]:
-        """A run that is about to begin."""
+        """A run that is about to begin; where it cannot, its folder is free for another."""
         run = RunFolder.create(folder, configured(self.settings(**more)))
-        return prepare(run), run
+        try:
+            return prepare(run), run
+        except PCPError:
+            run.discard()
+            raise
 
 
 def save_arrays(path: Path, arrays: Arrays) -> Path:
