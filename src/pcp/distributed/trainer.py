@@ -70,9 +70,9 @@ class InnerTrainer:
         self, job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
     ) -> None:
         artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
-        programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
         path = store.path(job.data.digest)
         self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
+        programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
         check_fit(programs, self._batches.shapes)
         self._plans = {name: plan(program, device=device) for name, program in programs.items()}
         self._store = store
