@@ -151,6 +151,22 @@ def test_full_names_and_npz_are_as_good(tmp_path: Path) -> None:
     assert (recipe.parameters["out"] == parameters()["out"]).all()
 
 
+def test_a_loss_that_was_traced_with_a_batch_of_arrays(tmp_path: Path) -> None:
+    """Every argument has the role of a weight then; the first is the parameters, as of `pcp.training_step`."""
+    files, data = traced(tmp_path), samples(8)
+    pcp.trace(
+        lambda params, x, y: pcp.mean((x @ params["hidden"]["w"] @ params["out"] - y) ** 2),
+        parameters(), data["x"], data["y"],
+    ).save(files.model)  # fmt: skip
+    recipe, _ = files.prepared(tmp_path / "run")
+    assert [entry.name for entry in recipe.loss.arguments[2:]] == ["x", "y"]
+    pcp.trace(lambda w, x: pcp.mean(x @ w), np.ones((3, 1), "f4"), data["x"]).save(files.model)
+    save_arrays(files.weights, {"w": np.ones((3, 1), np.float32)})
+    save_arrays(tmp_path / "x.safetensors", {"x": samples()["x"]})
+    recipe, _ = files.prepared(tmp_path / "other", data=str(tmp_path / "x.safetensors"))
+    assert list(recipe.parameters) == ["w"]
+
+
 def test_weights_of_a_program_without_names(tmp_path: Path) -> None:
     files = plain(tmp_path)
     save_arrays(files.weights, {"w": np.ones((3, 16), "f4")})

@@ -149,7 +149,10 @@ def _weights_by_argument(
     """The name among `arrays` of every argument that is a parameter."""
     entries = program.arguments
     marked = [index for index, entry in enumerate(entries) if entry.role is Role.weight]
-    short = program.argument_tree.children[0].names() if entries else []
+    first = program.argument_tree.children[0] if entries else LEAF
+    if len(marked) == len(entries):  # traced with arrays throughout: roles say nothing
+        marked = [] if first == LEAF else list(range(first.leaf_count))
+    short = first.names()
     found: dict[int, str] = {}
     for index in marked or range(len(entries)):
         names = [entries[index].name, *short[index : index + 1], f"arg{index}"]

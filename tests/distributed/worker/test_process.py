@@ -280,7 +280,12 @@ def test_a_program_that_is_refused_is_told_and_ends_the_worker(
     ("run", "blobs", "error", "message"),
     [
         ("{}", None, InvalidJob, "the description of the run cannot be read"),
-        (json.dumps({"version": 9}), None, InvalidJob, "described in version 9; this worker understands up to 2"),
+        (
+            json.dumps({"version": 9}),
+            None,
+            InvalidJob,
+            "described in version 9; this worker understands up to 2",
+        ),
         (None, (), NotOffered, r"the run names blob \w{16}, which the Shepherd does not offer"),
     ],
 )
