@@ -117,6 +117,32 @@ def test_metrics_beside_the_loss_are_allowed(tmp_path: Path) -> None:
     assert records_of(*files.prepared(tmp_path / "run"))[-1]["validation_loss"] < 1
 
 
+def test_buffers_are_constants_that_travel_with_the_weights(tmp_path: Path) -> None:
+    """As `from_torch` makes programs: `(weights, buffers, inputs...)`, and an array of the state of a module for each."""
+    buffers = {"scale": np.float32([2, 0.5, 1]), "mask": np.array([1, 0, 1], np.int32)}
+
+    def loss(weights: Any, buffers: Any, x: pcp.Tensor, y: pcp.Tensor) -> pcp.Tensor:
+        masked = x * buffers["scale"] * buffers["mask"].astype("f32")
+        return pcp.mean((masked @ weights["hidden"]["w"] @ weights["out"] - y) ** 2)
+
+    files, nested = traced(tmp_path), parameters()
+    specs = (pcp.spec((8, 3), "f32"), pcp.spec((8,), "f32"))
+    pcp.trace(loss, nested, buffers, *specs).save(files.model)
+    save_arrays(files.weights, {"hidden.w": nested["hidden"]["w"], "out": nested["out"], **buffers})
+    recipe, folder = files.prepared(tmp_path / "run", steps=10)
+    assert [len(recipe.loss.arguments), sorted(recipe.parameters)] == [4, ["hidden", "out"]]
+    train(prepare(RunFolder.open(folder.path)), folder, lambda _: None)
+    write_trained_weights(folder, recipe)
+    trained = read_arrays(folder.trained_file)[0]
+    assert_equal({name: trained[name] for name in buffers}, buffers)
+    assert (trained["out"] != nested["out"]).any()
+    x, y = recipe.batches.batch(0)
+    value = plan(recipe.loss).run(nested, x, y)
+    masked = x * buffers["scale"] * buffers["mask"]
+    expected = np.mean((masked @ nested["hidden"]["w"] @ nested["out"] - y) ** 2)
+    assert float(value) == pytest.approx(expected, rel=1e-5)
+
+
 def text_of(path: Path, count: int = 900) -> Path:
     path.write_text("".join(random.Random(1).choices("abcde ", k=count)))
     return path

@@ -17,7 +17,7 @@ from pcp.ir import Argument, Program, Role
 from pcp.ir.program_file import load, write_atomically
 from pcp.ir.tree import LEAF, flatten
 from pcp.ops.elementwise import convert
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.array_file import read_array_file
 from pcp.training.safetensors_file import write_arrays
@@ -53,6 +53,7 @@ class LossProgram:
         weight_names: of the parameters, in the file that they came from, in the order of their nesting.
         batch: the arguments that are the batch, in order, as the loss's own file names and types them.
         positions: of these among all arguments.
+        constants: arrays that were given with the weights and are not trained, such as buffers of a PyTorch module.
     """
 
     program: Program
@@ -60,6 +61,7 @@ class LossProgram:
     weight_names: tuple[str, ...]
     batch: tuple[Argument, ...]
     positions: tuple[int, ...]
+    constants: Mapping[str, Array]
 
     @property
     def batch_size(self) -> int:
@@ -78,10 +80,10 @@ class LossProgram:
         return _listed(self.batch)
 
     def write_weights(self, path: Path, parameters: Any) -> None:
-        """Write nested parameters to a safetensors file, under the names that the weights were given by."""
+        """Write nested parameters, and the constants, to a safetensors file under the names that they were given by."""
         leaves = map(np.asarray, flatten(parameters)[0])
         file = io.BytesIO()
-        write_arrays(file, dict(zip(self.weight_names, leaves, strict=True)))
+        write_arrays(file, dict(self.constants) | dict(zip(self.weight_names, leaves, strict=True)))
         write_atomically(path, file.getbuffer())
 
 
@@ -113,13 +115,15 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False) -> LossPro
         )
     arrays = read_array_file(weights)
     keys = _weights_by_argument(program, arrays, path, weights)
+    trained = _trained(program, keys)
     for index, key in keys.items():
-        _check_weight(program.arguments[index], key, arrays[key], weights)
+        _check_weight(program.arguments[index], key, arrays[key], weights, index in trained)
     positions = tuple(index for index in range(len(program.arguments)) if index not in keys)
     batch = tuple(program.arguments[index] for index in positions)
     _check_batch(batch, path)
-    chosen = {index: (key, arrays[key]) for index, key in keys.items()}
-    return _arranged(program, chosen, batch, positions, "i32" if tokens else None)
+    chosen = {index: (keys[index], arrays[keys[index]]) for index in trained}
+    constants = {index: (key, arrays[key]) for index, key in keys.items() if index not in trained}
+    return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None)
 
 
 def _check_result(program: Program, path: Path) -> None:
@@ -152,7 +156,7 @@ def _weights_by_argument(
     first = program.argument_tree.children[0] if entries else LEAF
     if len(marked) == len(entries):  # traced with arrays throughout: roles say nothing
         marked = [] if first == LEAF else list(range(first.leaf_count))
-    short = first.names()
+    short = [name for child in program.argument_tree.children for name in child.names()]
     found: dict[int, str] = {}
     for index in marked or range(len(entries)):
         names = [entries[index].name, *short[index : index + 1], f"arg{index}"]
@@ -169,8 +173,16 @@ def _weights_by_argument(
     raise WrongWeights(f"{weights} does not hold the weights of {path}: {'; '.join(said) or 'it is empty'}")
 
 
-def _check_weight(entry: Argument, key: str, array: Array, weights: Path) -> None:
-    if not entry.spec.dtype.is_float:
+def _trained(program: Program, keys: Mapping[int, str]) -> list[int]:
+    """The arguments that are parameters, among those for which there are arrays."""
+    first = program.argument_tree.children[0]
+    front = range(first.leaf_count)
+    # Nested parameters stand in front, as in `pcp.training_step`; what follows them, such as buffers, is constant.
+    return list(front) if first != LEAF and all(index in keys for index in front) else list(keys)
+
+
+def _check_weight(entry: Argument, key: str, array: Array, weights: Path, is_trained: bool) -> None:
+    if is_trained and not entry.spec.dtype.is_float:
         raise WrongWeights(
             f"{weights} holds {key!r}, but the argument {entry.name} is {entry.spec}, and only floating-point arguments can "
             "be trained; leave it out of the weights, or make it a constant of the program"
@@ -195,6 +207,7 @@ def _check_batch(batch: tuple[Argument, ...], path: Path) -> None:
 def _arranged(
     program: Program,
     weights: Mapping[int, tuple[str, Array]],
+    constants: Mapping[int, tuple[str, Array]],
     batch: tuple[Argument, ...],
     positions: tuple[int, ...],
     dtype: str | None,
@@ -210,16 +223,18 @@ def _arranged(
         names = tuple(sorted(parameters))
     taken = [spec(entry.spec.shape, dtype or entry.spec.dtype) for entry in batch]
     same = all(given.spec == entry.spec for given, entry in zip(taken, batch, strict=True))
-    if in_front and same and all(child == LEAF for child in others):
-        return LossProgram(program, parameters, names, batch, positions)
+    if in_front and same and not constants and all(child == LEAF for child in others):
+        return LossProgram(program, parameters, names, batch, positions, {})
     places = list(weights) if in_front else sorted(weights, key=lambda index: weights[index][0])
 
     def loss(weights: Any, *arrays: Tensor) -> Any:
         leaves = dict(zip(places, flatten(weights)[0], strict=True))
+        leaves |= {index: as_tensor(array) for index, (_, array) in constants.items()}
         leaves |= {i: convert(x, e.spec.dtype) for i, x, e in zip(positions, arrays, batch, strict=True)}
         return call(program, *program.argument_tree.unflatten(leaves[index] for index in sorted(leaves)))
 
-    return LossProgram(trace(loss, parameters, *taken), parameters, names, batch, positions)
+    traced = trace(loss, parameters, *taken)
+    return LossProgram(traced, parameters, names, batch, positions, dict(constants.values()))
 
 
 def _listed(entries: Any) -> str:
