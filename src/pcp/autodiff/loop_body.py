@@ -124,7 +124,7 @@ class LoopBody:
 
     def advance(self, trips: Tensor, first: Tensor, carries: Sequence[Tensor]) -> list[Tensor]:
         """The carries after some trips, from those before trip `first`."""
-        return counted(trips, carries, lambda done, values: self.trip(first + done, values))
+        return counted(trips, carries, lambda done, values: self.trip(_after(first, done), values))
 
     def forward(
         self, trips: int | Tensor, first: int | Tensor, rows: int, carries: Sequence[Tensor]
@@ -152,7 +152,7 @@ class LoopBody:
 
         def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
             now, stacks = values[: len(carries)], values[len(carries) :]
-            number = done if first == 0 else done + first
+            number = _after(first, done)
             given = [number, *now, *(zeros(spec.shape, spec.dtype) for spec in unused)]
             made, returned = copy_region(builder, self._joint, 0, [t.value for t in given])
             kept = [given[i].value if at < 0 else made[at].results[i] for at, i in self._residuals]
@@ -174,7 +174,7 @@ class LoopBody:
 
         def trip(done: Tensor, following: list[Tensor]) -> list[Tensor]:
             place = (trips - 1) - done
-            number = place if first == 0 else place + first
+            number = _after(first, place)
             rows = {where: row(stack, place) for where, stack in kept.items()}
             now = [
                 rows[-1, i] if (-1, i) in rows else zeros(t.shape, t.dtype)
@@ -234,3 +234,7 @@ class LoopBody:
 def _or_zeros(cotangent: Cotangent, like: Value) -> Tensor:
     spec = spec_of(like.type)
     return zeros(spec.shape, spec.dtype) if cotangent is None else cotangent
+
+
+def _after(first: int | Tensor, trips: Tensor) -> Tensor:
+    return trips if isinstance(first, int) and first == 0 else trips + first
