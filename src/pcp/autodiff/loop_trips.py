@@ -155,9 +155,9 @@ def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) 
     bound = _origin(bound)
     if step is None or bound.owner == condition:
         return None
-    if not isinstance(bound.owner, ir.Block) and bound.owner.operation.block == condition:
-        if known_integer(bound) is None:
-            return None
+    made_inside = not isinstance(bound.owner, ir.Block) and bound.owner.operation.block == condition
+    if made_inside and known_integer(bound) is None:
+        return None
     return _Comparison(direction, _origin(op.operands[index]), bound, step)
 
 
