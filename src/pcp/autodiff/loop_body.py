@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from pcp.autodiff.loop_carries import LoopCarries
 from pcp.autodiff.loop_emission import counted, give_back, row, with_row
+from pcp.autodiff.loop_products import Product, products_of, stack_from_outside
 from pcp.autodiff.regions import (
     copy_region,
     erase_dead,
@@ -48,6 +49,10 @@ class LoopBody:
             for v in (*(self._carries.initial[k] for k in self._carries.moving), *self._carries.outside)
         ]
         self._joint = self._differentiated()
+        self._sums: dict[int, list[Product]] = {}
+        self._factors: list[Value | None] = []  # from outside, if it is there already
+        if trips is not None and self.memory.keeps_all:
+            self._take_products_out(trips)
         block = self._joint.regions[0].blocks[0]
         self._residuals = residuals_of(block, range(1, 1 + len(self.start)), self.memory.recompute)
         live = self._live(block)
@@ -90,6 +95,25 @@ class LoopBody:
             del operations, returned, outputs, incoming, found, following, kept, wanted, place, given
             erase_dead(block)
         return holder
+
+    def _take_products_out(self, trips: int) -> None:
+        """Return the factors of products instead of their sums."""
+        block, flowing = self._joint.regions[0].blocks[0], len(self._flowing)
+        arguments, returned, factors = list(block.arguments), returned_by(block), list[Value]()
+        for index in range(len(self._carries.moving), flowing):
+            place = len(self.start) + index
+            products = products_of(block, arguments[1 + place], place, factors)
+            if products:
+                self._sums[index] = products
+                returned[place] = arguments[1 + place]
+        *_, terminator = (op.operation for op in block.operations)
+        builder = current_builder()
+        with builder.before(terminator):
+            builder.emit("stablehlo.return", [*returned, *factors], ())
+        terminator.erase()
+        self._factors = [stack_from_outside(block, value, trips) for value in factors]
+        del terminator, returned, factors
+        erase_dead(block)
 
     def _live(self, block: ir.Block) -> set[int]:
         """The carries that the residuals of this or any later trip are computed from."""
@@ -164,20 +188,58 @@ class LoopBody:
         """The cotangents before some trips, from those after them and stacks of their residuals."""
         builder = current_builder()
         kept = dict(zip(self._residuals, stacks, strict=True))
+        here = [i for i in range(len(self._flowing)) if i not in self._sums]
+        factors, missing = self._factor_stacks(kept, trips)
 
-        def trip(done: Tensor, following: list[Tensor]) -> list[Tensor]:
+        def trip(done: Tensor, values: list[Tensor]) -> list[Tensor]:
             place = (trips - 1) - done
             rows = {where: row(stack, place) for where, stack in kept.items()}
             now = {k: rows[-1, i] for i, k in enumerate(self.start, start=1) if (-1, i) in rows}
+            following = dict(zip(here, values, strict=False))
+            flowing = [following.get(i, cotangents[i]) for i in range(len(self._flowing))]
             given = [_after(first, place).value, *self._filled(now).values()]
-            given += [t.value for t in (*following, *self._carries.written.values())]
+            given += [t.value for t in (*flowing, *self._carries.written.values())]
             made, returned = copy_region(builder, self._joint, 0, given)
             read = {made[at].results[i]: found.value for (at, i), found in rows.items() if at >= 0}
             for old, new in read.items():
                 old.replace_all_uses_with(new)
-            return [Tensor(read.get(value, value), builder) for value in returned[len(self.start) :]]
+            results = [Tensor(read.get(value, value), builder) for value in returned[len(self.start) :]]
+            written = (
+                with_row(stack, place, results[len(flowing) + i])
+                for i, stack in zip(missing, values[len(here) :], strict=True)
+            )
+            return [*(results[i] for i in here), *written]
 
-        return counted(trips, cotangents, trip)
+        found = counted(trips, [*(cotangents[i] for i in here), *missing.values()], trip)
+        factors.update(zip(missing, found[len(here) :], strict=True))
+        cotangents = [*cotangents]
+        for i, g in zip(here, found, strict=False):
+            cotangents[i] = g
+        for i, products in self._sums.items():
+            parts = [p.over_trips(factors[p.factors[0]], factors[p.factors[1]]) for p in products]
+            cotangents[i] = sum(parts[1:], parts[0])
+        return cotangents
+
+    def _factor_stacks(
+        self, kept: dict[tuple[int, int], Tensor], trips: int | Tensor
+    ) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
+        """Stacks of the factors of products: those that are there, and empty ones for the others."""
+        builder, block = current_builder(), self._joint.regions[0].blocks[0]
+        values = returned_by(block)[len(self.start) + len(self._flowing) :]
+        place: dict[Value, tuple[int, int]] = {value: (-1, i) for i, value in enumerate(block.arguments)}
+        for number, op in enumerate(operations_of(block)):
+            place.update((value, (number, i)) for i, value in enumerate(op.results))
+        there, missing = {}, {}
+        for i, (value, outside) in enumerate(zip(values, self._factors, strict=True)):
+            if outside is not None:
+                there[i] = Tensor(outside, builder)
+            elif place[value] in kept:
+                there[i] = kept[place[value]]
+            else:
+                assert isinstance(trips, int)
+                spec = spec_of(value.type)
+                missing[i] = zeros((trips, *spec.shape), spec.dtype)
+        return there, missing
 
     def _filled(self, carries: Carries) -> dict[int, Value]:
         """All changing carries; those that nothing reads are zeros."""

@@ -1,8 +1,8 @@
 """The derivative of loops: another loop, from the last trip to the first.
 
-A loop whose number of trips is a constant keeps residuals of every trip in stacks, one row each. Any other has no bound for the
-size of stacks, so it keeps a fixed number of checkpoints (the carries that a trip begins with), spread over its trips when their
-number is known, and computes the trips between two of them again, a segment at a time. A constant number of trips may be
+A loop whose number of trips is a constant keeps residuals of every trip in stacks, one row each. Any other has no bound for
+the size of stacks, so it keeps a fixed number of checkpoints (the carries that a trip begins with), spread over its trips when
+their number is known, and computes the trips between two of them again, a segment at a time. A constant number of trips may be
 differentiated in segments, too, for its memory.
 
 Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapter 12 (checkpointing schedules).
