@@ -9,6 +9,7 @@ from pcp.autodiff.regions import (
     copy_region,
     erase_dead,
     is_used,
+    maker_of,
     operations_of,
     returned_by,
     values_from_outside,
@@ -75,7 +76,7 @@ class LoopBody:
             operations, returned = copy_region(builder, self.op, 1, given)
             outputs = [*(returned[k] for k in carries.moving), *carries.outside]
             for i, k in enumerate(carries.written, start=len(self._flowing)):
-                _, update, *starts = returned[k].owner.operation.operands
+                _, update, *starts = maker_of(returned[k]).operands
                 outputs.append(update)
                 incoming[i] = _block_of(
                     incoming[i], [Tensor(v, builder) for v in starts], spec_of(update.type)
@@ -119,7 +120,7 @@ class LoopBody:
         """The carries that the residuals of this or any later trip are computed from."""
         keys, arguments, operations = list(self.start), list(block.arguments), operations_of(block)
         returned = dict(zip(keys, returned_by(block), strict=False))
-        places = dict(zip(arguments[1 : 1 + len(keys)], keys, strict=True))
+        places: dict[Value, int] = dict(zip(arguments[1 : 1 + len(keys)], keys, strict=True))
         kept = [arguments[i] if at < 0 else operations[at].results[i] for at, i in self._residuals]
         live: set[int] = set()
         wider = _reached(places, kept)

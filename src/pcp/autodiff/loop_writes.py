@@ -68,7 +68,7 @@ def _in_every_trip(op: ir.Operation, value: Value, trips: int, depth: int) -> Nu
     if known is not None:
         return np.full(trips, known)
     body = op.regions[1].blocks[0]
-    if value.owner == body:
+    if isinstance(value, ir.BlockArgument) and value.owner == body:
         index = value.arg_number
         start, step = known_integer(op.operands[index]), steps_of(op).get(index)
         return None if start is None or step is None else start + step * np.arange(trips)

@@ -94,8 +94,8 @@ class _Trip:
         self.varying: dict[
             Value, Place
         ] = {}  # what differs from trip to trip and is not known in both passes
-        self._counted = set(arguments[: carries.start])  # what the number of the trip tells
-        self._backward = set(arguments[carries.stop :])
+        self._counted: set[Value] = set(arguments[: carries.start])  # what the number of the trip tells
+        self._backward: set[Value] = set(arguments[carries.stop :])
         self._recompute = recompute
         for index in carries:
             self._enter(arguments[index], (-1, index), again=False)
