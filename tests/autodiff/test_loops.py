@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import lax
 
 import pcp
@@ -72,3 +73,123 @@ def test_gradients_of_scanned_weights_are_added_in_place() -> None:
     with jax.enable_x64(True):
         expected = jax.jit(jax.grad(function))(weights, C)
     np.testing.assert_allclose(run(gradient, weights, C), expected, rtol=1e-10)
+
+
+def assert_gradients_equal(
+    function: Any, reference: Any, *arguments: Any, loops: int | str = "residuals"
+) -> pcp.Program:
+    """The gradients of a JAX function are JAX's of a reference; returns the program of the former."""
+    wrt = tuple(range(len(arguments)))
+    program = pcp.grad(as_program(function, *arguments), wrt, loops=loops)
+    mine = run(program, *arguments)
+    with jax.enable_x64(True):
+        theirs = jax.jit(jax.grad(reference, wrt))(*arguments)
+    for gradient, other in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-10, atol=1e-12)
+    return program
+
+
+def growing(w: Any, c: Any) -> Any:
+    """A loop until the norm of its carry is large: JAX differentiates it forwards only."""
+    return (
+        lax.while_loop(lambda c: (c**2).sum() < 99, lambda c: 1.1 * c + 0.1 * jnp.sin(w @ c), c) ** 2
+    ).sum()
+
+
+def grown(w: Any, c: Any) -> Any:
+    """The same, with the number of trips that the random arguments give written out."""
+    state, trips = C, 0
+    while (state**2).sum() < 99:
+        state, trips = 1.1 * state + 0.1 * np.sin(W @ state), trips + 1
+    assert trips > 10
+    for _ in range(trips):
+        c = 1.1 * c + 0.1 * jnp.sin(w @ c)
+    return (c**2).sum()
+
+
+@pytest.mark.parametrize("loops", ["residuals", "recompute", 1, 2])
+def test_a_loop_that_its_data_ends(loops: int | str) -> None:
+    # Of 2 checkpoints with 2 trips between them the others are computed from the last one before.
+    assert_gradients_equal(growing, grown, W, C, loops=loops)
+
+
+def test_a_loop_that_its_data_ends_has_a_second_derivative() -> None:
+    once = pcp.grad(as_program(growing, W, C), wrt=1)
+    twice = pcp.grad(pcp.trace(lambda w, c: (pcp.call(once, w, c) * D).sum(), W, C), wrt=(0, 1))
+    with jax.enable_x64(True):
+        expected = jax.jit(jax.grad(lambda w, c: (jax.grad(grown, 1)(w, c) * D).sum(), (0, 1)))(W, C)
+    for gradient, other in zip(run(twice, W, C), expected, strict=True):
+        np.testing.assert_allclose(gradient, other, rtol=1e-10)
+
+
+def test_a_loop_that_its_data_ends_inside_a_scan() -> None:
+    rows = np.array([[0.2], [1.6], [0.0]])
+
+    def function(w: Any, c: Any) -> Any:
+        def step(c: Any, row: Any) -> Any:
+            trips = (3 * row[0]).astype(int)
+            _, c = lax.while_loop(lambda s: s[0] < trips, lambda s: (s[0] + 1, jnp.sin(w @ s[1])), (0, c))
+            return c + 1, c
+
+        last, kept = lax.scan(step, c, rows)
+        return last.sum() + (kept**2).sum()
+
+    def reference(w: Any, c: Any) -> Any:
+        kept = jnp.zeros(())
+        for trips in (0, 4, 0):
+            for _ in range(trips):
+                c = jnp.sin(w @ c)
+            kept, c = kept + (c**2).sum(), c + 1
+        return c.sum() + kept
+
+    assert_gradients_equal(function, reference, W, C)
+
+
+def test_random_numbers_in_a_scan() -> None:
+    def function(w: Any, c: Any) -> Any:
+        def step(carry: Any, _: Any) -> Any:
+            key, c = carry
+            key, here = jax.random.split(key)
+            return (key, jnp.tanh(w @ c + jax.random.normal(here, (3,)))), c
+
+        (_, last), kept = lax.scan(step, (jax.random.PRNGKey(3), c), length=5)
+        return last.sum() + (kept**2).sum()
+
+    assert_gradients_equal(function, function, W, C)
+
+
+def test_products_are_summed_after_the_loop() -> None:
+    random = np.random.default_rng(1)
+    u, v = random.normal(size=(20, 20)), random.normal(size=(20, 20))
+    xs, c = random.normal(size=(6, 2, 20)), random.normal(size=(2, 20))
+
+    def function(u: Any, v: Any, xs: Any, c: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            c = jnp.tanh(x @ u.T + c @ v + jnp.sin(c @ v))
+            return c, c * 2
+
+        last, kept = lax.scan(step, c, xs)
+        return (last**2).sum() + (kept**3).sum()
+
+    text = assert_gradients_equal(function, function, u, v, xs, c).text
+    # The gradient of u, and that of v in two parts, of all trips at once.
+    assert text.count("contracting_dims = [0, 1] x [0, 1]") == 3
+    assert "tensor<6x2x20xf64>, tensor<6x2x20xf64>) -> tensor<20x20xf64>" in text
+
+
+def test_the_cotangent_of_stacked_results_does_not_go_from_trip_to_trip() -> None:
+    def function(c: Any) -> Any:
+        return (lax.scan(lambda c, _: (jnp.sin(c), c), c, length=7, reverse=True)[1] ** 3).sum()
+
+    text = assert_gradients_equal(function, function, C).text
+    backward = text[text.rindex("stablehlo.while") :]
+    assert "dynamic_update_slice" not in backward
+
+
+def test_a_place_that_is_written_twice() -> None:
+    def function(c: Any) -> Any:
+        first = jnp.zeros((4, 3))
+        body = lambda i, s: (jnp.sin(s[0]) + i, s[1].at[i // 2].set(s[0]))  # noqa: E731
+        return (lax.fori_loop(0, 8, body, (c, first))[1] ** 3).sum()
+
+    assert_gradients_equal(function, function, C)

@@ -129,6 +129,11 @@ class LoopBody:
             wider = live | _reached(places, [returned[k] for k in live])
         return live
 
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether the backward loop reads nothing of the forward one."""
+        return not self._residuals
+
     def first_cotangents(self) -> list[Tensor]:
         """The cotangents at the end of the loop that go from trip to trip: of carries, and of values from outside."""
         carries = self._carries

@@ -36,7 +36,7 @@ def _while(primal: Primal, *cotangents: Cotangent) -> Captured:
 def _known(body: LoopBody, trips: int, cotangents: list[Tensor]) -> list[Tensor]:
     """The cotangents before a loop with a constant number of trips."""
     builder, segment = current_builder(), body.memory.segment(trips)
-    if segment >= trips:
+    if segment >= trips or body.keeps_nothing:
         with builder.before(body.op):
             ends, stacks = body.forward(trips, 0, trips, body.start)
             body.replace_results(ends, trips)
@@ -63,6 +63,9 @@ def _unknown(body: LoopBody, cotangents: list[Tensor]) -> list[Tensor]:
     with builder.before(body.op):
         before = trips_before(body.op)
         trips = body.count_trips() if before is None else before
+    if body.keeps_nothing:
+        return body.backward(trips, 0, [], cotangents)
+    with builder.before(body.op):
         segments = (trips + (segment - 1)) // segment
         between = maximum((segments + (slot_count - 1)) // slot_count, 1)  # segments between two checkpoints
         start = body.needed if before is None else body.start
