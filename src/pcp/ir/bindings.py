@@ -9,7 +9,7 @@ import functools
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +30,8 @@ __all__ = [
     "context",
     "describe_location",
     "flag_of",
+    "flat_bytecode",
+    "flatten",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -114,6 +116,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         InvalidProgram: an operation has no portable form at that version.
     """
     module = parse_module(bytecode)
+    flatten(module)
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     try:
         with context():
@@ -127,6 +130,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
 def plain_module(bytecode: bytes) -> ir.Module:
     """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
     module = parse_module(bytecode)
+    flatten(module)
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     with context():
         for op in module.body.operations:
@@ -265,10 +269,34 @@ def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
         ) from None
 
 
-def inline_composites(module: ir.Module) -> None:
-    """Replace every composite operation by a call of the function that decomposes it, in place."""
+def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
+    """Replace every composite operation, but those to `keep`, by a call of the function that decomposes it, in place."""
+    for op in _named(module.operation, "stablehlo.composite"):
+        if keep is None or not keep(op):
+            types = [result.type for result in op.results]
+            callee = {"callee": op.attributes["decomposition"]}
+            with context(), op.location, ir.InsertionPoint(op):
+                call = ir.Operation.create("func.call", types, list(op.operands), callee)
+            for old, new in zip(op.results, call.results, strict=True):
+                old.replace_all_uses_with(new)
+            op.erase()
+
+
+def flatten(module: ir.Module) -> None:
+    """Inline all composites and calls, in place; what several composites compute alike is then computed once."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
+        inline_composites(module)
+        inline_calls(module)
+        run_passes(module, "builtin.module(cse)")
+
+
+def flat_bytecode(bytecode: bytes) -> bytes:
+    """A module without composites and calls, of a module given as bytecode; the same if it has no composites."""
+    if b"composite" not in bytecode:
+        return bytecode
+    module = parse_module(bytecode)
+    flatten(module)
+    return bytecode_of(module)
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:
