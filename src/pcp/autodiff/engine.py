@@ -41,6 +41,7 @@ class Reverse:
     def __init__(self, builder: Builder, loops: LoopMemory | None = None) -> None:
         self.builder = builder
         self.loops = loops or LoopMemory()
+        self.composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]] = {}
         self._cotangents: dict[Value, Tensor] = {}
 
     def gradients(

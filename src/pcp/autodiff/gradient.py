@@ -7,11 +7,12 @@ from typing import Any, overload
 
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.regions import erase_dead
-from pcp.autodiff.rule import Cotangent
+from pcp.autodiff.regions import contains, erase_dead
+from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
@@ -242,7 +243,9 @@ def _differentiated(
     layout: _Layout,
 ) -> Program:
     module = program.module()
-    inline_composites(module)
+    inline_calls(module)
+    main = main_of(module)
+    inline_composites(module, lambda op: op.parent.operation == main and _has_rule(op))
     inline_calls(module)
     with context(), ir.Location.unknown():
         _append_backward_pass(module, leaves, seeds, loops, layout)
@@ -250,6 +253,13 @@ def _differentiated(
     erase_dead(main_of(module).regions[0].blocks[0])
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
+
+
+def _has_rule(op: ir.Operation) -> bool:
+    """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
+    function = decomposition_of(op)
+    held = ("func.call", COMPOSITE)
+    return rule_name(op) in RULES and not any(contains(function, name) for name in held)
 
 
 def _append_backward_pass(

@@ -4,9 +4,10 @@ The larger patterns come first, because attention and cross entropy hold a softm
 """
 
 from pcp.ir import Program
+from pcp.ir.bindings import inline_calls, run_passes
 from pcp.rewrite.driver import rewrite
 from pcp.rewrite.raising_attention import RAISE_ATTENTION
-from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY, RAISE_NEGATED_CROSS_ENTROPY
+from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
 from pcp.rewrite.raising_normalisation import (
     RAISE_BIASED_NORMALISATION,
     RAISE_NORMALISATION,
@@ -15,7 +16,7 @@ from pcp.rewrite.raising_normalisation import (
 from pcp.rewrite.raising_softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
 
 PHASES = (
-    (RAISE_ATTENTION, RAISE_CROSS_ENTROPY, RAISE_NEGATED_CROSS_ENTROPY),
+    (RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
     (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),
     (RAISE_NORMALISATION,),
     (RAISE_UNSCALED_NORMALISATION,),
@@ -33,6 +34,10 @@ def raised(program: Program) -> Program:
     Returns:
         A Program with the same arguments, results and digest.
     """
+    module = program.module()
+    inline_calls(module)
+    run_passes(module, "builtin.module(cse)")  # what is computed twice looks like two values
+    found = single = Program.from_module(module)
     for rows in PHASES:
-        program = rewrite(program, rows)
-    return program
+        found = rewrite(found, rows)
+    return program if found is single else found

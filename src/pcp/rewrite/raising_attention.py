@@ -22,7 +22,7 @@ from pcp.ir.program import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted
+from pcp.rewrite.view import View, counted, direction_of
 from pcp.tensor import Tensor
 
 CONTRACTED, FREE, BROADCAST = -1, -2, -3
@@ -211,7 +211,7 @@ def _causal(mask: View, axis: int) -> tuple[int, int] | None:
     op = mask.made_by("compare")
     if sides is None or op is None:
         return None
-    direction = str(op.attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
+    direction = direction_of(op)
     if direction in ("LE", "LT"):
         sides = sides[::-1]
     elif direction not in ("GE", "GT"):

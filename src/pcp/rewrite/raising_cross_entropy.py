@@ -1,8 +1,9 @@
 """Cross entropy with integer targets, written out, becomes `pcp.cross_entropy`.
 
-Operands: logits and targets. Attributes: `axis`, that of the classes; and `outside`, what a target that is no class adds to
-the loss in the place of its logit: `0.0`, or NaN. The result has one loss for each example; means are left as they are. The
-function is the matched form itself, so no number changes.
+Operands: logits and targets. Attributes: `axis`, that of the classes; `wraps`, whether negative targets count from the
+end; `clamps`, whether other targets that are no class are moved to the nearest, or `outside`, what stands for their logit
+instead: 0 or NaN; `negated`, whether the result is the logarithm of the likelihood instead of the loss. The result has one
+element for each example; means are left as they are. The function is the matched form itself, so no number changes.
 """
 
 import math
@@ -39,29 +40,36 @@ class Picked:
 
 
 def raise_cross_entropy(op: ir.Operation) -> list[Tensor] | None:
-    """log sum(exp x) - x[target]  =  -log softmax(x)[target], for every row."""
+    """log sum(exp x) - x[target]  =  -log softmax(x)[target], for every row; or log softmax(x)[target] itself."""
     loss = View.of(op.results[0])
-    rank = len(loss.axes) + 1
-    if op.name == "stablehlo.negate":
-        picked = picked_of(View(op.operands[0], loss.axes), rank)
-        softmax = picked and log_softmax_of(picked.rows)
-        return _outlined(op, picked, softmax[0]) if picked and softmax and softmax[1] == rank - 1 else None
-    total, chosen = (View(operand, loss.axes) for operand in op.operands)
-    picked = picked_of(chosen, rank)
-    x = picked and _log_sum_exp_with_largest(total, rank)
-    return _outlined(op, picked, x) if picked and x and x.is_same(picked.rows) else None
+    shape = loss.shape
+    ranks = (len(shape) + 1, len(shape)) if shape and shape[-1] == 1 else (len(shape) + 1,)
+    for rank in ranks:
+        if op.name == "stablehlo.subtract":
+            total, chosen = (View(operand, loss.axes) for operand in op.operands)
+            picked = picked_of(chosen, rank)
+            x = picked and _log_sum_exp_with_largest(total, rank)
+            if picked and x and x.is_same(picked.rows):
+                return _outlined(op, picked, x, negated=False)
+        else:
+            picked = picked_of(loss, rank)
+            softmax = picked and log_softmax_of(picked.rows)
+            if picked and softmax and softmax[1] == rank - 1:
+                return _outlined(op, picked, softmax[0], negated=True)
+    return None
 
 
-def _outlined(op: ir.Operation, picked: Picked, x: View) -> list[Tensor] | None:
-    shape = spec_of(op.results[0].type).shape
+def _outlined(op: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
+    rows = x.shape[:-1]
     places = [axis for axis in picked.targets.axes if axis is not None]
-    if places != sorted(places) or math.prod(picked.targets.shape) != math.prod(shape):
+    if places != sorted(places) or math.prod(picked.targets.shape) != math.prod(rows):
         return None  # the targets are in another order than the rows, or stand for several of them
     attributes = {
-        "axis": len(shape),
+        "axis": len(rows),
         "wraps": picked.wraps,
         "clamps": picked.clamps,
         "outside": picked.outside,
+        "negated": negated,
     }
     return outlined("pcp.cross_entropy", op, [x.value, picked.targets.value], attributes)
 
@@ -72,8 +80,8 @@ def _log_sum_exp_with_largest(value: View, rank: int) -> View | None:
     for logarithm, largest in (terms, terms[::-1]) if terms else ():
         total = log_sum_exp_of(logarithm, rank)
         x = total and total[1] == (rank - 1,) and shifted_of(total[0], total[1])
-        again = largest_of(largest, rank)
-        if x and again is not None and again[1] == (rank - 1,) and again[0].is_same(x):
+        again = x and largest_of(largest, rank, rank - 1)
+        if x and again and again.is_same(x):
             return x
     return None
 
@@ -197,7 +205,7 @@ def _is_bound(mask: Value, numbers: Value, size: int) -> bool:
     return ("GE" in direction and right.is_number(0)) or ("LE" in direction and right.is_number(size - 1))
 
 
-RAISE_CROSS_ENTROPY = Row("raise_cross_entropy", "stablehlo.subtract", Effect.exact, raise_cross_entropy)
-RAISE_NEGATED_CROSS_ENTROPY = Row(
-    "raise_negated_cross_entropy", "stablehlo.negate", Effect.exact, raise_cross_entropy
+RAISE_CROSS_ENTROPY = tuple(
+    Row(f"raise_cross_entropy_{kind}", f"stablehlo.{kind}", Effect.exact, raise_cross_entropy)
+    for kind in ("subtract", "reduce", "select", "gather")
 )

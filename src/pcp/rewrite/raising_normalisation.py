@@ -134,8 +134,9 @@ def _moments(centred: View, variance: View) -> tuple[str, View, int] | None:
             if _is_difference_of_moments(variance, x, axis, rank):
                 return "pcp.layer_norm", x, axis
     second = _mean_square(variance, rank)
-    if second is not None and second[0].is_same(centred):
-        return "pcp.rms_norm", centred, second[1]
+    x = parts[0] if parts is not None and parts[1].is_number(0) else centred
+    if second is not None and second[0].is_same(x):
+        return "pcp.rms_norm", x, second[1]
     return None
 
 

@@ -56,12 +56,12 @@ def shifted_of(value: View, axes: tuple[int, ...]) -> View | None:
     parts = value.operands("subtract")
     if parts is None:
         return None
-    largest = largest_of(parts[1], len(value.axes))
-    return parts[0] if largest is not None and largest[1] == axes and largest[0].is_same(parts[0]) else None
+    largest = largest_of(parts[1], len(value.axes), axes[0])
+    return parts[0] if largest is not None and largest.is_same(parts[0]) else None
 
 
-def largest_of(value: View, rank: int) -> tuple[View, tuple[int, ...]] | None:
-    """What a value is the largest of, perhaps at least -inf, and 0 in the place of infinities."""
+def largest_of(value: View, rank: int, axis: int) -> View | None:
+    """What a value is the largest of along an axis, perhaps at least -inf, and 0 in the place of infinities."""
     guarded = value.operands("select")
     if guarded is not None and guarded[2].is_number(0):
         finite = guarded[0].operands("is_finite")
@@ -74,7 +74,8 @@ def largest_of(value: View, rank: int) -> tuple[View, tuple[int, ...]] | None:
         if not low.is_number(float("-inf")):
             return None
         value = high
-    return value.reduced("maximum", rank)
+    found = value.reduced("maximum", rank, axis)
+    return found and found[0]
 
 
 def raise_softmax(op: ir.Operation) -> list[Tensor] | None:

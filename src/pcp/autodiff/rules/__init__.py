@@ -3,6 +3,7 @@
 from pcp.autodiff.rules import (
     branches,
     collectives,
+    composites,
     elementwise,
     factorization,
     indexing,
@@ -17,6 +18,7 @@ from pcp.autodiff.rules import (
 __all__ = [
     "branches",
     "collectives",
+    "composites",
     "elementwise",
     "factorization",
     "indexing",
