@@ -202,7 +202,9 @@ def _compile_options(native: Any, options: CompileOptions) -> Any:
 
 def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
     try:
-        loaded = native.client.compile_and_load(flat_bytecode(program.bytecode), xla_client.DeviceList((native,)), options)
+        loaded = native.client.compile_and_load(
+            flat_bytecode(program.bytecode), xla_client.DeviceList((native,)), options
+        )
     except jax.errors.JaxRuntimeError as error:
         raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
     log.debug("compiled %s for %s", program, device)

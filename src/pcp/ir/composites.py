@@ -121,7 +121,9 @@ def emit_composite(
         made = {
             "name": ir.StringAttr.get(name),
             "decomposition": ir.FlatSymbolRefAttr.get(function),
-            "composite_attributes": ir.DictAttr.get({key: _attribute(value) for key, value in attributes.items()}),
+            "composite_attributes": ir.DictAttr.get(
+                {key: _attribute(value) for key, value in attributes.items()}
+            ),
         }
         op = ir.Operation.create(COMPOSITE, list(results), list(operands), made, ip=builder.insertion)
     return list(op.results)

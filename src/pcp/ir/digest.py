@@ -54,8 +54,8 @@ def digest_of(bytecode: bytes) -> str:
 def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
     """The digest of every operation under `main`, from what it computes: equal for operations that compute the same.
 
-    Calls must be inlined; a composite is what it is named and its function. Values in a region are known by the place of the region's arguments, so equal bodies
-    of two loops have equal digests.
+    Calls must be inlined; a composite is known by its name and its function. Values in a region are known by the place of the
+    region's arguments, so equal bodies of two loops have equal digests.
     """
     main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
     merkle = _Merkle()
@@ -106,7 +106,9 @@ class _Merkle:
             return [self.constant(op)]
         found = sorted((name, self.text(value)) for name, value in op.attributes.items())
         if op.name == "stablehlo.composite":
-            found = [(name, self.function(op, text) if name == "decomposition" else text) for name, text in found]
+            found = [
+                (name, self.function(op, text) if name == "decomposition" else text) for name, text in found
+            ]
         return [f"{name}={text}" for name, text in found if text not in _DEFAULTS.get(name, ())]
 
     def function(self, op: ir.Operation, symbol: str) -> str:

@@ -113,7 +113,9 @@ def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[tuple[int, 
     return tuple(value), result
 
 
-def _first_product(product: View, axis: int) -> tuple[object, object, tuple[int, ...], tuple[int, ...]] | None:
+def _first_product(
+    product: View, axis: int
+) -> tuple[object, object, tuple[int, ...], tuple[int, ...]] | None:
     """Query, key and their axes, if it is a product over one axis whose one side has the axis of the keys."""
     source = product.source()
     op = source.made_by("dot_general")

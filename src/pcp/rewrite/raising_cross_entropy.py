@@ -20,6 +20,7 @@ from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View, counted, maker
 from pcp.tensor import Tensor
 
+
 @dataclass(frozen=True, slots=True)
 class Picked:
     """One element of each row, chosen by a number.

@@ -118,7 +118,12 @@ class View:
         """
         source = self.source()
         op = maker(source.value)
-        if op is None or op.name != "stablehlo.reduce" or len(op.results) != 1 or combiner(op.regions[0]) != kind:
+        if (
+            op is None
+            or op.name != "stablehlo.reduce"
+            or len(op.results) != 1
+            or combiner(op.regions[0]) != kind
+        ):
             return None
         gone = integers_of(op.attributes["dimensions"])
         whole = View.of(op.operands[0])
