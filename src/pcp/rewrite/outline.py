@@ -10,6 +10,8 @@ from pcp.tensor import Tensor, current_builder
 LARGEST = 100
 """No pattern has more operations; one that seems to has missed a value that it depends on."""
 
+SHAPES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+
 
 def outlined(
     name: str, op: ir.Operation, operands: Sequence[Value], attributes: Mapping[str, Number]
@@ -84,16 +86,23 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
 
 
 def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation) -> bool:
-    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation."""
+    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation.
+
+    An operand that is only given another shape may be given it for others too: that is no work that would be done twice.
+    """
     members = set(inside)
-    depends: set[Value] = set(operands)
+    depends, given = set(operands), set(operands)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
         if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
             return False
-        if any(value in depends for value in taken):
-            depends.update(op.results)
-            users = {use.owner.operation for result in op.results for use in result.uses}
-            if op != last and not users <= members:
-                return False
+        if not any(value in depends for value in taken):
+            continue
+        depends.update(op.results)
+        if op.name in SHAPES and op.operands[0] in given:
+            given.update(op.results)
+            continue
+        users = {use.owner.operation for result in op.results for use in result.uses}
+        if op != last and not users <= members:
+            return False
     return True
