@@ -1,10 +1,11 @@
 """Putting one composite in the place of the operations that a pattern matched."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pcp.autodiff.regions import values_from_outside
+from pcp.autodiff.regions import is_used, values_from_outside
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.ir.digest import has_effect
 from pcp.tensor import Tensor, current_builder
 
 LARGEST = 100
@@ -102,7 +103,17 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
         if op.name in SHAPES and op.operands[0] in given:
             given.update(op.results)
             continue
-        users = {use.owner.operation for result in op.results for use in result.uses}
-        if op != last and not users <= members:
+        if op != last and not all(user in members or _is_dead(user) for user in _users(op)):
             return False
     return True
+
+
+def _users(op: ir.Operation) -> Iterator[ir.Operation]:
+    for result in op.results:
+        for use in result.uses:
+            yield use.owner.operation
+
+
+def _is_dead(op: ir.Operation) -> bool:
+    """Whether an operation computes what nothing uses."""
+    return bool(len(op.results)) and not has_effect(op) and not any(is_used(result) for result in op.results)
