@@ -58,7 +58,7 @@ def arrays_for(site: Site) -> Arrays:
 def error(found: Arrays, exact: Arrays) -> float:
     """The largest relative error of the results."""
     return max(
-        float(np.linalg.norm(x.astype(np.float64) - y) / max(np.linalg.norm(y), 1e-300))
+        float(np.linalg.norm(x.astype(np.float64) - y)) / max(float(np.linalg.norm(y)), 1e-300)
         for x, y in zip(found, exact, strict=True)
     )
 

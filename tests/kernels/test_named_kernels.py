@@ -44,7 +44,7 @@ def arrays_for(row: Row, site: Site) -> list[Any]:
 def error(found: Any, exact: Any) -> float:
     """The relative error, or the distance from a result that is smaller than the operands."""
     distance = np.linalg.norm(found.astype(np.float64) - exact)
-    return float(distance / max(np.linalg.norm(exact), 1))
+    return float(distance) / max(float(np.linalg.norm(exact)), 1.0)
 
 
 @pytest.mark.parametrize(("family", "index"), [(f, i) for f in ROWS for i in range(len(ROWS[f]))])
