@@ -1,15 +1,14 @@
 """How fast each kernel is beside the plain form, at the sites of GPT-2 124M: `python benchmarks/kernels_cpu.py [FAMILY...]`.
 
 Every site of one layer (they are alike) is run alone, plain and with each kernel, in turns; ratios of the fastest runs of each
-are printed, below 1 where the kernel is faster, with errors against float64. Writes benchmarks/results/kernels_cpu.md if all
-families are measured.
+are printed, below 1 where the kernel is faster, with errors against float64. The tables in benchmarks/results/kernels_cpu.md are
+made of its lines.
 """
 
 import dataclasses
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,9 +96,9 @@ def measured(site: Site) -> Iterator[tuple[str, float, float, int]]:
 
 
 def main() -> None:
-    """Measure and write the table."""
+    """Measure and print the table."""
     wanted = set(sys.argv[1:])
-    lines = ["| where | site | kernel | time | error | temporary MiB |", "|---|---|---|---|---|---|"]
+    print("| where | site | kernel | time | error | temporary MiB |", "|---|---|---|---|---|---|", sep="\n")
     seen = set()
     for where, program in programs():
         for site in sites_of(program, "cpu"):
@@ -111,19 +110,7 @@ def main() -> None:
                 shown = f"{1e3 * ratio:.2f} ms" if name == "plain" else f"{ratio:.2f}"
                 line = f"| {where} | {site.family} | {name} | {shown} | {wrong:.1e} | {memory / 2**20:.1f} |"
                 print(line, flush=True)
-                lines.append(line)
-    if not wanted:
-        target = Path(__file__).parent / "results" / "kernels_cpu.md"
-        target.write_text("\n".join([*HEADER, *lines, ""]))
 
-
-HEADER = (
-    "# Kernels beside plain forms on a CPU",
-    "",
-    "`python benchmarks/kernels_cpu.py`. Sites of GPT-2 124M run alone: milliseconds of the plain form, then each kernel's",
-    "time as a ratio to it (below 1 is faster), the largest relative error of a result against float64, and temporary memory.",
-    "",
-)
 
 if __name__ == "__main__":
     main()
