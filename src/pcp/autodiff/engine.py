@@ -74,11 +74,15 @@ class Reverse:
     def through(
         self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]
     ) -> list[Cotangent]:
-        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands."""
+        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands.
+
+        What the operation itself returned counts as constant there. So `results` may be the derivative of the operation as a
+        linear map, applied to its own operands: then this is the transpose of that map.
+        """
         operands = list(primal.op.operands)
         wanted = dict.fromkeys(value for value, active in zip(operands, primal.active, strict=True) if active)
         outputs = [tensor.value for tensor in results]
-        operations = operations_between(operands, outputs)
+        operations = operations_between([*operands, *primal.op.results], outputs)
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
         return [found.pop(value, None) for value in operands]
 

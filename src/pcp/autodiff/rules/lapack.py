@@ -1,0 +1,170 @@
+"""Derivatives of the custom calls by which JAX computes linear algebra on a CPU, and of their counterparts on a GPU.
+
+The matrices follow the conventions of LAPACK: several factors packed into one matrix, triangles that are not read, letters
+for options. Which derivative each has is told in `factorization` and `decompositions`.
+"""
+
+import re
+from collections.abc import Sequence
+
+from pcp.autodiff.rule import Cotangent, Expansion, Primal, Rule, register_rules
+from pcp.autodiff.rules.decompositions import (
+    eigh_tangents,
+    hermitian,
+    lu_tangent,
+    permutation_of,
+    qr_tangents,
+    reflected,
+    reflection_tangents,
+    svd_tangents,
+)
+from pcp.autodiff.rules.factorization import cholesky_cotangent
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ops.along_axis import take_along_axis
+from pcp.ops.elementwise import complex_, imag, real
+from pcp.ops.matrices import tril, triu
+from pcp.ops.movement import broadcast_to, expand_dims
+from pcp.ops.reduction import sum_
+from pcp.ops.special import conj
+from pcp.tensor import Tensor, current_builder, emit
+
+
+def option(primal: Primal, name: str) -> str:
+    """An option of LAPACK, as its letter; empty if it is absent."""
+    found = re.search(rf"\b{name} = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
+    return chr(int(found[1])) if found else ""
+
+
+def _again(primal: Primal, specs: Sequence[TensorSpec], **options: str) -> list[Tensor]:
+    """The same call with other options, which returns more."""
+    attributes = dict(primal.op.attributes.items())
+    config = str(attributes["mhlo.backend_config"])
+    for name, letter in options.items():
+        config = re.sub(rf"\b{name} = \d+", f"{name} = {ord(letter)}", config)
+    attributes["mhlo.backend_config"] = ir.Attribute.parse(config)
+    attributes.pop("sdy.sharding_rule", None)  # it repeats the sizes
+    builder = current_builder()
+    op = builder.emit("stablehlo.custom_call", list(primal.op.operands), list(specs), attributes)
+    return [Tensor(value, builder) for value in op.results]
+
+
+def _potrf(primal: Primal, g: Cotangent, _: Cotangent) -> Sequence[Cotangent]:
+    """The other triangle comes out as it was."""
+    assert g is not None
+    lower = option(primal, "uplo") != "U"
+    rest = triu(g, 1) if lower else tril(g, -1)
+    return [cholesky_cotangent(primal.output(), g, lower) + rest]
+
+
+def _trsm(primal: Primal) -> Sequence[Tensor]:
+    a, b = primal.inputs
+    ways = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
+    attributes = {
+        "left_side": option(primal, "side") == "L",
+        "lower": option(primal, "uplo") == "L",
+        "unit_diagonal": option(primal, "diag") == "U",
+        "transpose_a": f"#stablehlo<transpose {ways[option(primal, 'trans_x')]}>",
+    }
+    return [emit("triangular_solve", (a, b), (b.spec,), attributes)]
+
+
+def _getrf(primal: Primal) -> Sequence[Tensor]:
+    a, (packed, pivots, info) = primal.input(0), primal.outputs
+    order = expand_dims(permutation_of(pivots - 1, a.shape[-2]), a.ndim - 1)
+    exchanged = take_along_axis(a, broadcast_to(order, a.shape), a.ndim - 2)
+    return [lu_tangent(packed, exchanged), pivots, info]
+
+
+def _geqrf(primal: Primal) -> Sequence[Tensor]:
+    a, (packed, scales) = primal.input(0), primal.outputs
+    if not a.dtype.is_float:
+        primal.refuse("the QR decomposition of complex matrices has no rule")
+    k = min(a.shape[-2:])
+    q, r = reflected(packed[..., :, :k], scales), triu(packed[..., :k, :])
+    dq, dr = qr_tangents(q, r, a)
+    return reflection_tangents(packed, scales, q, dq, dr)
+
+
+def _orgqr(primal: Primal) -> Sequence[Tensor]:
+    return [reflected(*primal.inputs)]
+
+
+def _syevd(primal: Primal) -> Sequence[Tensor]:
+    a, (vectors, values, info) = primal.input(0), primal.outputs
+    if option(primal, "mode") == "N":
+        vectors = _again(primal, [t.spec for t in primal.outputs], mode="V")[0]
+    tangents = eigh_tangents(vectors, values, hermitian(a, option(primal, "uplo") == "L"))
+    return [*tangents, info]
+
+
+def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    a, (left, s, u, vh, info) = primal.input(0), primal.outputs
+    lead, (m, n), k = a.shape[:-2], a.shape[-2:], s.shape[-1]
+    if option(primal, "mode") == "A" and m != n and (cotangents[2], cotangents[3]) != (None, None):
+        primal.refuse("a full singular value decomposition of a matrix that is not square has no derivative")
+    if option(primal, "mode") != "S" and m != n or option(primal, "mode") == "N":
+        sides = [TensorSpec((*lead, m, k), a.dtype), TensorSpec((*lead, k, n), a.dtype)]
+        specs = [left.spec, s.spec, *sides, info.spec]
+        _, s, u, vh, _ = _again(primal, specs, mode="S")
+    du, ds, dvh = svd_tangents(u, s, vh, a)
+    given = [None, cotangents[1], cotangents[2], cotangents[3], None]
+    tangents = [left, ds, *((du, dvh) if given[2] is not None or given[3] is not None else (ds, ds)), info]
+    return primal.engine.through(primal, tangents, given)
+
+
+def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    """With left and right eigenvectors x and y, dw = x^H dA y / x^H y. Eigenvectors have no derivative, as in JAX."""
+    if any(g is not None for g in cotangents[-3:]):
+        primal.refuse("the eigenvectors of a general matrix have no derivative; those of a symmetric one do")
+    a = primal.input(0)
+    *_, left, right, _ = _again(
+        primal, [t.spec for t in primal.outputs], compute_left="V", compute_right="V"
+    )
+    scale = sum_(conj(left) * right, -2)
+    matrix = complex_(a, 0) if a.dtype.is_float else a
+    found = sum_(conj(left) * (matrix @ right), -2) / scale
+    values = [real(found), imag(found)] if a.dtype.is_float else [found]
+    rest = list(primal.outputs[len(values) :])
+    return primal.engine.through(primal, [*values, *rest], [*cotangents[: len(values)], *[None] * len(rest)])
+
+
+def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    """A x = b for a matrix of three diagonals: the cotangent of b is A^-T g =: h, that of A is -h x^T."""
+    g, x = cotangents[3], primal.output(3)
+    if g is None or any(other is not None for other in cotangents[:3]):
+        primal.refuse("the factors of a system with three diagonals have no derivative, only its solution has")
+    lower, middle, upper, _ = (tensor.value for tensor in primal.inputs)
+    builder = current_builder()
+    specs, attributes = [t.spec for t in primal.outputs], dict(primal.op.attributes.items())
+    op = builder.emit("stablehlo.custom_call", [upper, middle, lower, g.value], specs, attributes)
+    h = Tensor(op.results[3], builder)
+
+    def products(left: Tensor, right: Tensor) -> Tensor:
+        return -sum_(left * right, -1)
+
+    return [
+        products(h[..., 1:, :], x[..., :-1, :]),
+        products(h, x),
+        products(h[..., :-1, :], x[..., 1:, :]),
+        h,
+    ]
+
+
+ROUTINES: dict[str, Rule] = {
+    "potrf": _potrf,
+    "trsm": Expansion(_trsm),
+    "getrf": Expansion(_getrf),
+    "geqrf": Expansion(_geqrf),
+    "orgqr": Expansion(_orgqr),
+    "syevd": Expansion(_syevd),
+    "heevd": Expansion(_syevd),
+    "gesdd": _gesdd,
+    "geev": _geev,
+    "gtsv": _gtsv,
+}
+REAL, COMPLEX = ("orgqr", "syevd"), ("heevd",)
+
+for _name, _rule in ROUTINES.items():
+    _letters = "sd" if _name in REAL else "cz" if _name in COMPLEX else "sdcz"
+    register_rules({f"custom_call.lapack_{letter}{_name}_ffi": _rule for letter in _letters})
