@@ -1,13 +1,14 @@
 """The derivative of every operation, as tables; importing this enters them all."""
 
 from pcp.autodiff.rules import (
+    branches,
     collectives,
-    control,
     elementwise,
     factorization,
     indexing,
     lapack,
     linear_algebra,
+    loops,
     movement,
     ordering,
     reduction,
@@ -15,13 +16,14 @@ from pcp.autodiff.rules import (
 )
 
 __all__ = [
+    "branches",
     "collectives",
-    "control",
     "elementwise",
     "factorization",
     "indexing",
     "lapack",
     "linear_algebra",
+    "loops",
     "movement",
     "ordering",
     "reduction",
