@@ -28,6 +28,7 @@ class Case:
         arguments: draws the arguments. Each of those at the top level holds either only numbers that have gradients or none.
         tolerance: the greatest distance from the framework's gradient, relative to the greatest element of each array.
         order: 2 if the gradient of the gradient is compared as well.
+        reference: an equal function that the framework can differentiate, where it cannot differentiate this one.
         refusal: the error that differentiating must end in, if PCP has to refuse.
         note: why the tolerance is not `EXACT`, or why PCP refuses.
     """
@@ -37,6 +38,7 @@ class Case:
     arguments: Maker
     tolerance: float = EXACT
     order: int = 1
+    reference: Callable[..., Any] | None = None
     refusal: Refusal | None = None
     note: str = ""
 

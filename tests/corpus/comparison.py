@@ -1,10 +1,10 @@
 """A case's gradients by PCP beside those of JAX: with random cotangents, in the types of the arguments."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import pcp
@@ -14,6 +14,7 @@ from tests.corpus.case import Case
 from tests.execution import run
 
 FLOOR = 1e-5  # an array this much smaller than the greatest gradient holds little but rounding
+TINY = 1e-300  # where every gradient is zero, any difference is too great
 
 
 class Mismatch(AssertionError):
@@ -31,47 +32,49 @@ def check_jax(case: Case) -> float:
         PCPError: PCP refuses.
     """
     rng = np.random.default_rng(sum(case.name.encode()))
-    arguments = case.arguments(rng)
     with jax.enable_x64(True):
-        program = imported(case.function, arguments)
+        arguments = case.arguments(rng)
+        program = pcp.from_jax(case.function, *arguments)
         wrt = tuple(i for i, argument in enumerate(arguments) if _is_differentiable(argument))
-        reference = _Reference(case.function, arguments, wrt)
+        reference = _Reference(case.reference or case.function, arguments, wrt)
         cotangents = reference.cotangents(rng)
-        outputs, gradients = run(value_and_vjp(program, wrt), *arguments, *cotangents)
+        found = run(value_and_vjp(program, wrt), *pcp.jax_arrays(arguments), *cotangents)
         expected = reference.outputs_and_gradients(cotangents)
-        worst = max(distance(outputs, expected[0]), distance(gradients, expected[1]))
-        if not any(np.any(leaf) for leaf in jax.tree.leaves(expected[1])):
+        if not any(np.any(leaf) for leaf in expected[1]):
             raise ValueError(f"{case.name}: every gradient is zero, so any rule would pass")
+        worst = max(distance(found[0], expected[0]), distance(found[1], expected[1]))
         if case.order == 2:
-            worst = max(worst, _second_order(program, reference, wrt, cotangents, rng))
+            worst = max(worst, _second_order(program, reference, cotangents, rng))
     if not worst <= case.tolerance:
         raise Mismatch(f"{case.name}: {worst:.2e} from JAX; expected at most {case.tolerance:.0e}")
     return worst
 
 
-def imported(function: Callable[..., Any], arguments: tuple[Any, ...]) -> pcp.Program:
-    """The program of a JAX function."""
-    flat, structure = jax.tree.flatten(arguments)
-    if len(flat) != len(arguments):
-        raise NotImplementedError("nested arguments")
-    text = jax.jit(function, keep_unused=True).lower(*arguments).as_text()
-    return pcp.Program.parse(text)
-
-
 class _Reference:
-    """The derivatives of a function by JAX, for the arguments that `wrt` names."""
+    """The derivatives of a function by JAX, for the arguments that `wrt` names, in the order that PCP has."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], wrt: Sequence[int]) -> None:
         self.function, self.arguments, self.wrt = function, arguments, wrt
-        self.primals = tuple(arguments[i] for i in wrt)
-        self.outputs, self.others = jax.eval_shape(self.split, *self.primals)
+        self.leaves, self.structure = jax.tree.flatten([arguments[i] for i in wrt])
+        self.primals = {str(i): leaf for i, leaf in enumerate(self.leaves) if _is_array(leaf)}
+        self.outputs, self.others = jax.eval_shape(self.split, self.primals)
 
-    def split(self, *primals: Any) -> tuple[list[Any], list[Any]]:
+    def nested(self, primals: dict[str, Any]) -> Any:
+        """Arrays in place of those of the arguments."""
+        return self.structure.unflatten(
+            [primals.get(str(i), leaf) for i, leaf in enumerate(self.leaves)]
+        )
+
+    def ordered(self, primals: dict[str, Any]) -> list[Any]:
+        """Arrays in the order in which PCP has them."""
+        return flatten(pcp.jax_arrays(self.nested(primals)))[0]
+
+    def split(self, primals: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         """The results that have cotangents, and the others."""
         arguments = list(self.arguments)
-        for index, value in zip(self.wrt, primals, strict=True):
+        for index, value in zip(self.wrt, self.nested(primals), strict=True):
             arguments[index] = value
-        leaves = [jax.numpy.asarray(leaf) for leaf in jax.tree.leaves(self.function(*arguments))]
+        leaves = [jnp.asarray(leaf) for leaf in flatten(pcp.jax_arrays(self.function(*arguments)))[0]]
         self.kinds = [_is_differentiable(leaf) for leaf in leaves]
         return (
             [leaf for leaf, kind in zip(leaves, self.kinds, strict=True) if kind],
@@ -80,87 +83,85 @@ class _Reference:
 
     def cotangents(self, rng: np.random.Generator) -> list[Any]:
         """A random cotangent for every result that has one."""
-        return [_drawn_like(leaf, rng) for leaf in self.outputs]
+        return [drawn_like(leaf, rng) for leaf in self.outputs]
 
-    def outputs_and_gradients(self, cotangents: list[Any]) -> Any:
-        """All results, in order, and the gradients."""
+    def outputs_and_gradients(self, cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
+        """All results and the gradients."""
 
         def both(primals: Any, cotangents: Any) -> Any:
-            outputs, pull, others = jax.vjp(self.split, *primals, has_aux=True)
-            return outputs, others, pull(cotangents)
+            outputs, pull, others = jax.vjp(self.split, primals, has_aux=True)
+            return outputs, others, self.ordered(*pull(cotangents))
 
         outputs, others, gradients = _compiled(both)(self.primals, cotangents)
         made = {True: iter(outputs), False: iter(others)}
         return [next(made[kind]) for kind in self.kinds], gradients
 
-    def gradients(self, primals: Any, cotangents: Any) -> Any:
+    def gradients(self, primals: Any, cotangents: Any) -> list[Any]:
         """The gradients, to be differentiated once more."""
-        return jax.vjp(self.split, *primals, has_aux=True)[1](cotangents)
+        return self.ordered(*jax.vjp(self.split, primals, has_aux=True)[1](cotangents))
 
-    def second_order(self, cotangents: list[Any], directions: Any) -> Any:
+    def second_order(self, cotangents: list[Any], directions: list[Any]) -> list[Any]:
         """What `directions` make of the gradients' own derivatives, for the primals and the cotangents."""
 
         def pulled(primals: Any, cotangents: Any, directions: Any) -> Any:
-            return jax.vjp(self.gradients, primals, cotangents)[1](directions)
+            primals, cotangents = jax.vjp(self.gradients, primals, cotangents)[1](directions)
+            return [*self.ordered(primals), *cotangents]
 
-        primals, more = _compiled(pulled)(self.primals, cotangents, directions)
-        return [*primals, *more]
+        return _compiled(pulled)(self.primals, cotangents, directions)
 
 
 def _second_order(
-    program: pcp.Program, reference: _Reference, wrt: Sequence[int], cotangents: list[Any], rng: np.random.Generator
+    program: pcp.Program, reference: _Reference, cotangents: list[Any], rng: np.random.Generator
 ) -> float:
-    directions = jax.tree.map(lambda leaf: _drawn_like(leaf, rng), reference.primals)
+    directions = [drawn_like(leaf, rng) for leaf in reference.ordered(reference.primals)]
     count = len(reference.arguments)
+    wrt = tuple(reference.wrt)
     twice = pcp.vjp(pcp.vjp(program, wrt), (*wrt, *range(count, count + len(cotangents))))
-    found = run(twice, *reference.arguments, *cotangents, *jax.tree.leaves(directions))
+    found = run(twice, *pcp.jax_arrays(reference.arguments), *cotangents, *directions)
     return distance(found, reference.second_order(cotangents, directions))
 
 
-def distance(found: Any, expected: Any) -> float:
-    """The greatest difference in any array relative to its greatest element, over all arrays of two trees."""
-    ours, _ = flatten(found)
-    theirs = [np.asarray(leaf) for leaf in jax.tree.leaves(expected)]
-    if [a.shape for a in ours] != [a.shape for a in theirs] or [a.dtype for a in ours] != [a.dtype for a in theirs]:
-        raise Mismatch(f"{[a.shape for a in ours]} beside {[a.shape for a in theirs]}")
-    sizes = [_greatest(leaf) for leaf in theirs]
+def distance(found: Any, expected: Sequence[Any]) -> float:
+    """The greatest difference in any array relative to its greatest element, over all arrays."""
+    ours, theirs = flatten(found)[0], [np.asarray(leaf) for leaf in expected]
+    kinds = [[f"{a.dtype}{list(a.shape)}" for a in arrays] for arrays in (ours, theirs)]
+    if kinds[0] != kinds[1]:
+        raise Mismatch(f"PCP gives {kinds[0]}, the framework {kinds[1]}")
+    sizes = [_greatest(array) for array in theirs]
     if not np.all(np.isfinite(sizes)):
-        raise ValueError("the framework's own gradients are not finite")
+        raise ValueError("the framework's own results or gradients are not finite")
     floor = FLOOR * max(sizes, default=0.0)
-    worst = 0.0
-    for a, b, size in zip(ours, theirs, sizes, strict=True):
-        difference = _greatest(a.astype(_wide(a)) - b.astype(_wide(b)))
-        if not difference <= 0:
-            worst = max(worst, difference / max(size, floor) if max(size, floor) > 0 else np.inf)
-            if np.isnan(difference):
-                return float("inf")
-    return float(worst)
+    differences = [_greatest(_wide(a) - _wide(b)) for a, b in zip(ours, theirs, strict=True)]
+    if not np.all(np.isfinite(differences)):
+        return float("inf")
+    return max(
+        (d / max(size, floor, TINY) for d, size in zip(differences, sizes, strict=True)), default=0.0
+    )
 
 
-def _greatest(array: Any) -> float:
-    return float(np.max(np.abs(array.astype(_wide(array))), initial=0.0))
-
-
-def _wide(array: Any) -> Any:
-    return np.complex128 if np.dtype(array.dtype).kind == "c" else np.float64
-
-
-def _is_differentiable(tree: Any) -> bool:
-    leaves = jax.tree.leaves(tree)
-    return bool(leaves) and all(jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact) for leaf in leaves)
-
-
-def _drawn_like(leaf: Any, rng: np.random.Generator) -> Any:
+def drawn_like(leaf: Any, rng: np.random.Generator) -> Any:
+    """A random array of the shape and type of another."""
     drawn = rng.normal(size=leaf.shape)
     if np.dtype(leaf.dtype).kind == "c":
         drawn = drawn + 1j * rng.normal(size=leaf.shape)
     return np.asarray(drawn).astype(leaf.dtype)
 
 
-@functools.cache
-def _quickly() -> None:
-    """Let JAX compile without optimising: each reference runs once."""
-    jax.config.update("jax_disable_most_optimizations", True)
+def _greatest(array: Any) -> float:
+    return float(np.max(np.abs(_wide(array)), initial=0.0))
+
+
+def _wide(array: Any) -> Any:
+    return array.astype(np.complex128 if np.dtype(array.dtype).kind == "c" else np.float64)
+
+
+def _is_differentiable(tree: Any) -> bool:
+    arrays = [leaf for leaf in jax.tree.leaves(tree) if _is_array(leaf)]
+    return bool(arrays) and all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in arrays)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and hasattr(leaf, "shape")
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -171,5 +171,5 @@ CASES = [
     Case("forward_algorithm", _forward_algorithm, normal((3, 3), (5, 3)), order=2),
     Case("optimization_barrier", lambda x, y: sum(lax.optimization_barrier((x * y, x))), normal(_V, _V), order=2),
     Case("precision_reduced_to_itself", lambda x: lax.reduce_precision(x, 11, 52) * x, normal(_V), order=2),
-    Case("composite", lambda x: lax.composite(lambda x: jnp.sin(x) * x, "corpus.composite")(x) * x, normal(_V), order=2),
+    Case("composite", lambda x: lax.composite(lambda x: jnp.sin(x) * x, "corpus.composite")(x) * x, normal(_V), order=2, reference=lambda x: jnp.sin(x) * x * x),
 ]  # fmt: skip

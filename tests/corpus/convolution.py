@@ -1,5 +1,6 @@
 """Convolutions with every parameter, pooling, general windows, resizing."""
 
+import functools
 from typing import Any
 
 import jax
@@ -24,6 +25,16 @@ def _laid_out(image: str, kernel: str, out: str, **more: Any) -> Any:
 def _window(body: Any, start: float, size: tuple[int, ...], strides: tuple[int, ...] | None = None, padding: Any = "VALID", **more: Any) -> Any:
     strides = strides or (1,) * len(size)
     return lambda x: lax.reduce_window(x, np.float64(start), body, size, strides, padding, **more)
+
+
+def _parts(x: Any) -> list[Any]:
+    """The elements of each window of two by two."""
+    rows, columns = x.shape
+    return [x[i : rows - 1 + i, j : columns - 1 + j] for i in range(2) for j in range(2)]
+
+
+def _product(arrays: list[Any]) -> Any:
+    return functools.reduce(jnp.multiply, arrays)
 
 
 _POOLED = (1, 1, 2, 3)
@@ -60,7 +71,7 @@ CASES = [
     Case("residual_block", lambda x, k, l: jax.nn.relu(_conv(padding="SAME")(jax.nn.relu(_conv(padding="SAME")(x, k)), l) + x), normal((2, 3, 5, 5), (4, 3, 3, 3), (3, 4, 3, 3))),
     Case("max_pool", _window(lax.max, -np.inf, _POOLED, _POOLED), distinct(_IMAGE)),
     Case("max_pool_overlapping", _window(lax.max, -np.inf, (1, 1, 3, 3), (1, 1, 2, 2), "SAME"), distinct(_IMAGE)),
-    Case("max_pool_dilated", _window(lax.max, -np.inf, _POOLED, window_dilation=(1, 1, 2, 1)), distinct(_IMAGE)),
+    Case("max_pool_dilated", _window(lax.max, -np.inf, _POOLED, window_dilation=(1, 1, 2, 1)), distinct(_IMAGE), reference=lambda x: jnp.stack([x[:, :, i : i + 5 : 1, j : j + 4] for i in (0, 2) for j in range(3)]).max(0)),
     Case("max_pool_padded", _window(lax.max, -np.inf, _POOLED, _POOLED, ((0, 0), (0, 0), (1, 1), (2, 0))), distinct(_IMAGE)),
     Case("min_pool", _window(lax.min, np.inf, _POOLED, _POOLED, "SAME"), distinct(_IMAGE)),
     Case("sum_pool", _window(lax.add, 0, _POOLED, _POOLED, "SAME"), normal(_IMAGE), order=2),
@@ -68,9 +79,9 @@ CASES = [
     Case("mean_pool", lambda x: _window(lax.add, 0, _POOLED, _POOLED)(x) / 6, normal(_IMAGE)),
     Case("mean_pool_excluding_padding", lambda x: _window(lax.add, 0, _POOLED, _POOLED, "SAME")(x) / _window(lax.add, 0, _POOLED, _POOLED, "SAME")(jnp.ones(_IMAGE)), normal(_IMAGE)),
     Case("norm_pool", lambda x: jnp.sqrt(_window(lax.add, 0, _POOLED, _POOLED)(x**2)), normal(_IMAGE), order=2),
-    Case("product_pool", _window(lax.mul, 1, (2, 2), (1, 1)), positive((4, 5)), order=2),
-    Case("general_window", _window(lambda a, b: a + b + a * b, 0.0, (2, 3), (1, 2)), normal((4, 6)), order=2),
-    Case("general_window_padded", _window(jnp.logaddexp, -1e3, (2, 2), (1, 1), "SAME"), normal((4, 5))),
+    Case("product_pool", _window(lax.mul, 1, (2, 2), (1, 1)), positive((4, 5)), order=2, reference=lambda x: _product(_parts(x))),
+    Case("general_window", _window(lambda a, b: a + b + a * b, 0.0, (2, 3), (1, 2)), normal((4, 6)), order=2, reference=lambda x: _product([1 + x[i : i + 3, j : j + 3 : 2] for i in range(2) for j in range(3)]) - 1),
+    Case("general_window_padded", _window(jnp.logaddexp, -1e3, (2, 2), (1, 1), "SAME"), normal((4, 5)), reference=lambda x: jax.nn.logsumexp(jnp.stack(_parts(jnp.pad(x, ((0, 1), (0, 1)), constant_values=-1e3))), axis=0)),
     Case("global_pool", lambda x: x.mean((2, 3)) * x.max((2, 3)), distinct(_IMAGE)),
     Case("local_response", lambda x: x / (2 + 1e-1 * _window(lax.add, 0, (1, 3, 1, 1), None, "SAME")(x**2)) ** 0.75, normal(_IMAGE), order=2),
     Case("resize_linear", lambda x: jax.image.resize(x, (7, 9), "linear"), normal((4, 5)), order=2),
