@@ -11,11 +11,12 @@ linear algebra functions with application in optimum experimental design", 2010,
 
 from pcp.autodiff.rules.factorization import adjoint, flipped, with_diagonal
 from pcp.ops.control_flow import fori_loop
-from pcp.ops.elementwise import complex_, convert, equal, real, where
+from pcp.ops.elementwise import abs_, complex_, convert, equal, imag, real, where
 from pcp.ops.linear_algebra import matmul
 from pcp.ops.matrices import diagonal, triangular_solve, tril, triu
 from pcp.ops.movement import concatenate, expand_dims, iota, pad, zeros
-from pcp.ops.reduction import sum_
+from pcp.ops.reduction import argmax, sum_
+from pcp.ops.special import conj
 from pcp.tensor import Tensor
 
 
@@ -110,22 +111,21 @@ def _eye_like(packed: Tensor, columns: int) -> Tensor:
 def reflection_tangents(
     packed: Tensor, scales: Tensor, q: Tensor, dq: Tensor, dr: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The tangents of a packed QR decomposition and of its scales from those of Q and R (real matrices).
+    """The tangents of a packed QR decomposition and of its scales from those of Q and R.
 
-    Q - I = V W is an LU decomposition without exchanges: W = -T V^T above a diagonal, V unit lower triangular below one.
-    The last column of a square Q is not reflected, and is left out.
+    Q - I = V W is an LU decomposition without exchanges: W = -T V^H above a diagonal, whose diagonal is that of -D, V unit
+    lower triangular below one. The last column of a square real Q is not reflected, and is left out.
     """
     m, n = packed.shape[-2:]
-    k = min(n, m - 1)
+    k = min(n, m - 1 if packed.dtype.is_float else m)
     vectors = with_diagonal(tril(packed[..., :, :k], -1), _eye_like(packed, k))
     top = q[..., :k, :k] - identity(packed, k)
     high = triu(triangular_solve(vectors[..., :k, :], top, unit_diagonal=True))
     moved = over_right(dq[..., :, :k], high)  # dV + V dW W^-1
-    inner = triangular_solve(vectors[..., :k, :], moved[..., :k, :], unit_diagonal=True)
-    dv = tril(moved - matmul(vectors, triu(inner)), -1)
-    short = scales[..., :k]
-    dscales = -(short * short) * sum_(vectors * dv, -2)
+    inner = triu(triangular_solve(vectors[..., :k, :], moved[..., :k, :], unit_diagonal=True))  # dW W^-1
+    dv = tril(moved - matmul(vectors, inner), -1)
     found = grown(triu(dr), m - dr.shape[-2], 0) + grown(dv, 0, n - k)
+    dscales = scales[..., :k] * diagonal(inner)
     missing = scales.shape[-1] - k
     if missing:
         rest = zeros((*scales.shape[:-1], missing), scales.dtype)
@@ -174,6 +174,26 @@ def svd_tangents(u: Tensor, s: Tensor, vh: Tensor, tangent: Tensor) -> tuple[Ten
         outside = matmul(adjoint(tangent), u)
         dv = dv + (outside - matmul(v, matmul(vh, outside))) / convert(row, dtype)
     return du, diagonal(_real(x)), adjoint(dv)
+
+
+def eig_tangents(
+    values: Tensor, vectors: Tensor, others: Tensor, tangent: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The tangents of distinct eigenvalues and of right eigenvectors, given the left ones as `others`.
+
+    With P = V^-1 dA V, dw is its diagonal and dV = V (F * P + C), F as for Hermitian matrices. The diagonal C keeps the norm
+    of each eigenvector at 1 and its largest element real.
+    """
+    scale = expand_dims(sum_(conj(others) * vectors, -2), values.ndim)
+    p = matmul(adjoint(others), matmul(tangent, vectors)) / scale
+    eye = identity(values)
+    inverse = 1 / (eye + expand_dims(values, values.ndim - 1) - expand_dims(values, values.ndim)) - eye
+    moved = matmul(vectors, inverse * p)
+    largest = argmax(abs_(vectors), vectors.ndim - 2)
+    chosen = equal(iota(vectors.shape, vectors.ndim - 2), expand_dims(largest, values.ndim - 1))
+    turned, size = (sum_(where(chosen, part, 0), -2) for part in (imag(moved), real(vectors)))
+    shift = complex_(-real(sum_(conj(vectors) * moved, -2)), -turned / size)
+    return diagonal(p), moved + vectors * expand_dims(shift, values.ndim - 1)
 
 
 def _real(x: Tensor) -> Tensor:

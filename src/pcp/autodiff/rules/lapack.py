@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pcp.autodiff.rule import Cotangent, Expansion, Primal, Rule, register_rules
 from pcp.autodiff.rules.decompositions import (
+    eig_tangents,
     eigh_tangents,
     hermitian,
     lu_tangent,
@@ -18,13 +19,13 @@ from pcp.autodiff.rules.decompositions import (
     reflection_tangents,
     svd_tangents,
 )
-from pcp.autodiff.rules.factorization import cholesky_cotangent
+from pcp.autodiff.rules.factorization import adjoint, cholesky_cotangent
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ops.along_axis import take_along_axis
 from pcp.ops.elementwise import complex_, imag, real
 from pcp.ops.matrices import tril, triu
-from pcp.ops.movement import broadcast_to, expand_dims
+from pcp.ops.movement import broadcast_to, expand_dims, pad
 from pcp.ops.reduction import sum_
 from pcp.ops.special import conj
 from pcp.tensor import Tensor, current_builder, emit
@@ -78,8 +79,6 @@ def _getrf(primal: Primal) -> Sequence[Tensor]:
 
 def _geqrf(primal: Primal) -> Sequence[Tensor]:
     a, (packed, scales) = primal.input(0), primal.outputs
-    if not a.dtype.is_float:
-        primal.refuse("the QR decomposition of complex matrices has no rule")
     k = min(a.shape[-2:])
     q, r = reflected(packed[..., :, :k], scales), triu(packed[..., :k, :])
     dq, dr = qr_tangents(q, r, a)
@@ -113,40 +112,39 @@ def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     return primal.engine.through(primal, tangents, given)
 
 
-def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    """With left and right eigenvectors x and y, dw = x^H dA y / x^H y. Eigenvectors have no derivative, as in JAX."""
-    if any(g is not None for g in cotangents[-3:]):
-        primal.refuse("the eigenvectors of a general matrix have no derivative; those of a symmetric one do")
-    a = primal.input(0)
-    *_, left, right, _ = _again(
-        primal, [t.spec for t in primal.outputs], compute_left="V", compute_right="V"
-    )
-    scale = sum_(conj(left) * right, -2)
-    matrix = complex_(a, 0) if a.dtype.is_float else a
-    found = sum_(conj(left) * (matrix @ right), -2) / scale
-    values = [real(found), imag(found)] if a.dtype.is_float else [found]
-    rest = list(primal.outputs[len(values) :])
-    return primal.engine.through(primal, [*values, *rest], [*cotangents[: len(values)], *[None] * len(rest)])
+def _geev(primal: Primal) -> Sequence[Tensor]:
+    a, (*parts, left, right, info) = primal.input(0), primal.outputs
+    if option(primal, "compute_left") == "N" or option(primal, "compute_right") == "N":
+        specs = [t.spec for t in primal.outputs]
+        *_, left, right, _ = _again(primal, specs, compute_left="V", compute_right="V")
+    if not a.dtype.is_float:
+        values, matrix = parts[0], a
+    else:
+        values, matrix = complex_(*parts), complex_(a, 0)
+    found, moved = eig_tangents(values, right, left, matrix)
+    _, others = eig_tangents(conj(values), left, right, adjoint(matrix))
+    return [*([real(found), imag(found)] if a.dtype.is_float else [found]), others, moved, info]
 
 
 def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    """A x = b for a matrix of three diagonals: the cotangent of b is A^-T g =: h, that of A is -h x^T."""
+    """A x = b for a matrix of three diagonals: the cotangent of b is A^-T g =: h, that of A is -h x^T.
+
+    The first element of the lower diagonal and the last one of the upper are not read.
+    """
     g, x = cotangents[3], primal.output(3)
     if g is None or any(other is not None for other in cotangents[:3]):
         primal.refuse("the factors of a system with three diagonals have no derivative, only its solution has")
-    lower, middle, upper, _ = (tensor.value for tensor in primal.inputs)
+    lower, middle, upper, _ = primal.inputs
+    front, back = ([(0, 0)] * (middle.ndim - 1) + [pair] for pair in ((1, 0), (0, 1)))
+    transposed = [pad(upper[..., :-1], front), middle, pad(lower[..., 1:], back), g]
     builder = current_builder()
     specs, attributes = [t.spec for t in primal.outputs], dict(primal.op.attributes.items())
-    op = builder.emit("stablehlo.custom_call", [upper, middle, lower, g.value], specs, attributes)
+    op = builder.emit("stablehlo.custom_call", [t.value for t in transposed], specs, attributes)
     h = Tensor(op.results[3], builder)
-
-    def products(left: Tensor, right: Tensor) -> Tensor:
-        return -sum_(left * right, -1)
-
     return [
-        products(h[..., 1:, :], x[..., :-1, :]),
-        products(h, x),
-        products(h[..., :-1, :], x[..., 1:, :]),
+        pad(-sum_(h[..., 1:, :] * x[..., :-1, :], -1), front),
+        -sum_(h * x, -1),
+        pad(-sum_(h[..., :-1, :] * x[..., 1:, :], -1), back),
         h,
     ]
 
@@ -157,13 +155,14 @@ ROUTINES: dict[str, Rule] = {
     "getrf": Expansion(_getrf),
     "geqrf": Expansion(_geqrf),
     "orgqr": Expansion(_orgqr),
+    "ungqr": Expansion(_orgqr),
     "syevd": Expansion(_syevd),
     "heevd": Expansion(_syevd),
     "gesdd": _gesdd,
-    "geev": _geev,
+    "geev": Expansion(_geev),
     "gtsv": _gtsv,
 }
-REAL, COMPLEX = ("orgqr", "syevd"), ("heevd",)
+REAL, COMPLEX = ("orgqr", "syevd"), ("ungqr", "heevd")
 
 for _name, _rule in ROUTINES.items():
     _letters = "sd" if _name in REAL else "cz" if _name in COMPLEX else "sdcz"
