@@ -21,6 +21,14 @@ def _dot_general(x, y):  # type: ignore[no-untyped-def]  # of arrays
     return lax.dot_general(x, y, (((3, 0), (1, 3)), ((1,), (2,))))
 
 
+def _reflections(x, t):  # type: ignore[no-untyped-def]  # of vectors and factors
+    product = jnp.eye(4)
+    for k in range(3):
+        vector = jnp.where(jnp.arange(4) > k, x[:, k], 0.0).at[k].set(1.0)
+        product = product @ (jnp.eye(4) - t[k] * jnp.outer(vector, vector))
+    return product[:, :3]
+
+
 def _eigh(x):  # type: ignore[no-untyped-def]  # of a matrix
     values, vectors = jnp.linalg.eigh(_symmetric(x))
     return values, vectors**2
@@ -102,7 +110,7 @@ CASES = [
     Case("attention_scores", lambda q, k: jax.nn.softmax(q @ k.T / np.sqrt(4.0)), normal((3, 4), (5, 4)), order=2),
     Case("tridiagonal_solve", lambda l, d, u, b: lax.linalg.tridiagonal_solve(l, d, u, b), lambda rng: (*rng.normal(size=(1, 4)) , rng.uniform(4, 5, 4), rng.normal(size=4), rng.normal(size=(4, 2)))),
     Case("matrix_square_root", lambda x: _square_root(_symmetric(x)), definite((3, 3))),
-    Case("householder_product", lambda x, t: lax.linalg.householder_product(x, t), normal((4, 3), (3,))),
+    Case("householder_product", lambda x, t: lax.linalg.householder_product(x, t), normal((4, 3), (3,)), reference=_reflections),
     Case("sorted_eigen_gap", lambda x: jnp.diff(jnp.linalg.eigvalsh(_symmetric(x))), definite((4, 4))),
     Case("pairwise_distances", lambda x, y: jnp.sqrt(((x[:, None] - y[None]) ** 2).sum(-1)), distinct((4, 3), (5, 3)), order=2),
 ]  # fmt: skip
