@@ -80,11 +80,16 @@ class Reverse:
         linear map, applied to its own operands: then this is the transpose of that map.
         """
         operands = list(primal.op.operands)
-        wanted = dict.fromkeys(value for value, active in zip(operands, primal.active, strict=True) if active)
+        moving = [value for value, active in zip(operands, primal.active, strict=True) if active]
+        wanted = dict.fromkeys([*moving, *primal.captured])
         outputs = [tensor.value for tensor in results]
         operations = operations_between([*operands, *primal.op.results], outputs)
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
-        return [found.pop(value, None) for value in operands]
+        outgoing = [found.pop(value, None) for value in operands]
+        for value, cotangent in found.items():  # what the regions use from outside
+            if cotangent is not None:
+                self._add(value, cotangent, primal.op)
+        return outgoing
 
     def claim(self, value: Value) -> Cotangent:
         """Take away and return the cotangent that a value has so far."""

@@ -3,6 +3,7 @@
 from pcp.autodiff.rules import (
     collectives,
     control,
+    convolution,
     elementwise,
     factorization,
     indexing,
@@ -11,12 +12,15 @@ from pcp.autodiff.rules import (
     movement,
     ordering,
     reduction,
+    scatter,
+    selection,
     windows,
 )
 
 __all__ = [
     "collectives",
     "control",
+    "convolution",
     "elementwise",
     "factorization",
     "indexing",
@@ -25,5 +29,7 @@ __all__ = [
     "movement",
     "ordering",
     "reduction",
+    "scatter",
+    "selection",
     "windows",
 ]
