@@ -10,6 +10,7 @@ section 6.2 (activity).
 
 from collections.abc import Iterable, Sequence
 
+from pcp.autodiff.coverage import REFUSED, reason_against
 from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.rule import (
     RULES,
@@ -151,7 +152,7 @@ def rule_of(op: ir.Operation) -> Rule:
     try:
         return RULES[rule_name(op)]
     except KeyError:
-        raise no_derivative(op, "there is no rule for it") from None
+        raise no_derivative(op, reason_against(rule_name(op))) from None
 
 
 def spread_activity(
@@ -161,6 +162,9 @@ def spread_activity(
 
     Returns:
         For every operation whose regions use active values from outside, these values.
+
+    Raises:
+        NoDerivative: one has no derivative, and returns nothing by which it shows whether that matters.
     """
     captured: dict[ir.Operation, list[Value]] = {}
     for op in operations:
@@ -171,7 +175,10 @@ def spread_activity(
                 captured[op] = outside
                 reached = True
         if reached and RULES.get(rule_name(op), op) is not None and STOP_GRADIENT not in op.attributes:
-            active.update(result for result in op.results if is_differentiable(result))
+            results = [result for result in op.results if is_differentiable(result)]
+            if not results and rule_name(op) in REFUSED:  # what it returns cannot be followed to the loss
+                raise no_derivative(op, REFUSED[rule_name(op)])
+            active.update(results)
     return captured
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import TensorSpec
 from pcp.ops.elementwise import clip
-from pcp.ops.indexing import WindowAxes, scatter
+from pcp.ops.indexing import WindowAxes, scatter, take
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, TensorLike, emit
 
@@ -69,8 +69,16 @@ def _with_block(x: Tensor, update: Tensor, start: Sequence[Tensor]) -> Tensor:
     return emit("dynamic_update_slice", (x, update, *start), (x.spec,))
 
 
+def _torch_index_select(primal: Primal) -> Sequence[Tensor]:
+    x, indices = primal.inputs
+    if primal.integer("batch_dims"):
+        primal.refuse("only without batching axes has it a rule; write it as a gather")
+    return [take(x, indices, primal.integer("dim"))]
+
+
 register_rules(
     {
+        "torch_index_select": Expansion(_torch_index_select),
         "gather": _gather,
         "dynamic_slice": _dynamic_slice,
         "dynamic_update_slice": _dynamic_update_slice,
