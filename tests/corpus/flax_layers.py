@@ -73,6 +73,7 @@ class Scanned(nn.Module):
         return stacked()(x, None)[0]
 
 
+DOUBLE = jnp.float64  # of what a cell starts from
 _X = normal((3, 4))
 _IMAGE = normal((2, 6, 6, 3))
 _SEQUENCE = normal((2, 5, 8))
@@ -102,14 +103,14 @@ CASES = [
     linen("attention", nn.MultiHeadDotProductAttention(num_heads=2), normal((2, 5, 8), (2, 4, 8)), order=2),
     linen("attention_masked", nn.SelfAttention(num_heads=2), together(_SEQUENCE, lambda _: (np.tri(5, dtype=bool)[None, None],))),
     linen("scanned_layers", Scanned(), _X, order=2),
-    linen_rnn("lstm", nn.LSTMCell(4)),
-    linen_rnn("lstm_optimized", nn.OptimizedLSTMCell(4)),
-    linen_rnn("gru", nn.GRUCell(4)),
-    linen_rnn("minimal_gated_unit", nn.MGUCell(4)),
-    linen_rnn("simple_recurrence", nn.SimpleCell(4), reverse=True, keep_order=True),
-    linen("bidirectional_lstm", nn.Bidirectional(nn.RNN(nn.LSTMCell(3)), nn.RNN(nn.LSTMCell(3))), normal((2, 5, 3))),
-    linen("convolutional_lstm", nn.RNN(nn.ConvLSTMCell(3, (3, 3))), normal((1, 3, 4, 4, 2))),
-    linen("lstm_with_lengths", nn.RNN(nn.LSTMCell(4)), normal((2, 5, 3)), seq_lengths=np.array([3, 5])),
+    linen_rnn("lstm", nn.LSTMCell(4, param_dtype=DOUBLE)),
+    linen_rnn("lstm_optimized", nn.OptimizedLSTMCell(4, param_dtype=DOUBLE)),
+    linen_rnn("gru", nn.GRUCell(4, param_dtype=DOUBLE)),
+    linen_rnn("minimal_gated_unit", nn.MGUCell(4, param_dtype=DOUBLE)),
+    linen_rnn("simple_recurrence", nn.SimpleCell(4, param_dtype=DOUBLE), reverse=True, keep_order=True),
+    linen("bidirectional_lstm", nn.Bidirectional(nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE)), nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE))), normal((2, 5, 3))),
+    linen("convolutional_lstm", nn.RNN(nn.ConvLSTMCell(3, (3, 3), param_dtype=DOUBLE)), normal((1, 3, 4, 4, 2))),
+    linen("lstm_with_lengths", nn.RNN(nn.LSTMCell(4, param_dtype=DOUBLE)), normal((2, 5, 3)), seq_lengths=np.array([3, 5])),
     Case("max_pool", lambda x: nn.max_pool(x, (2, 2), (2, 2)), distinct((2, 6, 6, 3))),
     Case("average_pool", lambda x: nn.avg_pool(x, (3, 3), (2, 2), "SAME", count_include_pad=False), _IMAGE),
     of_nnx("nnx_linear", lambda rngs: nnx.Linear(4, 5, rngs=rngs), _X, order=2),
@@ -124,7 +125,7 @@ CASES = [
     Case("optax_cross_entropy_of_labels", optax.softmax_cross_entropy_with_integer_labels, together(_X, _LABELS), order=2),
     Case("optax_smoothed_labels", lambda x, i: optax.softmax_cross_entropy(x, optax.smooth_labels(jax.nn.one_hot(i, 4), 0.1)), together(_X, _LABELS)),
     Case("optax_binary_cross_entropy", optax.sigmoid_binary_cross_entropy, together(_X, uniform(0, 1, (3, 4))), order=2),
-    Case("optax_focal_loss", lambda x, y: optax.sigmoid_focal_loss(x, y, 0.3), together(_X, uniform(0.1, 0.9, (3, 4)))),
+    Case("optax_focal_loss", lambda x, y: optax.sigmoid_focal_loss(x, y, alpha=0.3), together(_X, uniform(0.1, 0.9, (3, 4)))),
     Case("optax_hinge_loss", optax.hinge_loss, lambda rng: (rng.normal(size=(3, 4)), np.sign(rng.normal(size=(3, 4))))),
     Case("optax_cosine_distance", lambda x, y: optax.cosine_distance(x, y, epsilon=1e-6), normal((3, 4), (3, 4)), order=2),
     Case("optax_kl_divergence", optax.kl_divergence, together(_X, lambda rng: (rng.dirichlet(np.ones(4), 3),))),

@@ -10,7 +10,7 @@ from pcp.autodiff.loop_memory import LoopMemory, Loops
 from pcp.autodiff.rule import Cotangent
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
@@ -243,6 +243,7 @@ def _differentiated(
     module = program.module()
     inline_composites(module)
     inline_calls(module)
+    legalise(module)
     with context(), ir.Location.unknown():
         _append_backward_pass(module, leaves, seeds, loops, layout)
     # Rules make some values twice and some that nothing uses.

@@ -176,9 +176,7 @@ def svd_tangents(u: Tensor, s: Tensor, vh: Tensor, tangent: Tensor) -> tuple[Ten
     return du, diagonal(_real(x)), adjoint(dv)
 
 
-def eig_tangents(
-    values: Tensor, vectors: Tensor, others: Tensor, tangent: Tensor
-) -> tuple[Tensor, Tensor]:
+def eig_tangents(values: Tensor, vectors: Tensor, others: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
     """The tangents of distinct eigenvalues and of right eigenvectors, given the left ones as `others`.
 
     With P = V^-1 dA V, dw is its diagonal and dV = V (F * P + C), F as for Hermitian matrices. The diagonal C keeps the norm

@@ -102,7 +102,7 @@ def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     lead, (m, n), k = a.shape[:-2], a.shape[-2:], s.shape[-1]
     if option(primal, "mode") == "A" and m != n and (cotangents[2], cotangents[3]) != (None, None):
         primal.refuse("a full singular value decomposition of a matrix that is not square has no derivative")
-    if option(primal, "mode") != "S" and m != n or option(primal, "mode") == "N":
+    if (option(primal, "mode") != "S" and m != n) or option(primal, "mode") == "N":
         sides = [TensorSpec((*lead, m, k), a.dtype), TensorSpec((*lead, k, n), a.dtype)]
         specs = [left.spec, s.spec, *sides, info.spec]
         _, s, u, vh, _ = _again(primal, specs, mode="S")
@@ -133,7 +133,9 @@ def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     """
     g, x = cotangents[3], primal.output(3)
     if g is None or any(other is not None for other in cotangents[:3]):
-        primal.refuse("the factors of a system with three diagonals have no derivative, only its solution has")
+        primal.refuse(
+            "the factors of a system with three diagonals have no derivative, only its solution has"
+        )
     lower, middle, upper, _ = primal.inputs
     front, back = ([(0, 0)] * (middle.ndim - 1) + [pair] for pair in ((1, 0), (0, 1)))
     transposed = [pad(upper[..., :-1], front), middle, pad(lower[..., 1:], back), g]
