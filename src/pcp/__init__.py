@@ -9,6 +9,8 @@ from pcp.autodiff import grad as grad
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError
+from pcp.importers.torch import Imported as Imported
+from pcp.importers.torch import from_torch as from_torch
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load
 from pcp.ops import random as random

@@ -1,0 +1,1 @@
+"""Programs from elsewhere: models of other libraries become Programs."""
