@@ -40,7 +40,11 @@ class Imported:
 
 
 def from_torch(
-    module: Any, *inputs: Any, keywords: Mapping[str, Any] | None = None, seed: int | None = None
+    module: Any,
+    *inputs: Any,
+    keywords: Mapping[str, Any] | None = None,
+    output: Callable[[Any], Any] | None = None,
+    seed: int | None = None,
 ) -> Imported:
     """A Program that computes what a module of PyTorch does, in the mode (`train()` or `eval()`) in which it stands.
 
@@ -49,6 +53,7 @@ def from_torch(
         inputs: an example of each argument of `forward`, nested: tensors, arrays, or what `pcp.spec` makes; only shapes and
             element types count, and they become fixed. Numbers, strings, flags and None are constants of the program.
         keywords: examples of keyword arguments; those that are tensors follow the others as arguments of the program.
+        output: from what the module returns to what the program does, as `lambda output: output["loss"]`; None: all of it.
         seed: of the random numbers that the module draws, as dropout does in training; the key of the generator becomes
             the buffer `random_key`, which every call replaces. The numbers are not those of PyTorch's generator.
 
@@ -79,13 +84,14 @@ def from_torch(
         interpreter = Interpreter(held.get(RANDOM_KEY))
         values = border.values(weights, held, rest[1:] if buffers else rest)
         found = interpreter.run(graph.graph, values, border.attribute)
-        new, output = border.results(found)
+        new, returned = border.results(found)
+        chosen = returned if output is None else output(returned)
         if not changes:
-            return output
+            return chosen
         successors = {**held, **new}
         if interpreter.key is not None:
             successors[RANDOM_KEY] = interpreter.key
-        return successors, output
+        return successors, chosen
 
     _name_arguments(computed, module, bool(buffers), [_place(i, inputs, named) for i in border.places])
     held_specs = [specs_of(buffers, Role.state if changes else Role.weight)] if buffers else []

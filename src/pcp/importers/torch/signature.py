@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.importers.torch.arrays import Arrays, array_from_torch, plain_containers
+from pcp.importers.torch.arrays import CONSTANTS, Arrays, array_from_torch, plain_containers
 from pcp.importers.torch.element_types import spec_from_torch
 from pcp.importers.torch.exporting import torch_package
 from pcp.ir import Role
@@ -80,9 +80,9 @@ class Signature:
         leaves: list[tuple[int | None, Any]] = []
         for number, argument in enumerate(arguments):
             found, _ = self._pytree.tree_flatten_with_path(argument)
-            holds = any(hasattr(leaf, "shape") for _, leaf in found)
-            leaves.extend((len(self.specs) if holds and hasattr(leaf, "shape") else None, path) for path, leaf in found)
-            if holds:
+            is_constant = isinstance(argument, CONSTANTS)
+            leaves.extend((None if is_constant else len(self.specs), path) for path, _ in found)
+            if not is_constant:
                 self.places.append(number)
                 self.specs.append(plain_containers(argument, _spec_of))
         names = [entry.arg.name for entry in self._entries if entry.kind.name == "USER_INPUT"]

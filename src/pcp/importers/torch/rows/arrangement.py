@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pcp import ops
 from pcp.importers.torch.table import row, rows
 from pcp.ir import TensorSpec
@@ -15,7 +17,7 @@ def _same(x: Tensor, *_: object, **__: object) -> Tensor:
 rows(
     {
         # The conversion to PyTorch's element type happens to every result.
-        "_to_copy.default clone.default contiguous.default lift_fresh_copy.default": _same,
+        "_to_copy.default clone.default": _same,
         "detach.default": ops.stop_gradient,
         "alias.default": ops.stop_gradient,  # what PyTorch makes of a detach when it decomposes
         "flip.default": ops.flip,
@@ -30,7 +32,7 @@ rows(
 )
 
 
-@row("view.default", "_unsafe_view.default", "reshape.default", "expand.default", knows_result=True)
+@row("view.default", "_unsafe_view.default", "expand.default", knows_result=True)
 def reshape(x: Tensor, shape: Sequence[int], *, result: TensorSpec, **_: object) -> Tensor:
     """The elements in another shape, or repeated to fill it."""
     return ops.reshape(x, result.shape) if x.size == result.size else ops.broadcast_to(x, result.shape)
@@ -99,6 +101,15 @@ def split_with_sizes(x: Tensor, sizes: Sequence[int], axis: int = 0) -> list[Ten
         parts.append(narrow(x, axis, start, start + size))
         start += size
     return parts
+
+
+@row("unfold.default")
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, each along a new last axis."""
+    place = axis % x.ndim
+    starts = np.arange(0, x.shape[place] - size + 1, step)
+    windows = ops.take(x, starts[:, None] + np.arange(size), place)
+    return ops.moveaxis(windows, place + 1, -1)
 
 
 @row("diagonal.default")

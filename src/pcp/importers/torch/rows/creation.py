@@ -11,9 +11,9 @@ def _filled(value: TensorLike, result: TensorSpec) -> Tensor:
 
 
 @row("full.default", "full_like.default", "new_full.default", "fill.Scalar", "fill.Tensor", knows_result=True)
-def full(_: object, value: TensorLike, *, result: TensorSpec, **__: object) -> Tensor:
-    """One value everywhere."""
-    return _filled(value, result)
+def full(*arguments: TensorLike, result: TensorSpec, **_: object) -> Tensor:
+    """One value everywhere, the last argument."""
+    return _filled(arguments[-1], result)
 
 
 @row("scalar_tensor.default", knows_result=True)

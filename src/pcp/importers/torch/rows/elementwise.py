@@ -42,11 +42,12 @@ rows(
 rows(
     {
         "bitwise_and.Tensor bitwise_and.Scalar": ops.bitwise_and,
-        "bitwise_left_shift.Tensor": ops.shift_left,
+        "bitwise_left_shift.Tensor __lshift__.Tensor": ops.shift_left,
         "bitwise_not.default": ops.logical_not,
         "bitwise_or.Tensor bitwise_or.Scalar": ops.bitwise_or,
-        "bitwise_right_shift.Tensor": ops.shift_right,
+        "bitwise_right_shift.Tensor __rshift__.Tensor": ops.shift_right,
         "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,
+        "celu.default": lambda x, alpha=1.0: elu(x, alpha, 1.0, 1 / alpha),
         "clamp_max.default": lambda x, high: clamp(x, None, high),
         "clamp_min.default": lambda x, low: clamp(x, low, None),
         "fmod.Tensor fmod.Scalar": ops.remainder,
@@ -56,6 +57,7 @@ rows(
         "neg.default": ops.negate,
         "relu.default": nn.relu,
         "remainder.Tensor remainder.Scalar": ops.modulo,
+        "selu.default": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
         "silu.default": nn.silu,
     },
     promotion="default",

@@ -11,7 +11,7 @@ from pcp.tensor import Tensor
 Axes = int | Sequence[int] | None
 
 
-def _of(x: Tensor, axes: Axes) -> tuple[int, ...] | None:
+def axes_of(x: Tensor, axes: Axes) -> tuple[int, ...] | None:
     """Axes in PyTorch's manner, where none means all, and a scalar has an axis 0."""
     if axes is None or not x.ndim:
         return None
@@ -22,18 +22,18 @@ def _truth(x: Tensor) -> Tensor:
     return x if x.dtype is DType.bool else ops.not_equal(x, 0)
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """x in the type in which PyTorch adds up."""
     return ops.convert(x, DType.f32) if x.dtype.is_float and x.dtype.itemsize < 4 else x
 
 
 def _reduced(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda x, dim=None, keepdim=False: function(x, _of(x, dim), keepdim)
+    return lambda x, dim=None, keepdim=False: function(x, axes_of(x, dim), keepdim)
 
 
 def _along(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
     def apply(x: Tensor, dim: int, *_: object, **__: object) -> Tensor:
-        return function(_wide(x), dim) if x.ndim else ops.reshape(function(ops.reshape(x, (1,)), 0), ())
+        return function(wide(x), dim) if x.ndim else ops.reshape(function(ops.reshape(x, (1,)), 0), ())
 
     return apply
 
@@ -43,12 +43,12 @@ rows(
         "_log_softmax.default": _along(ops.log_softmax),
         "_softmax.default": _along(ops.softmax),
         "all.default all.dim all.dims": lambda x, dim=None, keepdim=False: ops.all(
-            _truth(x), _of(x, dim), keepdim
+            _truth(x), axes_of(x, dim), keepdim
         ),
         "amax.default": _reduced(ops.max),
         "amin.default": _reduced(ops.min),
         "any.default any.dim any.dims": lambda x, dim=None, keepdim=False: ops.any(
-            _truth(x), _of(x, dim), keepdim
+            _truth(x), axes_of(x, dim), keepdim
         ),
         "logcumsumexp.default": _along(ops.logcumsumexp),
         "max.default": ops.max,
@@ -62,7 +62,7 @@ def total(
     x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object
 ) -> Tensor:
     """The sum along axes; of integers in i64."""
-    return ops.sum(_wide(ops.convert(x, result.dtype)), _of(x, axes), keepdim)
+    return ops.sum(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
 
 
 @row("mean.default", "mean.dim", knows_result=True)
@@ -70,7 +70,7 @@ def mean(
     x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object
 ) -> Tensor:
     """The mean along axes."""
-    return ops.mean(_wide(ops.convert(x, result.dtype)), _of(x, axes), keepdim)
+    return ops.mean(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
 
 
 @row("prod.default", "prod.dim_int", knows_result=True)
@@ -78,7 +78,7 @@ def product(
     x: Tensor, axis: int | None = None, keepdim: bool = False, *, result: TensorSpec, **_: object
 ) -> Tensor:
     """The product along an axis, or of everything."""
-    return ops.product(_wide(ops.convert(x, result.dtype)), _of(x, axis), keepdim)
+    return ops.product(wide(ops.convert(x, result.dtype)), axes_of(x, axis), keepdim)
 
 
 @row("var.correction")
@@ -86,10 +86,10 @@ def variance(
     x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     """The variance along axes; the number of elements is lessened by `correction`, which is 1 if None."""
-    wide, along = _wide(x), _of(x, axes)
+    given, along = wide(x), axes_of(x, axes)
     count = x.size if along is None else math.prod(x.shape[axis] for axis in along)
     lessened = max(count - (1 if correction is None else correction), 0)
-    centred = wide - ops.mean(wide, along, keepdims=True)
+    centred = given - ops.mean(given, along, keepdims=True)
     return ops.sum(centred * centred, along, keepdim) / lessened
 
 
@@ -98,7 +98,7 @@ def variance_and_mean(
     x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The variance and the mean along axes."""
-    return variance(x, axes, correction=correction, keepdim=keepdim), ops.mean(_wide(x), _of(x, axes), keepdim)
+    return variance(x, axes, correction=correction, keepdim=keepdim), ops.mean(wide(x), axes_of(x, axes), keepdim)
 
 
 @row("argmax.default")
@@ -148,15 +148,15 @@ def _extreme(
 @row("cumsum.default", knows_result=True)
 def cumulative_sum(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
     """Sums of every beginning of an axis."""
-    wide = _wide(ops.convert(x, result.dtype))
-    return ops.cumsum(wide, axis) if x.ndim else wide
+    given = wide(ops.convert(x, result.dtype))
+    return ops.cumsum(given, axis) if x.ndim else given
 
 
 @row("cumprod.default", knows_result=True)
 def cumulative_product(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
     """Products of every beginning of an axis."""
-    wide = _wide(ops.convert(x, result.dtype))
-    return ops.cumprod(wide, axis) if x.ndim else wide
+    given = wide(ops.convert(x, result.dtype))
+    return ops.cumprod(given, axis) if x.ndim else given
 
 
 @row("sort.default")

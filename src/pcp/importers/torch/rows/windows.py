@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pcp import ops
+from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import TensorSpec
+from pcp.ops.arrangement import narrow
 from pcp.ops.reduction import neutral
 from pcp.tensor import Tensor
 
@@ -130,3 +132,24 @@ def avg_pool(
     if (counts == counts.flat[0]).all():
         return summed / float(counts.flat[0])
     return summed / counts.astype(summed.dtype.numpy)
+
+
+@row("adaptive_max_pool2d.default", "adaptive_max_pool3d.default", knows_result=True)
+def adaptive_max_pool(
+    x: Tensor, sizes: Sizes, *, result: tuple[TensorSpec | None, TensorSpec | None]
+) -> tuple[Tensor, None]:
+    """The largest elements of as many parts of every spatial axis as are asked for; parts may overlap."""
+    if result[1] is not None:
+        raise PlacesOfAdaptivePool(
+            "adaptive_max_pool returns places, too; expected values alone: set return_indices=False"
+        )
+    for axis, new in enumerate(sizes, x.ndim - len(sizes)):
+        old = x.shape[axis]
+        bounds = [(place * old // new, -(-(place + 1) * old // new)) for place in range(new)]
+        parts = [ops.max(narrow(x, axis, low, high), axis, keepdims=True) for low, high in bounds]
+        x = ops.concatenate(parts, axis)
+    return x, None
+
+
+class PlacesOfAdaptivePool(PCPError):
+    """The places that an adaptive pool took its elements from, which have no counterpart."""
