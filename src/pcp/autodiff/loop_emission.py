@@ -1,6 +1,6 @@
 """Loops in the backward pass: counted ones, and stacks with one row for each trip."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pcp.autodiff.regions import erase_dead
 from pcp.ir import DType
@@ -11,7 +11,7 @@ from pcp.tensor import Tensor, as_tensor, current_builder
 
 
 def counted(
-    count: int | Tensor, first: Sequence[Tensor], trip: Callable[[Tensor, list[Tensor]], Sequence[Tensor]]
+    count: int | Tensor, first: Sequence[Tensor], trip: Callable[[Tensor, list[Tensor]], Iterable[Tensor]]
 ) -> list[Tensor]:
     """Run `trip` count times, from `(done, values)` to the next values, where `done` counts from 0.
 

@@ -55,6 +55,11 @@ class LoopMemory:
         return ceil(trips / self.checkpoints) if self.checkpoints else trips
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether residuals of every trip are kept, so that there is room for other stacks of that kind."""
+        return self.checkpoints == 0 and not self.recompute
+
+    @property
     def slots(self) -> int:
         """How many checkpoints a loop has whose number of trips is not known."""
         return self.checkpoints or SLOTS

@@ -112,7 +112,7 @@ def _wrapped(number: int, dtype: DType) -> int:
 
 def _origin(value: Value) -> Value:
     """The value that a carry has in every trip, from outside of the loops that carry it unchanged; else the value itself."""
-    while isinstance(value.owner, ir.Block):
+    while isinstance(value, ir.BlockArgument):
         op = value.owner.owner
         if (
             op is None
@@ -147,7 +147,9 @@ def _conjunction(op: ir.Operation, chosen: Value, negated: bool = False) -> list
 
 def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) -> _Comparison | None:
     condition = op.regions[0].blocks[0]
-    if counter.owner != condition or not spec_of(counter.type).dtype.is_integer:
+    if not isinstance(counter, ir.BlockArgument) or counter.owner != condition:
+        return None
+    if not spec_of(counter.type).dtype.is_integer:
         return None
     index = counter.arg_number
     body = op.regions[1].blocks[0]
@@ -155,9 +157,9 @@ def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) 
     bound = _origin(bound)
     if step is None or bound.owner == condition:
         return None
-    if not isinstance(bound.owner, ir.Block) and bound.owner.operation.block == condition:
-        if known_integer(bound) is None:
-            return None
+    made_inside = not isinstance(bound.owner, ir.Block) and bound.owner.operation.block == condition
+    if made_inside and known_integer(bound) is None:
+        return None
     return _Comparison(direction, _origin(op.operands[index]), bound, step)
 
 

@@ -82,3 +82,9 @@ def erase_dead(block: ir.Block) -> None:
 def is_used(value: Value) -> bool:
     """Whether any operation takes the value."""
     return next(iter(value.uses), None) is not None
+
+
+def maker_of(value: Value) -> ir.Operation:
+    """The operation that a value is a result of."""
+    assert not isinstance(value.owner, ir.Block)
+    return value.owner.operation

@@ -1,7 +1,5 @@
 """Which values of a trip of a loop are kept for its derivative, and which are made again."""
 
-from dataclasses import dataclass
-
 from pcp.autodiff.min_cut import INFINITE, Network
 from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
@@ -66,82 +64,70 @@ Place = tuple[int, int]
 """A value of a block by numbers that hold in every copy: operation (-1 for the arguments), result."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """What the arguments of the block of a trip with its derivative are.
-
-    Arguments:
-        carries: the places of those that a trip changes; what comes before them is known in both passes.
-        cotangents: the places of the cotangents.
-    """
-
-    carries: range
-    cotangents: range
-
-
-def residuals_of(block: ir.Block, arguments: Arguments, recompute: bool) -> list[Place]:
+def residuals_of(block: ir.Block, carries: range, recompute: bool) -> list[Place]:
     """The values to keep: those of the least size from which the backward part of a trip can be computed.
 
     Arguments:
-        block: a trip of a loop followed by its derivative; it returns carries and then as many cotangents as it takes.
-        arguments: what its arguments are.
+        block: a trip of a loop followed by its derivative. Of its arguments, what comes before the carries is known in both
+            passes and what comes after them is cotangents; it returns carries and then cotangents.
+        carries: the places of the carries among its arguments.
         recompute: whether all of the forward part may be computed again, or only what is cheap.
-
-    Source: Jain et al., "Checkmate", 2020, and Chen, "Min-cut optimal recomputation", 2022, for the cut; a value may be made
-    again from what is kept, and nothing else is kept.
     """
-    place: dict[Value, Place] = {value: (-1, i) for i, value in enumerate(block.arguments)}
-    operations = operations_of(block)
-    inputs = list(block.arguments)
-    backward = {inputs[i] for i in arguments.cotangents}
-    varying = {
-        inputs[i] for i in arguments.carries
-    }  # differs from trip to trip and is not known in both passes
-    trip = set(inputs[: arguments.carries.start])
-    network = Network()
-    nothing_needed = True
-    for value in varying:
-        network.connect("source", ("in", place[value]), INFINITE)
-        _size(network, value, place[value])
+    trip = _Trip(block, carries, recompute)
+    for number, op in enumerate(operations_of(block)):
+        trip.visit(number, op)
+    for value in returned_by(block)[len(carries) :]:
+        trip.need(value)
+    behind = trip.network.behind_cut("source", "sink")
+    return sorted(
+        where for where in trip.varying.values() if ("out", where) in behind and ("in", where) not in behind
+    )
 
-    def need(value: Value) -> None:
-        nonlocal nothing_needed
-        if value in varying:
-            nothing_needed = False
-            network.connect(("out", place[value]), "sink", INFINITE)
 
-    for number, op in enumerate(operations):
-        place.update((value, (number, i)) for i, value in enumerate(op.results))
+class _Trip:
+    """The network whose minimum cut is what to keep: an arc of a value's size through it, others without limit."""
+
+    def __init__(self, block: ir.Block, carries: range, recompute: bool) -> None:
+        arguments = list(block.arguments)
+        self.network = Network()
+        self.network.connect("source", "sink", 0)
+        self.varying: dict[
+            Value, Place
+        ] = {}  # what differs from trip to trip and is not known in both passes
+        self._counted: set[Value] = set(arguments[: carries.start])  # what the number of the trip tells
+        self._backward: set[Value] = set(arguments[carries.stop :])
+        self._recompute = recompute
+        for index in carries:
+            self._enter(arguments[index], (-1, index), again=False)
+
+    def need(self, value: Value) -> None:
+        """The backward part of the trip reads a value."""
+        if value in self.varying:
+            self.network.connect(("out", self.varying[value]), "sink", INFINITE)
+
+    def visit(self, number: int, op: ir.Operation) -> None:
+        """Take an operation up, after those before it."""
         reads = [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
-        if any(value in backward for value in reads):
-            backward.update(op.results)
+        if any(value in self._backward for value in reads):
+            self._backward.update(op.results)
             for value in reads:
-                need(value)
-            continue
-        changing = [value for value in reads if value in varying]
-        again = op.name not in _ONCE and (recompute or op.name.removeprefix("stablehlo.") in _CHEAP)
-        if not changing and (again or not any(value in trip for value in reads)) and op.name not in _ONCE:
-            trip.update(op.results) if any(value in trip for value in reads) else None
-            continue
-        for value in op.results:
-            varying.add(value)
-            _size(network, value, place[value])
-            if not again:
-                network.connect("source", ("in", place[value]), INFINITE)
+                self.need(value)
+            return
+        once = op.name in _ONCE
+        again = not once and (self._recompute or op.name.removeprefix("stablehlo.") in _CHEAP)
+        changing = [value for value in reads if value in self.varying]
+        counts = any(value in self._counted for value in reads)
+        if not changing and not once and (again or not counts):
+            self._counted.update(op.results if counts else ())
+            return
+        for index, value in enumerate(op.results):
+            where = (number, index)
+            self._enter(value, where, again)
             for read in changing:
-                network.connect(("out", place[read]), ("in", place[value]), INFINITE)
-    for value in returned_by(block)[len(arguments.carries) :]:
-        need(value)
-    if nothing_needed:
-        return []
-    behind = network.behind_cut("source", "sink")
-    kept = [where for value, where in place.items() if value in varying and _is_cut(where, behind)]
-    return sorted(kept)
+                self.network.connect(("out", self.varying[read]), ("in", where), INFINITE)
 
-
-def _size(network: Network, value: Value, where: Place) -> None:
-    network.connect(("in", where), ("out", where), max(1, spec_of(value.type).bytes))
-
-
-def _is_cut(where: Place, behind: set[object]) -> bool:
-    return ("out", where) in behind and ("in", where) not in behind
+    def _enter(self, value: Value, where: Place, again: bool) -> None:
+        self.varying[value] = where
+        self.network.connect(("in", where), ("out", where), max(1, spec_of(value.type).bytes))
+        if not again:
+            self.network.connect("source", ("in", where), INFINITE)
