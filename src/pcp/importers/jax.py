@@ -7,13 +7,13 @@ from typing import Any
 import jax
 
 from pcp.importers.imported_module import NotImportable, clean
-from pcp.importers.jax_trees import containers, is_key, is_number, jax_arrays, jax_flatten
+from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, parse_module
 from pcp.ir.program import describe_signature, main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
-from pcp.tracing import ArgumentSpec, InvalidArgument, aliases_of, leaf_names, leaf_spec
+from pcp.tracing import ArgumentSpec, aliases_of, leaf_names, leaf_spec
 
 log = logging.getLogger("pcp.importers.jax")
 
@@ -45,7 +45,8 @@ def from_jax(
 
     Raises:
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
-        InvalidArgument: an argument has 64 bits while JAX computes in 32, or a state has no successor.
+        PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
+        InvalidArgument: a state has no successor of its nesting, shapes and element types.
     """
     if platform not in PLATFORMS:
         raise NotImportable(f"JAX knows no platform {platform!r}; one of {', '.join(PLATFORMS)}")
@@ -109,11 +110,7 @@ def _argument(name: str, leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any
     entry = leaf_spec(leaf)
     role = Role.input if isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
     dtype = entry.spec.dtype.numpy
-    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
-        raise InvalidArgument(
-            f"argument {name} is {entry.spec}, but JAX computes in 32 bits; import inside of `with jax.enable_x64(True):`, "
-            "or give it 32 bits"
-        )
+    check_precision(name, entry.spec)
     return _struct(entry.spec.shape, dtype), _same, role
 
 

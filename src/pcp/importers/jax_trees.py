@@ -12,8 +12,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from pcp.errors import PCPError
 from pcp.ir import TensorSpec
 from pcp.tracing import ArgumentSpec
+
+
+class PrecisionMismatch(PCPError):
+    """An argument of 64 bits where JAX computes in 32."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,19 @@ def is_key(leaf: Any) -> bool:
     """Whether a leaf is an array of typed PRNG keys."""
     dtype = getattr(leaf, "dtype", None)
     return dtype is not None and jax.numpy.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def check_precision(name: str, spec: TensorSpec) -> None:
+    """Refuse an argument of 64 bits where JAX would silently make it one of 32.
+
+    Raises:
+        PrecisionMismatch: it would.
+    """
+    if jax.dtypes.canonicalize_dtype(spec.dtype.numpy) != spec.dtype.numpy:
+        raise PrecisionMismatch(
+            f"argument {name} is {spec}, but JAX computes in 32 bits; work inside of `with jax.enable_x64(True):`, "
+            "or give it 32 bits"
+        )
 
 
 def is_number(leaf: Any) -> bool:
