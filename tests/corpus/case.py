@@ -27,6 +27,7 @@ class Case:
         function: of arrays, or of trees of arrays; for PyTorch it makes a module in float64.
         arguments: draws the arguments. Each of those at the top level holds either only numbers that have gradients or none.
         tolerance: the greatest distance from the framework's gradient, relative to the greatest element of each array.
+        wrt: the arguments to differentiate for; if None, all that have gradients.
         order: 2 if the gradient of the gradient is compared as well.
         reference: an equal function that the framework can differentiate, where it cannot differentiate this one.
         refusal: the error that differentiating must end in, if PCP has to refuse.
@@ -37,6 +38,7 @@ class Case:
     function: Callable[..., Any]
     arguments: Maker
     tolerance: float = EXACT
+    wrt: tuple[int, ...] | None = None
     order: int = 1
     reference: Callable[..., Any] | None = None
     refusal: Refusal | None = None
