@@ -29,7 +29,7 @@ def check_torch(case: Case) -> float:
         module = _moved(module.double().eval(), rng)
     arguments = case.arguments(rng)
     inputs = [_tensor(argument) for argument in arguments]
-    imported = pcp.from_torch(module, *inputs)
+    imported = pcp.from_torch(module, *(x.detach() for x in inputs))
     weights = {name: module.get_parameter(name) for name in sorted(imported.weights)}
     leaves = [*weights.values(), *(x for x in inputs if x.is_floating_point())]
     outputs = _listed(module(*inputs))
