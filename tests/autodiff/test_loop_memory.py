@@ -10,6 +10,8 @@ from jax import lax
 
 import pcp
 from pcp.autodiff.loop_memory import LoopMemory, UnknownLoopMemory
+from tests.autodiff.rows.control import while_text
+from tests.autodiff.rows.row import from_text
 from tests.autodiff.test_loops import as_program
 from tests.execution import run
 
@@ -78,3 +80,19 @@ def test_a_word_that_is_no_policy(loops: Any) -> None:
 @pytest.mark.parametrize(("checkpoints", "segment"), [(0, 10), (None, 4), (3, 4), (10, 1), (20, 1)])
 def test_trips_between_two_checkpoints(checkpoints: int | None, segment: int) -> None:
     assert LoopMemory(checkpoints=checkpoints).segment(10) == segment
+
+
+def test_what_is_drawn_anew_is_not_computed_again() -> None:
+    drawn = """%low = stablehlo.constant dense<0.0> : tensor<f64>
+      %high = stablehlo.constant dense<1.0> : tensor<f64>
+      %size = stablehlo.constant dense<3> : tensor<1xi64>
+      %u = stablehlo.rng %low, %high, %size, distribution = UNIFORM : (tensor<f64>, tensor<f64>, tensor<1xi64>) -> tensor<3xf64>
+      %y0 = stablehlo.multiply %x, %u : tensor<3xf64>
+      %y = stablehlo.dot_general %a, %y0"""
+    text = while_text(0, 4, 1, "LT").replace("%y = stablehlo.dot_general %a, %x", drawn)
+    loop = from_text(text)
+    program = pcp.trace(lambda w, c: loop(w, c, c)[0].sum(), W, C)
+    assert pcp.grad(program, loops="recompute").text.count("stablehlo.rng") == 1
+    message = r"a trip that draws from stablehlo\.rng cannot be computed again; draw from rng_bit_generator"
+    with pytest.raises(pcp.autodiff.NoDerivative, match=message):
+        pcp.grad(program, loops="sqrt")

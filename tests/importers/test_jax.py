@@ -196,7 +196,34 @@ def test_annotations_of_sharding_are_left_out() -> None:
 
 
 def test_linear_algebra_of_a_library_passes_through() -> None:
-    same_as_jax(lambda x: jnp.linalg.eigh(x @ x.T)[0], normal(3, 3))
+    program = same_as_jax(lambda x: jnp.linalg.eigh(x @ x.T)[0], normal(3, 3))
+    assert "custom_call" in program.text
+
+
+POSITIVE = np.eye(3, dtype=np.float32) * 3 + 0.3 * normal(2, 3, 3)
+
+
+@jax.jit
+def decomposed(x: Array) -> Array:
+    """Every way of factoring and solving that LAPACK is asked for, one term each."""
+    terms = [jnp.linalg.cholesky(x) ** 2, jnp.linalg.cholesky(x, upper=True) * x]
+    for lower, trans, unit in [(True, 0, False), (False, 1, False), (False, 2, True)]:
+        solved = jax.scipy.linalg.solve_triangular(x, x @ x, lower=lower, trans=trans, unit_diagonal=unit)
+        terms.append(jnp.sin(solved))
+    terms.append(jax.scipy.linalg.cho_solve((x[0], True), x[1]))
+    return jnp.stack([term.sum() for term in terms])
+
+
+def test_linear_algebra_that_stablehlo_has_is_differentiated() -> None:
+    program = same_as_jax(decomposed, POSITIVE)
+    assert "custom_call" not in program.text
+    gradient = run(pcp.grad(pcp.from_jax(lambda x: decomposed(x).sum(), POSITIVE)), POSITIVE)
+    expected = jax.jit(jax.grad(lambda x: decomposed(x).sum()))(POSITIVE)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_matrix_without_a_factor_gives_nan() -> None:
+    assert np.isnan(run(pcp.from_jax(jnp.linalg.cholesky, POSITIVE), -POSITIVE)).any()
 
 
 def printed(x: Array) -> Array:
@@ -229,5 +256,8 @@ def test_what_jax_cannot_lower_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         pcp.from_jax(strange.bind, normal(2))
     monkeypatch.setattr(importer, "LARGEST_MODULE_BYTES", 10_000)
     large = normal(100, 100)
-    with pytest.raises(NotImportable, match=r"closes over large arrays; give them as arguments"):
+    with pytest.raises(
+        NotImportable,
+        match=r"closes over large arrays \(the largest f32\[100,100\], used at .*test_jax\.py:\d+, in .*\); give them",
+    ):
         pcp.from_jax(lambda x: x @ large, normal(100))

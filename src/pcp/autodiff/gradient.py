@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
+from pcp.autodiff.regions import erase_dead
 from pcp.autodiff.rule import Cotangent
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
@@ -246,7 +247,8 @@ def _differentiated(
     legalise(module)
     with context(), ir.Location.unknown():
         _append_backward_pass(module, leaves, seeds, loops, layout)
-    # Rules make some values twice and some that nothing uses.
+    # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
+    erase_dead(main_of(module).regions[0].blocks[0])
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
 

@@ -6,13 +6,14 @@ stacked, it is one product that contracts the trips as well, which computers do 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from pcp.autodiff.regions import returned_by
 from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
-from pcp.ops.movement import transpose
+from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor, current_builder
 
 
@@ -36,13 +37,18 @@ class Product:
 
     def over_trips(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum over all trips, from stacks of the factors."""
-        fields = {
-            f"{side}_{kind}_dimensions": [n + 1 for n in self.numbers.get(f"{side}_{kind}_dimensions", ())]
-            for kind in ("batching", "contracting")
-            for side in ("lhs", "rhs")
-        }
-        for side in ("lhs", "rhs"):
-            fields[f"{side}_contracting_dimensions"].insert(0, 0)
+        names = [
+            f"{side}_{kind}_dimensions" for kind in ("batching", "contracting") for side in ("lhs", "rhs")
+        ]
+        fields = {name: [n + 1 for n in self.numbers.get(name, ())] for name in names}
+        contracted = ["lhs_contracting_dimensions", "rhs_contracting_dimensions"]
+        for name in contracted:
+            fields[name].insert(0, 0)
+        if all(fields[name] == list(range(len(fields[name]))) for name in contracted):
+            # As one axis they are contracted in place; several are first moved behind the others.
+            joined = len(fields[contracted[0]])
+            left, right = (reshape(t, (prod(t.shape[:joined]), *t.shape[joined:])) for t in (left, right))
+            fields.update((name, [0]) for name in contracted)
         text = ", ".join(f"{name} = {dims}" for name, dims in fields.items())
         attributes = {**self.attributes, "dot_dimension_numbers": f"#stablehlo.dot<{text}>"}
         builder = current_builder()

@@ -1,13 +1,16 @@
 """What a module of another front end must lose, and what it must not hold, before it is a Program.
 
-Annotations of sharding are advice on where values lie; a Program decides that later, so they go. Calls back into
+Annotations of sharding are advice on where values lie; a Program decides that later, so they go. Calls of a library
+that StableHLO has an operation for become that operation. Calls back into
 Python and channels to a host have no meaning outside of the process that made them, so they are refused.
 """
 
 import logging
 
 from pcp.errors import PCPError
+from pcp.importers.library_calls import replace_library_calls
 from pcp.ir.bindings import context, describe_location, ir, string_of
+from pcp.ir.types import TensorSpec, dtype_from_mlir
 
 log = logging.getLogger("pcp.importers")
 
@@ -27,7 +30,7 @@ class NotImportable(PCPError):
 
 
 def clean(module: ir.Module) -> None:
-    """Remove annotations of sharding from a module, in place, and refuse what only its own process can run.
+    """Make a module one that a Program can hold, in place; see above.
 
     Raises:
         NotImportable: an operation calls back into Python, speaks to a host, or is written for several devices.
@@ -48,6 +51,7 @@ def clean(module: ir.Module) -> None:
         if op.name == "sdy.mesh" or _is_annotation(op):
             op.erase()
             removed += 1
+    replace_library_calls(module)
     if removed:
         log.info("left out %d annotations of sharding", removed)
 
@@ -57,6 +61,33 @@ def _strip_attributes(op: ir.Operation) -> None:
         signature = op.name == "func.func" and name in ("arg_attrs", "res_attrs")
         if signature or name.startswith("sdy.") or name in _ATTRIBUTES:
             del op.attributes[name]
+
+
+def largest_constant(module: ir.Module) -> str:
+    """The type of the largest constant of a module, and where it is used."""
+    constants = [
+        op
+        for op in _every_operation(module.operation)
+        if op.name == "stablehlo.constant" and not _is_splat(op)
+    ]
+    if not constants:
+        return "in no single constant"
+    # Not by `spec_of`, which would keep the types, and with them another library's context, for good.
+    largest = max(constants, key=lambda op: _spec(op).bytes)
+    used = next((describe_location(use.owner.location) for use in largest.results[0].uses), "")
+    return f"the largest {_spec(largest)}" + (f", used at {used}" if used else "")
+
+
+def _spec(constant: ir.Operation) -> TensorSpec:
+    type_ = ir.RankedTensorType(constant.results[0].type)
+    return TensorSpec(tuple(type_.shape), dtype_from_mlir(str(type_.element_type)))
+
+
+def _is_splat(op: ir.Operation) -> bool:
+    try:
+        return ir.DenseElementsAttr(op.attributes["value"]).is_splat
+    except TypeError:  # a complex constant cannot be read through the bindings
+        return False
 
 
 def _every_operation(root: ir.Operation) -> list[ir.Operation]:

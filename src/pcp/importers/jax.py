@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from pcp.importers.imported_module import NotImportable, clean
+from pcp.importers.imported_module import NotImportable, clean, largest_constant
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, parse_module
@@ -73,7 +73,13 @@ def from_jax(
         lowered = traced.lower(lowering_platforms=(platform,))
     except (NotImplementedError, ValueError) as error:
         raise NotImportable(f"JAX has no form of the function for {platform}: {error}") from error
-    bytecode = bytecode_of(lowered.compiler_ir("stablehlo"))
+    lowered_module = lowered.compiler_ir("stablehlo")
+    bytecode = bytecode_of(lowered_module)
+    if len(bytecode) > LARGEST_MODULE_BYTES:
+        raise NotImportable(
+            f"the function has {len(bytecode)} bytes, constants included, and at most {LARGEST_MODULE_BYTES} fit into a "
+            f"program: it closes over large arrays ({largest_constant(lowered_module)}); give them as arguments"
+        )
     results = [_spec_of(info) for info in jax.tree.leaves(lowered.out_info)]
     return _program(bytecode, names, specs, tree, results, result_tree[0])
 
@@ -86,11 +92,6 @@ def _program(
     results: list[TensorSpec],
     result_tree: Tree,
 ) -> Program:
-    if len(bytecode) > LARGEST_MODULE_BYTES:
-        raise NotImportable(
-            f"the function has {len(bytecode)} bytes, constants included, and at most {LARGEST_MODULE_BYTES} fit into a "
-            "program: it closes over large arrays; give them as arguments"
-        )
     module = parse_module(bytecode)
     clean(module)
     aliases = aliases_of(specs, tree, results, result_tree)

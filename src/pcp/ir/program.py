@@ -316,11 +316,11 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(facts.get("pcp.name", str(i)), spec_of(t), _role(facts, i), _alias(facts))
+        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts))
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(
-        Result(facts.get("pcp.name", str(i)), spec_of(t))
+        Result(str(facts.get("pcp.name", i)), spec_of(t))
         for i, (t, facts) in enumerate(zip(type_.results, result_facts, strict=True))
     )
     argument_tree = _tree(main, "pcp.arguments") or Tree("tuple", (), (LEAF,) * len(arguments))
@@ -372,7 +372,9 @@ def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> 
 
 def _alias(facts: dict[str, Any]) -> int | None:
     alias = facts.get("tf.aliasing_output")
-    return None if alias is None else int(alias)
+    if alias is not None and not isinstance(alias, int):
+        raise InvalidProgram(f"an argument is donated to the result {alias!r}, which is no number")
+    return alias
 
 
 def _tree(main: ir.Operation, name: str) -> Tree | None:

@@ -13,6 +13,7 @@ from math import inf
 from pcp.autodiff.loop_body import Carries, LoopBody
 from pcp.autodiff.loop_emission import counted, row, with_row
 from pcp.autodiff.loop_trips import static_trips, trips_before
+from pcp.autodiff.regions import contains
 from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules
 from pcp.ops.elementwise import maximum, minimum
 from pcp.ops.movement import zeros
@@ -41,6 +42,7 @@ def _known(body: LoopBody, trips: int, cotangents: list[Tensor]) -> list[Tensor]
             ends, stacks = body.forward(trips, 0, trips, body.start)
             body.replace_results(ends, trips)
         return body.backward(trips, 0, stacks, cotangents)
+    _require_repeatable(body)
     segments = -(-trips // segment)
     with builder.before(body.op):
         ends, slots = _checkpointed(body, trips, segment, segments + 1, body.start)
@@ -65,6 +67,7 @@ def _unknown(body: LoopBody, cotangents: list[Tensor]) -> list[Tensor]:
         trips = body.count_trips() if before is None else before
     if body.keeps_nothing:
         return body.backward(trips, 0, [], cotangents)
+    _require_repeatable(body)
     with builder.before(body.op):
         segments = (trips + (segment - 1)) // segment
         between = maximum((segments + (slot_count - 1)) // slot_count, 1)  # segments between two checkpoints
@@ -84,6 +87,15 @@ def _unknown(body: LoopBody, cotangents: list[Tensor]) -> list[Tensor]:
         return body.backward(rows, first, stacks, following)
 
     return counted(segments, cotangents, one_segment)
+
+
+def _require_repeatable(body: LoopBody) -> None:
+    """Refuse a loop between whose checkpoints something comes out otherwise when it is computed again."""
+    if contains(body.op, "stablehlo.rng"):
+        body.primal.refuse(
+            "a trip that draws from stablehlo.rng cannot be computed again; draw from rng_bit_generator with a state that is "
+            "carried along, or give the loop a constant number of trips and keep all its residuals (loops='residuals')"
+        )
 
 
 def _checkpointed(
