@@ -89,3 +89,15 @@ def coverage() -> dict[str, Coverage]:
 def reason_against(name: str) -> str:
     """Why an operation without a rule has no derivative."""
     return REFUSED.get(name, "there is no rule for it")
+
+
+def as_markdown() -> str:
+    """The table as `docs/derivatives.md` shows it: one line for each operation, with the reason where it is refused."""
+    lines = ["| operation | derivative |", "|---|---|"]
+    for name, found in coverage().items():
+        reason = REFUSED.get(name)
+        shown = (
+            f"{found}: {reason}" if reason and found in (Coverage.refused, Coverage.refined) else str(found)
+        )
+        lines.append(f"| `{name.removeprefix('stablehlo.')}` | {shown} |")
+    return "\n".join(lines)

@@ -129,5 +129,4 @@ OTHERS = [
     Row("einsum", from_text(EINSUM), lambda x, y: (x @ y).T, [normal(3, 4), normal(4, 2)], float32=False),
     Row("torch_index_select", from_text(SELECTED), lambda x: x[:, [3, 1]], [normal(3, 4)], float32=False),
     Row("custom_call.Sharding", from_text(SHARDED), lambda x: x * x, [normal(3)], float32=False),
-    of_jax("custom_call.ApproxTopK", lambda x: lax.approx_max_k(x, 2)[0], normal(3, 5)),
 ]
