@@ -27,11 +27,9 @@ def gradient_text(call: str) -> str:
     ],
 )
 def test_an_annotation_of_the_cotangent(call: str, count: int) -> None:
-    text = gradient_text(call)
     target = call.split("@")[1].split("(")[0]
-    # What the forward pass does for the value alone is dead and gone; the call of the gradient is another.
-    assert text.count(f"@{target}") - 1 in (count, count - 1)
-    assert "stablehlo.multiply" in text
+    text = gradient_text(call)  # of the forward pass, nothing is left of the call
+    assert text.count(f"@{target}(") == count
 
 
 def test_the_largest_elements_by_a_custom_call() -> None:

@@ -217,6 +217,17 @@ def test_a_power_of_zero_to_the_zero_has_derivative_zero() -> None:
     np.testing.assert_array_equal(at_a_kink(lambda x, y: x**y, [0.0], [0.0]), [[0.0], [0.0]])
 
 
+def test_the_largest_element_is_found_where_a_compiler_rounds_it_twice() -> None:
+    random = np.random.default_rng(0)
+    s, b = random.normal(size=(6, 50, 50)), random.normal(size=(50, 50))
+    for program in (
+        pcp.trace(lambda s, b: (s / np.sqrt(8.0) + b).max(-1).sum(), s, b),
+        pcp.trace(lambda s, b: (s * 0.3535 + b).min(-1).sum(), s, b),
+    ):
+        found = run(pcp.grad(program, 1), s, b)
+        np.testing.assert_allclose(found.sum(), 300, rtol=1e-12)
+
+
 def test_a_zero_cotangent_does_not_meet_infinity() -> None:
     x = np.array([-1.0, 0.0, 4.0])
     safe = pcp.trace(

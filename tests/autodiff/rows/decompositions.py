@@ -43,7 +43,12 @@ def _svd(x: Any) -> Any:
 def _solved_from_the_right(way: int) -> Any:
     def function(a: Any, b: Any) -> Any:
         return lax.linalg.triangular_solve(
-            a + 3 * jnp.eye(3), b, left_side=False, lower=True, transpose_a=way > 0, conjugate_a=way > 1
+            a + 3 * jnp.eye(3, dtype=a.dtype),
+            b,
+            left_side=False,
+            lower=True,
+            transpose_a=way > 0,
+            conjugate_a=way > 1,
         )
 
     return function
