@@ -117,9 +117,7 @@ def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
         made = _again(primal, specs, mode="S")
         _, s, u, vh, _ = made
     du, ds, dvh = svd_tangents(u, s, vh, a)
-    given = [None, cotangents[1], cotangents[2], cotangents[3], None]
-    tangents = [left, ds, *((du, dvh) if given[2] is not None or given[3] is not None else (ds, ds)), info]
-    return primal.engine.through(primal, tangents, given, made)
+    return primal.engine.through(primal, [left, ds, du, dvh, info], cotangents, made)
 
 
 def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
