@@ -1,6 +1,10 @@
 """Gradients: reverse mode as a transformation of Programs, with one table row for each operation."""
 
 from pcp.autodiff import rules as rules
+from pcp.autodiff.coverage import REFUSED as REFUSED
+from pcp.autodiff.coverage import Coverage as Coverage
+from pcp.autodiff.coverage import coverage as coverage
+from pcp.autodiff.coverage import coverage_of as coverage_of
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
 from pcp.autodiff.gradient import NotDifferentiable as NotDifferentiable
 from pcp.autodiff.gradient import UnknownArgument as UnknownArgument

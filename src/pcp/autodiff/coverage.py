@@ -1,4 +1,4 @@
-"""What differentiation makes of every operation of StableHLO and CHLO: the table behind `docs/derivatives.md` and the errors."""
+"""What differentiation makes of every operation of StableHLO and CHLO: behind `docs/derivatives.md` and the errors."""
 
 from enum import StrEnum
 
@@ -18,13 +18,13 @@ REFUSED: dict[str, str] = {
     "stablehlo.async_done": _FUTURE,
     "stablehlo.get_tuple_element": _TUPLE,
     "stablehlo.tuple": _TUPLE,
+    "stablehlo.collective_reduce": "its result stands on one replica alone; use all_reduce",
     "stablehlo.send": _CHANNEL,
     "stablehlo.recv": _CHANNEL,
     "stablehlo.set_dimension_size": _SHAPES,
     "stablehlo.uniform_quantize": _QUANTISED,
     "stablehlo.uniform_dequantize": _QUANTISED,
     "chlo._asin_acos_kernel": "it is a step inside the expansion of asin and acos; differentiate those",
-    "chlo.next_after": "it goes from one representable number to the next, which has no derivative, as in JAX",
     "chlo.ragged_dot": "it has no form without custom kernels; write it as a sum of masked products, as JAX does on a CPU",
     "chlo.scan": "it has no form that XLA compiles yet; write it as a while loop",
     **{f"stablehlo.{name}": _SHAPES for name in DYNAMIC},
@@ -63,6 +63,7 @@ class Coverage(StrEnum):
     zero = "zero by definition"
     decomposed = "by decomposition"
     refined = "by decomposition where its shapes are constants"
+    target = "by the rule of its target"
     refused = "refused"
     unknown = "unknown"
 
@@ -73,16 +74,30 @@ def coverage_of(name: str) -> Coverage:
         return Coverage.decomposed
     if name in REFINED:
         return Coverage.refined
+    if name == "stablehlo.custom_call":
+        return Coverage.target
     if name in RULES:
         return Coverage.zero if RULES[name] is None else Coverage.rule
     return Coverage.refused if name in REFUSED else Coverage.unknown
 
 
 def coverage() -> dict[str, Coverage]:
-    """What differentiation makes of every operation that this jaxlib knows, and of every custom call with a rule or a reason."""
+    """What differentiation makes of every operation of this jaxlib, and of every custom call that has a rule or a reason."""
     return {name: coverage_of(name) for name in sorted({*operation_names(), *RULES, *REFUSED})}
 
 
 def reason_against(name: str) -> str:
     """Why an operation without a rule has no derivative."""
     return REFUSED.get(name, "there is no rule for it")
+
+
+def as_markdown() -> str:
+    """The table as `docs/derivatives.md` shows it: one line for each operation, with the reason where it is refused."""
+    lines = ["| operation | derivative |", "|---|---|"]
+    for name, found in coverage().items():
+        reason = REFUSED.get(name)
+        shown = (
+            f"{found}: {reason}" if reason and found in (Coverage.refused, Coverage.refined) else str(found)
+        )
+        lines.append(f"| `{name.removeprefix('stablehlo.')}` | {shown} |")
+    return "\n".join(lines)

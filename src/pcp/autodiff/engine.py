@@ -76,18 +76,24 @@ class Reverse:
             self.builder.pinned = pinned
 
     def through(
-        self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]
+        self,
+        primal: Primal,
+        results: Sequence[Tensor],
+        cotangents: Sequence[Cotangent],
+        constants: Sequence[Tensor] = (),
     ) -> list[Cotangent]:
         """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands.
 
         What the operation itself returned counts as constant there. So `results` may be the derivative of the operation as a
-        linear map, applied to its own operands: then this is the transpose of that map.
+        linear map, applied to its own operands: then this is the transpose of that map. So do `constants`.
         """
         operands = list(primal.op.operands)
         moving = [value for value, active in zip(operands, primal.active, strict=True) if active]
         wanted = dict.fromkeys([*moving, *primal.captured])
         outputs = [tensor.value for tensor in results]
-        operations = operations_between([*operands, *primal.op.results], outputs)
+        operations = operations_between(
+            [*operands, *primal.op.results, *(t.value for t in constants)], outputs
+        )
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
         outgoing = [found.pop(value, None) for value in operands]
         for value, cotangent in found.items():  # what the regions use from outside

@@ -7,11 +7,10 @@ from pcp.ops.movement import broadcast_in_dim
 from pcp.tensor import Tensor, current_builder
 
 BROADCASTING = (
-    "add", "and", "atan2", "compare", "complex", "divide", "maximum", "minimum", "multiply", "next_after", "or",
-    "polygamma", "power", "remainder", "select", "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract",
-    "xor", "zeta",
+    "add", "atan2", "complex", "divide", "maximum", "minimum", "multiply", "polygamma", "power", "remainder", "select",
+    "subtract", "zeta",
 )  # fmt: skip
-OF_CHLO = ("next_after", "polygamma", "zeta")
+OF_CHLO = ("polygamma", "zeta")
 
 
 def _broadcast(primal: Primal) -> Sequence[Tensor]:

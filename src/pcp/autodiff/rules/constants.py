@@ -2,7 +2,7 @@
 
 from pcp.autodiff.rule import register_rules
 
-STEPS = ("floor", "ceil", "round_nearest_even", "round_nearest_afz", "bitcast_convert")
+STEPS = ("floor", "ceil", "round_nearest_even", "round_nearest_afz", "bitcast_convert", "chlo.next_after")
 TRUTHS = ("compare", "is_finite", "chlo.is_inf", "chlo.is_pos_inf", "chlo.is_neg_inf")
 INTEGERS = (
     "and", "or", "xor", "not", "shift_left", "shift_right_arithmetic", "shift_right_logical", "popcnt",
@@ -13,5 +13,9 @@ WITHOUT_OPERANDS = (
     "chlo.constant_like",
 )  # fmt: skip
 TOKENS = ("after_all", "infeed", "outfeed", "return")
+BROADCASTING = (
+    "and", "compare", "next_after", "or", "shift_left", "shift_right_arithmetic", "shift_right_logical", "xor",
+)  # fmt: skip
 
 register_rules(dict.fromkeys((*STEPS, *TRUTHS, *INTEGERS, *WITHOUT_OPERANDS, *TOKENS)))
+register_rules(dict.fromkeys(f"chlo.broadcast_{name}" for name in BROADCASTING))

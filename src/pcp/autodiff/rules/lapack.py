@@ -38,7 +38,10 @@ def option(primal: Primal, name: str) -> str:
 
 
 def _again(primal: Primal, specs: Sequence[TensorSpec], **options: str) -> list[Tensor]:
-    """The same call with other options, which returns more."""
+    """The same call with other options, which returns more, in the place of the one there is.
+
+    With other options, LAPACK may return eigenvalues in another order: one call must give all results.
+    """
     attributes = dict(primal.op.attributes.items())
     config = str(attributes["mhlo.backend_config"])
     for name, letter in options.items():
@@ -46,7 +49,11 @@ def _again(primal: Primal, specs: Sequence[TensorSpec], **options: str) -> list[
     attributes["mhlo.backend_config"] = ir.Attribute.parse(config)
     attributes.pop("sdy.sharding_rule", None)  # it repeats the sizes
     builder = current_builder()
-    op = builder.emit("stablehlo.custom_call", list(primal.op.operands), list(specs), attributes)
+    with builder.before(primal.op):
+        op = builder.emit("stablehlo.custom_call", list(primal.op.operands), list(specs), attributes)
+    for old, new in zip(primal.op.results, op.results, strict=True):
+        if old.type == new.type:
+            old.replace_all_uses_with(new)
     return [Tensor(value, builder) for value in op.results]
 
 
@@ -89,41 +96,43 @@ def _orgqr(primal: Primal) -> Sequence[Tensor]:
     return [reflected(*primal.inputs)]
 
 
-def _syevd(primal: Primal) -> Sequence[Tensor]:
-    a, (vectors, values, info) = primal.input(0), primal.outputs
+def _syevd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    a, made = primal.input(0), list(primal.outputs)
     if option(primal, "mode") == "N":
-        vectors = _again(primal, [t.spec for t in primal.outputs], mode="V")[0]
+        made = _again(primal, [t.spec for t in made], mode="V")
+    vectors, values, info = made
     tangents = eigh_tangents(vectors, values, hermitian(a, option(primal, "uplo") == "L"))
-    return [*tangents, info]
+    return primal.engine.through(primal, [*tangents, info], cotangents, made)
 
 
 def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    a, (left, s, u, vh, info) = primal.input(0), primal.outputs
+    a, made = primal.input(0), list(primal.outputs)
+    left, s, u, vh, info = made
     lead, (m, n), k = a.shape[:-2], a.shape[-2:], s.shape[-1]
     if option(primal, "mode") == "A" and m != n and (cotangents[2], cotangents[3]) != (None, None):
         primal.refuse("a full singular value decomposition of a matrix that is not square has no derivative")
     if (option(primal, "mode") != "S" and m != n) or option(primal, "mode") == "N":
         sides = [TensorSpec((*lead, m, k), a.dtype), TensorSpec((*lead, k, n), a.dtype)]
         specs = [left.spec, s.spec, *sides, info.spec]
-        _, s, u, vh, _ = _again(primal, specs, mode="S")
+        made = _again(primal, specs, mode="S")
+        _, s, u, vh, _ = made
     du, ds, dvh = svd_tangents(u, s, vh, a)
-    given = [None, cotangents[1], cotangents[2], cotangents[3], None]
-    tangents = [left, ds, *((du, dvh) if given[2] is not None or given[3] is not None else (ds, ds)), info]
-    return primal.engine.through(primal, tangents, given)
+    return primal.engine.through(primal, [left, ds, du, dvh, info], cotangents, made)
 
 
-def _geev(primal: Primal) -> Sequence[Tensor]:
-    a, (*parts, left, right, info) = primal.input(0), primal.outputs
+def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    a, made = primal.input(0), list(primal.outputs)
     if option(primal, "compute_left") == "N" or option(primal, "compute_right") == "N":
-        specs = [t.spec for t in primal.outputs]
-        *_, left, right, _ = _again(primal, specs, compute_left="V", compute_right="V")
+        made = _again(primal, [t.spec for t in made], compute_left="V", compute_right="V")
+    *parts, left, right, info = made
     if not a.dtype.is_float:
         values, matrix = parts[0], a
     else:
         values, matrix = complex_(*parts), complex_(a, 0)
     found, moved = eig_tangents(values, right, left, matrix)
     _, others = eig_tangents(conj(values), left, right, adjoint(matrix))
-    return [*([real(found), imag(found)] if a.dtype.is_float else [found]), others, moved, info]
+    tangents = [real(found), imag(found)] if a.dtype.is_float else [found]
+    return primal.engine.through(primal, [*tangents, others, moved, info], cotangents, made)
 
 
 def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
@@ -158,10 +167,10 @@ ROUTINES: dict[str, Rule] = {
     "geqrf": Expansion(_geqrf),
     "orgqr": Expansion(_orgqr),
     "ungqr": Expansion(_orgqr),
-    "syevd": Expansion(_syevd),
-    "heevd": Expansion(_syevd),
+    "syevd": _syevd,
+    "heevd": _syevd,
     "gesdd": _gesdd,
-    "geev": Expansion(_geev),
+    "geev": _geev,
     "gtsv": _gtsv,
 }
 REAL, COMPLEX = ("orgqr", "syevd"), ("ungqr", "heevd")

@@ -8,17 +8,20 @@ from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value
 from pcp.ir.program import spec_of
-from pcp.ops.elementwise import convert, equal, where
+from pcp.ops.elementwise import abs_, bitwise_or, convert, equal, greater_equal, less_equal, maximum, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
 from pcp.ops.reduction import spread, sum_
 from pcp.tensor import Tensor, current_builder
+
+EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10}
+"""The distance from 1 to the next number of an element type."""
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     name = combiner(primal.op.regions[0])
     if name == "add":
         return _sum(primal, *cotangents)
-    if name in ("maximum", "minimum") and not primal.active[1]:
+    if name in ("maximum", "minimum") and not primal.active[1] and primal.input(0).dtype.is_float:
         return _extreme(primal, *cotangents)
     return primal.engine.through(primal, _by_pairs(primal), cotangents)
 
@@ -30,11 +33,21 @@ def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
 
 
 def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
-    """Elements that are equal to the largest share the cotangent evenly, as in JAX."""
+    """Elements that are equal to the largest share the cotangent evenly, as in JAX.
+
+    A compiler may compute the element anew and round it otherwise than the largest one, so a few units in the last place do
+    not part the two.
+    """
     assert g is not None
     x, axes = primal.input(0), primal.integers("dimensions")
-    chosen = equal(x, spread(primal.output(), x.shape, axes))
-    count = sum_(convert(chosen, g.dtype), axes)
+    extreme = primal.output()
+    margin = abs_(extreme) * (4 * EPSILON.get(x.dtype.name, 2.0**-7))
+    if combiner(primal.op.regions[0]) == "maximum":
+        near = greater_equal(x, spread(extreme - margin, x.shape, axes))
+    else:
+        near = less_equal(x, spread(extreme + margin, x.shape, axes))
+    chosen = bitwise_or(equal(x, spread(extreme, x.shape, axes)), near)
+    count = maximum(sum_(convert(chosen, g.dtype), axes), 1)
     return [where(chosen, spread(g / count, x.shape, axes), 0), None]
 
 

@@ -9,7 +9,7 @@ from pcp.autodiff.rules.indexing import window_limits
 from pcp.autodiff.rules.reduction import map_body
 from pcp.ir import DType
 from pcp.ops.control_flow import fori_loop
-from pcp.ops.elementwise import bitwise_and, convert, equal, greater_equal, less_equal, where
+from pcp.ops.elementwise import bitwise_and, convert, equal, greater_equal, less_equal, maximum, where
 from pcp.ops.indexing import WindowAxes, dynamic_slice, gather, scatter
 from pcp.ops.movement import broadcast_in_dim, concatenate, iota, ones, reshape, transpose, zeros
 from pcp.ops.reduction import all_
@@ -88,7 +88,7 @@ def _extreme(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
     y = primal.output()
     kept, won = equal(x, y), equal(updates, read(primal, y, axes))
     count = scatter(convert(kept, g.dtype), indices, convert(won, g.dtype), axes)
-    share = g / count
+    share = g / maximum(count, 1)
     return [where(kept, share, 0), None, where(won, read(primal, share, axes), 0)]
 
 
