@@ -66,6 +66,7 @@ def from_torch(
         NoModule: `module` is neither a module nor a function.
         HiddenParameters: it is a function that uses parameters of a module.
         CannotExport: `torch.export` refuses the module.
+        DynamicShape: the size of a tensor depends on the values of others.
         UnsupportedOperations: operations have no counterpart; all are listed, with the lines that they come from.
         RandomWithoutSeed: the module draws random numbers, and there is no seed.
         CannotImport: an operation cannot take these operands.
@@ -107,6 +108,11 @@ def _as_module(module: Any) -> Any:
         raise NoModule(
             f"{type(module).__name__} was given to from_torch; expected a torch.nn.Module, or a function of tensors"
         )
+
+    # PyTorch keeps the lines of functions named `forward`, and of those that are entered here.
+    remember = getattr(torch.fx.proxy, "_register_stack_trace_anchor", None)
+    if remember is not None:
+        remember(module)
 
     class Function(torch.nn.Module):  # type: ignore[misc, name-defined]  # PyTorch is known only here
         def forward(self, *arguments: Any, **keywords: Any) -> Any:
