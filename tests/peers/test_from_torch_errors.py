@@ -13,9 +13,9 @@ import pcp
 from pcp.importers.torch.arrays import UnsupportedContainer
 from pcp.importers.torch.element_types import DynamicShape, UnknownElementType
 from pcp.importers.torch.exporting import CannotExport
-from pcp.importers.torch.imported import NoModule
+from pcp.importers.torch.imported import HiddenParameters, NoModule
 from pcp.importers.torch.interpreting import CannotImport, RandomWithoutSeed, UnsupportedOperations
-from pcp.importers.torch.signature import ConstantInContainer, HiddenParameters, MutatedInput
+from pcp.importers.torch.signature import ConstantInContainer, MutatedInput
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
@@ -60,7 +60,7 @@ REFUSED: list[tuple[type[pcp.PCPError], str, Callable[..., Any], tuple[Any, ...]
     (RandomWithoutSeed, r"draws random numbers:\n  rand_like.default\n(.*\n)*call module.eval\(\).*seed", torch.rand_like, (X,)),
     (DynamicShape, r"gives a tensor of shape \(u0.*depends on the values of tensors; .*torch.where(.*\n)*.*from File .*_errors.py", on_mask, (X,)),
     (MutatedInput, "writes into .*work on a clone", in_place, (X,)),
-    (HiddenParameters, "uses parameters of a module, which would become constants", lambda x: LINEAR(x), (X,)),
+    (HiddenParameters, "uses LINEAR, a Linear, whose parameters would become constants", lambda x: LINEAR(x), (X,)),
     (ConstantInContainer, "2.5 stands among the tensors of an argument", lambda x: x[0] * x[1], ([X, 2.5],)),
     (UnknownElementType, "element type torch.float8_e5m2; expected one of", lambda x: x.float(), (X.to(torch.float8_e5m2),)),
     (

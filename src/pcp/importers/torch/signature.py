@@ -15,10 +15,6 @@ from pcp.tracing import ArgumentSpec
 _LOG = logging.getLogger("pcp.importers.torch")
 
 
-class HiddenParameters(PCPError):
-    """A function that uses parameters of a module, which would become constants."""
-
-
 class MutatedInput(PCPError):
     """A module that writes into its arguments or parameters."""
 
@@ -114,11 +110,6 @@ class Signature:
         value = self._program.constants.get(entry.target)
         if value is None:
             return None  # of something that nothing reads
-        if getattr(value, "requires_grad", False):
-            raise HiddenParameters(
-                "the function uses parameters of a module, which would become constants; give from_torch the module, or one "
-                "that holds it and does the same in its forward"
-            )
         return as_tensor(array_from_torch(value))
 
     def attribute(self, name: str) -> Any:
