@@ -56,9 +56,11 @@ def on_mask(x: torch.Tensor) -> torch.Tensor:
 
 
 LINEAR = torch.nn.Linear(3, 2)
+ON_MASK = r"gives a tensor of shape \(u0.*depends on the values of tensors; .*torch.where(.*\n)*.*from File .*_errors.py"
+RANDOM = r"draws random numbers:\n  rand_like.default\n(.*\n)*call module.eval\(\).*seed"
 REFUSED: list[tuple[type[pcp.PCPError], str, Callable[..., Any], tuple[Any, ...]]] = [
-    (RandomWithoutSeed, r"draws random numbers:\n  rand_like.default\n(.*\n)*call module.eval\(\).*seed", torch.rand_like, (X,)),
-    (DynamicShape, r"gives a tensor of shape \(u0.*depends on the values of tensors; .*torch.where(.*\n)*.*from File .*_errors.py", on_mask, (X,)),
+    (RandomWithoutSeed, RANDOM, torch.rand_like, (X,)),
+    (DynamicShape, ON_MASK, on_mask, (X,)),
     (MutatedInput, "writes into .*work on a clone", in_place, (X,)),
     (HiddenParameters, "uses LINEAR, a Linear, whose parameters would become constants", lambda x: LINEAR(x), (X,)),
     (ConstantInContainer, "2.5 stands among the tensors of an argument", lambda x: x[0] * x[1], ([X, 2.5],)),
@@ -155,18 +157,35 @@ def test_half_precision_computes_as_torch() -> None:
 def test_random_rows_have_their_distributions() -> None:
     def draws(x: torch.Tensor) -> Any:
         return {
-            "rand": torch.rand(2000), "rand_like": torch.rand_like(x), "randn": torch.randn(2000), "randn_like": torch.randn_like(x),
-            "bernoulli": torch.bernoulli(torch.full((2000,), 0.3)), "p": torch.ops.aten.bernoulli.p(x, 0.3),
-            "randint": torch.randint(7, (2000,)), "low": torch.randint(2, 7, (2000,)), "int_like": torch.randint_like(x, 7),
-            "low_like": torch.randint_like(x, 2, 7), "perm": torch.randperm(50), "dropout": F.dropout(torch.ones(2000), 0.25),
-        }  # fmt: skip
+            "rand": torch.rand(2000),
+            "rand_like": torch.rand_like(x),
+            "randn": torch.randn(2000),
+            "randn_like": torch.randn_like(x),
+            "bernoulli": torch.bernoulli(torch.full((2000,), 0.3)),
+            "p": torch.ops.aten.bernoulli.p(x, 0.3),
+            "randint": torch.randint(7, (2000,)),
+            "low": torch.randint(2, 7, (2000,)),
+            "int_like": torch.randint_like(x, 7),
+            "low_like": torch.randint_like(x, 2, 7),
+            "perm": torch.randperm(50),
+            "dropout": F.dropout(torch.ones(2000), 0.25),
+        }
 
     imported = pcp.from_torch(draws, torch.zeros(2000), seed=1)
     _, found = run(imported.program, {}, imported.buffers, np.zeros(2000))
     means = {
-        "rand": 0.5, "rand_like": 0.5, "randn": 0, "randn_like": 0, "bernoulli": 0.3, "p": 0.3, "randint": 3, "low": 4,
-        "int_like": 3, "low_like": 4, "dropout": 1,
-    }  # fmt: skip
+        "rand": 0.5,
+        "rand_like": 0.5,
+        "randn": 0,
+        "randn_like": 0,
+        "bernoulli": 0.3,
+        "p": 0.3,
+        "randint": 3,
+        "low": 4,
+        "int_like": 3,
+        "low_like": 4,
+        "dropout": 1,
+    }
     for name, mean in means.items():
         assert abs(found[name].mean() - mean) < 0.15, name
         assert len(np.unique(found[name])) > 1, name

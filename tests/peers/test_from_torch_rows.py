@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from tests.execution import run
-from tests.peers.torch_rows import FAMILIES, RANDOM, Case
+from tests.peers.torch_cases import Case
+from tests.peers.torch_rows import FAMILIES, RANDOM
 
 import pcp
 from pcp.importers.torch.interpreting import Interpreter

@@ -116,8 +116,8 @@ def _as_module(module: Any) -> Any:
     for name, value in _used_names(module).items():
         if isinstance(value, torch.nn.Module) or getattr(value, "requires_grad", False):
             raise HiddenParameters(
-                f"the function uses {name}, a {type(value).__name__}, whose parameters would become constants; give from_torch a "
-                "torch.nn.Module that holds it and does the same in its forward"
+                f"the function uses {name}, a {type(value).__name__}, whose parameters would become constants; give from_torch "
+                "a torch.nn.Module that holds it and does the same in its forward"
             )
     # PyTorch keeps the lines of functions named `forward`, and of those that are entered here.
     remember = getattr(torch.fx.proxy, "_register_stack_trace_anchor", None)
@@ -161,4 +161,4 @@ def _name_arguments(
     leading = ["weights", "buffers"] if has_buffers else ["weights"]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(name, kind) for name in (*leading, *names)])
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__signature__ = signature  # type: ignore[attr-defined]  # functions may have attributes

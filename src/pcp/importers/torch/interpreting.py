@@ -69,8 +69,8 @@ def check_supported(graph: Any, has_seed: bool) -> None:
     for node in graph.nodes:
         if not all(isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ())):
             raise DynamicShape(
-                f"{operation_name(node)} gives a tensor of shape {tuple(node.meta['val'].shape)}, which depends on the values of "
-                f"tensors; expected sizes that are known: use torch.where instead of a mask\n  from {user_line(node)}"
+                f"{operation_name(node)} gives a tensor of shape {tuple(node.meta['val'].shape)}, which depends on the values "
+                f"of tensors; expected sizes that are known: use torch.where instead of a mask\n  from {user_line(node)}"
             )
     missing: dict[str, list[str]] = {}
     drawing: dict[str, list[str]] = {}

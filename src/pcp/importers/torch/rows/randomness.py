@@ -51,7 +51,9 @@ def integers(high: int, *_: object, key: Tensor, result: TensorSpec, **__: objec
 
 
 @row("randint.low", knows_result=True, is_random=True)
-def integers_between(low: int, high: int, *_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
+def integers_between(
+    low: int, high: int, *_: object, key: Tensor, result: TensorSpec, **__: object
+) -> Tensor:
     """Integers from `low` up to `high`, evenly distributed."""
     return random.randint(key, result.shape, low, high)
 
