@@ -1,5 +1,8 @@
 """Uses of elementwise operations and of those that make tensors."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 import torch.nn.functional as F

@@ -1,1 +1,1 @@
-"""Programs from elsewhere: models of other libraries become Programs."""
+"""Programs from other front ends and back again: JAX here; files are `pcp.load`'s."""
