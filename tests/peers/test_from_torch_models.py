@@ -71,7 +71,9 @@ def trained_by_torch(module: torch.nn.Module, batches: list[Any], rate: float) -
 
 
 def trained_by_pcp(imported: pcp.Imported, batches: list[Any], rate: float) -> tuple[list[float], Any]:
-    optimizer = pcp.optimizers.adamw(rate, betas=(0.9, 0.999), epsilon=1e-8, weight_decay=0.01)
+    optimizer = pcp.optimizers.adamw(
+        rate, betas=(0.9, 0.999), epsilon=1e-8, weight_decay=0.01, decays=lambda *_: True
+    )
     step = pcp.training_step(imported.program, optimizer)
     plan = pcp.plan(step, cache=False, options=QUICK)
     state = step.initial_state(imported.weights, imported.buffers or None)
@@ -138,7 +140,9 @@ def test_gpt2_of_transformers_trains_as_in_torch() -> None:
 
 def test_dropout_trains_with_a_seed() -> None:
     torch.manual_seed(4)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Dropout(0.25), torch.nn.Linear(64, 1, bias=False))
+    net = torch.nn.Sequential(
+        torch.nn.Linear(8, 64), torch.nn.Dropout(0.25), torch.nn.Linear(64, 1, bias=False)
+    )
     module = WithLoss(net, F.mse_loss)
     imported = pcp.from_torch(module, pcp.spec((4, 8), "f32"), pcp.spec((4, 1), "f32"), seed=5)
     assert set(imported.buffers) == {"random_key"}

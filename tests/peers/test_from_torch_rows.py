@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from tests.execution import run
-from tests.peers.torch_rows import FAMILIES, RANDOM, Case
+from tests.peers.torch_cases import Case
+from tests.peers.torch_rows import FAMILIES, RANDOM
 
 import pcp
 from pcp.importers.torch.interpreting import Interpreter
@@ -70,17 +71,21 @@ def test_values_and_gradients_are_those_of_torch(family: str, monkeypatch: pytes
         got, wanted = found[name], expected.detach().numpy()
         if got.dtype != wanted.dtype or got.shape != wanted.shape:
             wrong.append(f"{shown}: {got.dtype}{got.shape}, not {wanted.dtype}{wanted.shape}")
-        elif not np.allclose(got, wanted, 1e-10, 1e-10 if wanted.dtype == np.float64 else 1e-6, equal_nan=True):
+        elif not np.allclose(
+            got, wanted, 1e-10, 1e-10 if wanted.dtype == np.float64 else 1e-6, equal_nan=True
+        ):
             wrong.append(f"{shown}: {got} is not {wanted}")
     for name, tensor in floats.items():
         wanted = np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
         if not np.allclose(gradients[name], wanted, 1e-9, 1e-9):
-            wrong.append(f"gradient {cases[int(name.split('.')[0])].rows} {name}: {gradients[name]} is not {wanted}")
+            wrong.append(
+                f"gradient {cases[int(name.split('.')[0])].rows} {name}: {gradients[name]} is not {wanted}"
+            )
     assert not wrong, "\n".join(wrong)
     assert {name for case in cases for name in case.rows.split()} - computed == set()
 
 
 def test_every_row_has_a_case() -> None:
     tested = {name for cases in FAMILIES.values() for case in cases for name in case.rows.split()}
-    assert set(TABLE) - tested - set(RANDOM) - {"alias.default"} == set()
+    assert set(TABLE) - tested - set(RANDOM) == set()
     assert tested | set(RANDOM) <= set(TABLE)

@@ -29,7 +29,8 @@ class WithLoss(nn.Module):
 
 def convolutional() -> Made:
     net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3, groups=2, stride=2),
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=2, stride=2, bias=False),
         nn.BatchNorm2d(8), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4),
     )  # fmt: skip
     return WithLoss(net, F.cross_entropy), (torch.randn(3, 3, 10, 10), torch.randint(0, 4, (3,)))
@@ -45,7 +46,15 @@ def residual() -> Made:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return F.relu_(x + self.norms[1](self.second(F.relu(self.norms[0](self.first(x))))))
 
-    net = nn.Sequential(nn.Conv2d(3, 4, 7, 2, 3), Block(4), nn.MaxPool2d(3, 2, 1), Block(4), nn.AvgPool2d(2), nn.Flatten(), nn.LazyLinear(3))
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 7, 2, 3),
+        Block(4),
+        nn.MaxPool2d(3, 2, 1),
+        Block(4),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.LazyLinear(3),
+    )
     x = torch.randn(2, 3, 16, 16)
     net(x)
     return WithLoss(net, F.cross_entropy), (x, torch.randint(0, 3, (2,)))
@@ -54,7 +63,11 @@ def residual() -> Made:
 class Recurrent(nn.Module):
     def __init__(self, kind: type[nn.Module]) -> None:
         super().__init__()
-        self.embed, self.net, self.head = nn.Embedding(11, 6), kind(6, 8, 2, batch_first=True), nn.Linear(8, 11)
+        self.embed, self.net, self.head = (
+            nn.Embedding(11, 6),
+            kind(6, 8, 2, batch_first=True),
+            nn.Linear(8, 11),
+        )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         hidden, _ = self.net(self.embed(tokens[:, :-1]))
@@ -103,8 +116,8 @@ def transformer() -> Made:
             self.net = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
 
         def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], dtype=target.dtype)
-            return self.net(source, target, tgt_mask=mask).square().mean()
+            mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
+            return self.net(source, target, tgt_mask=mask, tgt_is_causal=True).square().mean()
 
     return Translator(), (torch.randn(2, 5, 8), torch.randn(2, 4, 8))
 
@@ -114,7 +127,9 @@ def mixture_of_experts() -> Made:
         def __init__(self) -> None:
             super().__init__()
             self.router = nn.Linear(8, 4, bias=False)
-            self.experts = nn.ModuleList(nn.Sequential(nn.Linear(8, 12), nn.SiLU(), nn.Linear(12, 8)) for _ in range(4))
+            self.experts = nn.ModuleList(
+                nn.Sequential(nn.Linear(8, 12), nn.SiLU(), nn.Linear(12, 8)) for _ in range(4)
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             odds = self.router(x).softmax(-1)
@@ -131,13 +146,18 @@ def variational() -> Made:
     class VAE(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder, self.decoder = nn.Linear(10, 8), nn.Sequential(nn.Linear(4, 12), nn.Softplus(), nn.Linear(12, 10))
+            self.encoder, self.decoder = (
+                nn.Linear(10, 8),
+                nn.Sequential(nn.Linear(4, 12), nn.Softplus(), nn.Linear(12, 10)),
+            )
 
         def forward(self, x: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
             mean, log_variance = self.encoder(x).chunk(2, -1)
             made = self.decoder(mean + (0.5 * log_variance).exp() * noise)
             divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(-1)
-            return (F.binary_cross_entropy_with_logits(made, x.sigmoid(), reduction="none").sum(-1) + divergence).mean()
+            return (
+                F.binary_cross_entropy_with_logits(made, x.sigmoid(), reduction="none").sum(-1) + divergence
+            ).mean()
 
     return VAE(), (torch.randn(3, 10), torch.randn(3, 4))
 
@@ -147,7 +167,11 @@ def diffusion() -> Made:
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("kept", torch.linspace(0.99, 0.02, 20).cumprod(0))
-            self.time, self.first, self.second = nn.Linear(8, 8), nn.Conv1d(2, 8, 3, padding=1), nn.Conv1d(8, 2, 3, padding=1)
+            self.time, self.first, self.second = (
+                nn.Linear(8, 8),
+                nn.Conv1d(2, 8, 3, padding=1),
+                nn.Conv1d(8, 2, 3, padding=1),
+            )
 
         def forward(self, x: torch.Tensor, time: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
@@ -172,7 +196,9 @@ def gemma_like() -> Made:
 
     def rotary(x: torch.Tensor) -> torch.Tensor:
         length, width = x.shape[-2:]
-        turns = torch.arange(length, dtype=x.dtype)[:, None] / 1e4 ** (torch.arange(0, width, 2, dtype=x.dtype) / width)
+        turns = torch.arange(length, dtype=x.dtype)[:, None] / 1e4 ** (
+            torch.arange(0, width, 2, dtype=x.dtype) / width
+        )
         turns = torch.cat([turns, turns], -1)
         first, second = x.chunk(2, -1)
         return x * turns.cos() + torch.cat([-second, first], -1) * turns.sin()
@@ -196,7 +222,11 @@ def gemma_like() -> Made:
     class Gemma(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.blocks, self.norm = nn.Embedding(13, 16), nn.ModuleList(Block() for _ in range(2)), Norm(16)
+            self.embed, self.blocks, self.norm = (
+                nn.Embedding(13, 16),
+                nn.ModuleList(Block() for _ in range(2)),
+                Norm(16),
+            )
             self.head = nn.Linear(16, 13, bias=False)
             self.head.weight = self.embed.weight
 

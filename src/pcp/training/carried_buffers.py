@@ -13,7 +13,7 @@ class LossWithBuffers:
 
     Arguments:
         program: `(parameters, batch...)` or `(parameters, buffers, batch...)` to a scalar or a pair of it and anything. If the
-            loss changes buffers, the second of the pair is `(new buffers, metrics)`.
+            loss changes buffers, the second of the pair is `{"buffers": ..., "metrics": ...}`.
         has_buffers: whether the second argument is buffers.
         changes: whether the loss makes new ones.
     """
@@ -53,6 +53,6 @@ def _with_loss_first(program: Program) -> Program:
     def loss_first(*arguments: Any) -> Any:
         buffers, result = call(program, *arguments)
         loss, metrics = result if isinstance(result, tuple) else (result, {})
-        return loss, (buffers, metrics)
+        return loss, {"buffers": buffers, "metrics": metrics}
 
     return trace(loss_first, *specs)

@@ -105,7 +105,7 @@ def training_step(
         loss, metrics = value if has_metrics else (value, {})
         carried = {"buffers": state["buffers"]} if given.has_buffers else {}
         if given.changes:
-            carried["buffers"], metrics = metrics
+            carried["buffers"], metrics = metrics["buffers"], metrics["metrics"]
         if clip_norm is None:
             norm = global_norm(gradients)
         else:

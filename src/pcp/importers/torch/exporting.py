@@ -65,7 +65,9 @@ def _decompositions(torch: Any) -> dict[Any, Any]:
     """PyTorch's own decompositions of whatever has no row in the table."""
     table = importlib.import_module("torch._decomp").decomposition_table
     # What `torch._refs` defines ends in operations of another dialect, below ATen.
-    further = {op: function for op, function in table.items() if not function.__module__.startswith("torch._refs")}
+    further = {
+        op: function for op, function in table.items() if not function.__module__.startswith("torch._refs")
+    }
     known = {**further, **dict(torch.export.default_decompositions().items())}
     return {op: function for op, function in known.items() if str(op).removeprefix("aten.") not in TABLE}
 

@@ -23,6 +23,10 @@ class NoModule(PCPError):
     """Something given to `from_torch` that is neither a module nor a function."""
 
 
+class HiddenParameters(PCPError):
+    """A function that uses a module or a trainable tensor, whose parameters would become constants."""
+
+
 @dataclass(frozen=True)
 class Imported:
     """What `from_torch` makes of a module.
@@ -66,6 +70,7 @@ def from_torch(
         NoModule: `module` is neither a module nor a function.
         HiddenParameters: it is a function that uses parameters of a module.
         CannotExport: `torch.export` refuses the module.
+        DynamicShape: the size of a tensor depends on the values of others.
         UnsupportedOperations: operations have no counterpart; all are listed, with the lines that they come from.
         RandomWithoutSeed: the module draws random numbers, and there is no seed.
         CannotImport: an operation cannot take these operands.
@@ -108,11 +113,31 @@ def _as_module(module: Any) -> Any:
             f"{type(module).__name__} was given to from_torch; expected a torch.nn.Module, or a function of tensors"
         )
 
+    for name, value in _used_names(module).items():
+        if isinstance(value, torch.nn.Module) or getattr(value, "requires_grad", False):
+            raise HiddenParameters(
+                f"the function uses {name}, a {type(value).__name__}, whose parameters would become constants; give from_torch "
+                "a torch.nn.Module that holds it and does the same in its forward"
+            )
+    # PyTorch keeps the lines of functions named `forward`, and of those that are entered here.
+    remember = getattr(torch.fx.proxy, "_register_stack_trace_anchor", None)
+    if remember is not None:
+        remember(module)
+
     class Function(torch.nn.Module):  # type: ignore[misc, name-defined]  # PyTorch is known only here
         def forward(self, *arguments: Any, **keywords: Any) -> Any:
             return module(*arguments, **keywords)
 
     return Function()
+
+
+def _used_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function refers to outside of itself."""
+    try:
+        used = inspect.getclosurevars(function)
+    except TypeError:  # not written in Python
+        return {}
+    return {**used.globals, **used.nonlocals, "self": getattr(function, "__self__", None)}
 
 
 def _place(number: int, inputs: Sequence[Any], named: Mapping[str, Any]) -> int | str:
@@ -136,4 +161,4 @@ def _name_arguments(
     leading = ["weights", "buffers"] if has_buffers else ["weights"]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     signature = inspect.Signature([inspect.Parameter(name, kind) for name in (*leading, *names)])
-    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__signature__ = signature  # type: ignore[attr-defined]  # functions may have attributes

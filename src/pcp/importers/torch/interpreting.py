@@ -1,13 +1,16 @@
 """Walking a graph of ATen operations, one row of the table after another."""
 
+import functools
 import importlib
 import operator
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.importers.torch import rows as rows  # the table is filled by importing them
-from pcp.importers.torch.element_types import dtype_from_torch, spec_from_torch
+from pcp.importers.torch.element_types import DynamicShape, dtype_from_torch, spec_from_torch
+from pcp.importers.torch.exporting import torch_package
 from pcp.importers.torch.table import TABLE, Row
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -41,8 +44,13 @@ def user_line(node: Any) -> str:
     """Where in the user's code an operation comes from: the innermost frame outside of PyTorch, or what is known."""
     lines = (node.meta.get("stack_trace") or "").splitlines()
     frames = [i for i, line in enumerate(lines) if line.lstrip().startswith("File ")]
-    own = [i for i in frames if "/torch/" not in lines[i]] or frames
+    own = [i for i in frames if not any(folder in lines[i] for folder in _internal_folders())] or frames
     return "\n".join(line.strip() for line in lines[own[-1] : own[-1] + 2]) if own else "an unknown place"
+
+
+@functools.cache
+def _internal_folders() -> tuple[str, str]:
+    return str(Path(torch_package().__file__).parent), str(Path(__file__).parent)
 
 
 def operation_name(node: Any) -> str:
@@ -54,9 +62,16 @@ def check_supported(graph: Any, has_seed: bool) -> None:
     """See whether every operation of a graph has a row.
 
     Raises:
+        DynamicShape: the size of a tensor depends on the values of others.
         UnsupportedOperations: some have none; the message lists all of them with the lines that they come from.
         RandomWithoutSeed: some draw random numbers, and there is no seed.
     """
+    for node in graph.nodes:
+        if not all(isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ())):
+            raise DynamicShape(
+                f"{operation_name(node)} gives a tensor of shape {tuple(node.meta['val'].shape)}, which depends on the values "
+                f"of tensors; expected sizes that are known: use torch.where instead of a mask\n  from {user_line(node)}"
+            )
     missing: dict[str, list[str]] = {}
     drawing: dict[str, list[str]] = {}
     for node in graph.nodes:
@@ -173,7 +188,9 @@ def _converted(found: Any, wanted: Any) -> Any:
     if isinstance(wanted, tuple):
         return [None if spec is None else _converted(f, spec) for f, spec in zip(found, wanted, strict=True)]
     if found.shape != wanted.shape:
-        raise CannotImport(f"the row gives shape {found.shape}; PyTorch gives {wanted.shape}; the row is wrong")
+        raise CannotImport(
+            f"the row gives shape {found.shape}; PyTorch gives {wanted.shape}; the row is wrong"
+        )
     return convert(found, wanted.dtype)
 
 

@@ -15,10 +15,6 @@ from pcp.tracing import ArgumentSpec
 _LOG = logging.getLogger("pcp.importers.torch")
 
 
-class HiddenParameters(PCPError):
-    """A function that uses parameters of a module, which would become constants."""
-
-
 class MutatedInput(PCPError):
     """A module that writes into its arguments or parameters."""
 
@@ -44,7 +40,9 @@ class Signature:
         self.changed = self._changed()
         first = _first_names(module)
         parameters = dict(module.named_parameters(remove_duplicate=False))
-        frozen = any(p.requires_grad for p in parameters.values())  # if none is trainable, all are just weights
+        frozen = any(
+            p.requires_grad for p in parameters.values()
+        )  # if none is trainable, all are just weights
         self.weights: Arrays = {}
         self.buffers: Arrays = {}
         self._sources: dict[str, tuple[str, str]] = {}
@@ -56,7 +54,9 @@ class Signature:
                 _LOG.info("%s is left out: nothing reads it", entry.target)
                 continue
             tensor = module.get_parameter(name) if name in parameters else module.get_buffer(name)
-            is_weight = name in parameters and tensor.is_floating_point() and (tensor.requires_grad or not frozen)
+            is_weight = (
+                name in parameters and tensor.is_floating_point() and (tensor.requires_grad or not frozen)
+            )
             (self.weights if is_weight else self.buffers)[name] = array_from_torch(tensor)
             self._sources[entry.arg.name] = ("weights" if is_weight else "buffers", name)
         self._inputs(arguments)
@@ -110,11 +110,6 @@ class Signature:
         value = self._program.constants.get(entry.target)
         if value is None:
             return None  # of something that nothing reads
-        if getattr(value, "requires_grad", False):
-            raise HiddenParameters(
-                "the function uses parameters of a module, which would become constants; give from_torch the module, or one "
-                "that holds it and does the same in its forward"
-            )
         return as_tensor(array_from_torch(value))
 
     def attribute(self, name: str) -> Any:

@@ -17,9 +17,8 @@ def _same(x: Tensor, *_: object, **__: object) -> Tensor:
 rows(
     {
         # The conversion to PyTorch's element type happens to every result.
-        "_to_copy.default clone.default": _same,
+        "_to_copy.default alias.default clone.default": _same,
         "detach.default": ops.stop_gradient,
-        "alias.default": ops.stop_gradient,  # what PyTorch makes of a detach when it decomposes
         "flip.default": ops.flip,
         "permute.default": ops.transpose,
         "repeat.default": ops.tile,
@@ -33,7 +32,7 @@ rows(
 
 
 @row("view.default", "_unsafe_view.default", "expand.default", knows_result=True)
-def reshape(x: Tensor, shape: Sequence[int], *, result: TensorSpec, **_: object) -> Tensor:
+def reshape(x: Tensor, _: Sequence[int], *, result: TensorSpec, **__: object) -> Tensor:
     """The elements in another shape, or repeated to fill it."""
     return ops.reshape(x, result.shape) if x.size == result.size else ops.broadcast_to(x, result.shape)
 

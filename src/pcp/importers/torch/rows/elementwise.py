@@ -47,9 +47,6 @@ rows(
         "bitwise_or.Tensor bitwise_or.Scalar": ops.bitwise_or,
         "bitwise_right_shift.Tensor __rshift__.Tensor": ops.shift_right,
         "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,
-        "celu.default": lambda x, alpha=1.0: elu(x, alpha, 1.0, 1 / alpha),
-        "clamp_max.default": lambda x, high: clamp(x, None, high),
-        "clamp_min.default": lambda x, low: clamp(x, low, None),
         "fmod.Tensor fmod.Scalar": ops.remainder,
         "maximum.default": ops.maximum,
         "minimum.default": ops.minimum,
@@ -57,7 +54,6 @@ rows(
         "neg.default": ops.negate,
         "relu.default": nn.relu,
         "remainder.Tensor remainder.Scalar": ops.modulo,
-        "selu.default": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
         "silu.default": nn.silu,
     },
     promotion="default",
@@ -130,9 +126,7 @@ def subtract_reversed(x: TensorLike, y: TensorLike, alpha: float = 1) -> Tensor:
 
 
 @row("div.Tensor_mode", "div.Scalar_mode", knows_result=True)
-def divide(
-    x: Tensor, y: TensorLike, rounding_mode: str | None = None, *, result: TensorSpec
-) -> Tensor:
+def divide(x: Tensor, y: TensorLike, rounding_mode: str | None = None, *, result: TensorSpec) -> Tensor:
     """x / y, rounded down (`floor`), towards zero (`trunc`), or not at all."""
     x, y = ops.convert(x, result.dtype), ops.convert(y, result.dtype)
     if rounding_mode is None:
@@ -178,6 +172,18 @@ def clamp(x: Tensor, low: TensorLike | None = None, high: TensorLike | None = No
     return x if high is None else ops.where(ops.greater(x, high), high, x)
 
 
+@row("clamp_min.default", promotion="default")
+def clamp_min(x: Tensor, low: float) -> Tensor:
+    """x, at least a bound."""
+    return clamp(x, low)
+
+
+@row("clamp_max.default", promotion="default")
+def clamp_max(x: Tensor, high: float) -> Tensor:
+    """x, at most a bound."""
+    return clamp(x, None, high)
+
+
 @row("hardtanh.default", promotion="default")
 def hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
     """x within bounds; at a bound the derivative is 0."""
@@ -196,6 +202,18 @@ def elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 
     # The exponential of a large x is infinite, and infinity times a cotangent of 0 is NaN.
     below = ops.where(ops.greater(x, 0), 0, x)
     return ops.where(ops.greater(x, 0), x * scale, ops.expm1(below * input_scale) * (alpha * scale))
+
+
+@row("celu.default", promotion="default")
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where x > 0, else alpha * (e^(x / alpha) - 1)."""
+    return elu(x, alpha, 1.0, 1 / alpha)
+
+
+@row("selu.default", promotion="default")
+def selu(x: Tensor) -> Tensor:
+    """Of the two constants that keep mean 0 and variance 1 (Klambauer et al., 2017), the exponential unit."""
+    return elu(x, 1.6732632423543772, 1.0507009873554805)
 
 
 @row("gelu.default", promotion="default")

@@ -56,17 +56,15 @@ def gather(x: Tensor, axis: int, places: Tensor, **_: object) -> Tensor:
     """The elements of x at places along an axis; the other axes of the places may be shorter than those of x."""
     if not x.ndim:
         return ops.broadcast_to(x, places.shape)
-    part = tuple(
-        slice(None) if a == axis % x.ndim else slice(0, size) for a, size in enumerate(places.shape)
-    )
+    part = tuple(slice(None) if a == axis % x.ndim else slice(0, size) for a, size in enumerate(places.shape))
     return ops.take_along_axis(x[part], places, axis)
 
 
 def _scattered(x: Tensor, axis: int, places: Tensor, source: TensorLike, mode: str) -> Tensor:
     """x with the elements at places along an axis joined with those of the source; its other axes may be longer than theirs."""
     if not x.ndim:
-        raised = (ops.reshape(t, (1,)) if isinstance(t, Tensor) else t for t in (x, places, source))
-        whole, where, values = raised
+        whole, where = ops.reshape(x, (1,)), ops.reshape(places, (1,))
+        values = ops.reshape(source, (1,)) if isinstance(source, Tensor) else source
         return ops.reshape(_scattered(whole, 0, where, values, mode), ())
     corner = tuple(slice(0, size) for size in places.shape)
     values = ops.convert(source[corner] if isinstance(source, Tensor) and source.ndim else source, x.dtype)

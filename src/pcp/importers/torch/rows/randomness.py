@@ -1,14 +1,16 @@
 """Random numbers, from PCP's own generator: the distributions are PyTorch's, the numbers are not."""
 
 from pcp import ops
-from pcp.ops import random
 from pcp.importers.torch.table import row
 from pcp.ir import DType, TensorSpec
+from pcp.ops import random
 from pcp.tensor import Tensor
 
 
 @row("native_dropout.default", is_random=True)
-def native_dropout(x: Tensor, rate: float, train: bool | None = True, *, key: Tensor) -> tuple[Tensor, Tensor]:
+def native_dropout(
+    x: Tensor, rate: float, train: bool | None = True, *, key: Tensor
+) -> tuple[Tensor, Tensor]:
     """x with elements replaced by 0 at a rate, the others scaled up; and which were kept."""
     if not train or rate == 0:
         return x, ops.full(x.shape, True, DType.bool)
@@ -18,9 +20,7 @@ def native_dropout(x: Tensor, rate: float, train: bool | None = True, *, key: Te
     return ops.where(kept, x * (1 / (1 - rate)), 0), kept
 
 
-@row(
-    "rand.default", "rand_like.default", knows_result=True, is_random=True
-)
+@row("rand.default", "rand_like.default", knows_result=True, is_random=True)
 def uniform(*_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
     """Evenly distributed over 0 <= x < 1."""
     return random.uniform(key, result.shape, result.dtype)
@@ -50,15 +50,26 @@ def integers(high: int, *_: object, key: Tensor, result: TensorSpec, **__: objec
     return random.randint(key, result.shape, 0, high)
 
 
-@row("randint.low", "randint_like.low_dtype", knows_result=True, is_random=True)
-def integers_between(first: object, *bounds: int, key: Tensor, result: TensorSpec, **_: object) -> Tensor:
+@row("randint.low", knows_result=True, is_random=True)
+def integers_between(
+    low: int, high: int, *_: object, key: Tensor, result: TensorSpec, **__: object
+) -> Tensor:
     """Integers from `low` up to `high`, evenly distributed."""
-    low, high = bounds[:2] if isinstance(first, Tensor) else (first, bounds[0])
+    return random.randint(key, result.shape, low, high)
+
+
+@row("randint_like.low_dtype", knows_result=True, is_random=True)
+def integers_between_like(
+    _: Tensor, low: int, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
+) -> Tensor:
+    """Integers from `low` up to `high`, evenly distributed."""
     return random.randint(key, result.shape, low, high)
 
 
 @row("randint_like.default", knows_result=True, is_random=True)
-def integers_like(_: Tensor, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object) -> Tensor:
+def integers_like(
+    _: Tensor, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
+) -> Tensor:
     """Integers from 0 up to `high`, evenly distributed."""
     return random.randint(key, result.shape, 0, high)
 

@@ -58,17 +58,13 @@ rows(
 
 
 @row("sum.default", "sum.dim_IntList", knows_result=True)
-def total(
-    x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object
-) -> Tensor:
+def total(x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object) -> Tensor:
     """The sum along axes; of integers in i64."""
     return ops.sum(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
 
 
 @row("mean.default", "mean.dim", knows_result=True)
-def mean(
-    x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object
-) -> Tensor:
+def mean(x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object) -> Tensor:
     """The mean along axes."""
     return ops.mean(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
 
@@ -98,7 +94,9 @@ def variance_and_mean(
     x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     """The variance and the mean along axes."""
-    return variance(x, axes, correction=correction, keepdim=keepdim), ops.mean(wide(x), axes_of(x, axes), keepdim)
+    return variance(x, axes, correction=correction, keepdim=keepdim), ops.mean(
+        wide(x), axes_of(x, axes), keepdim
+    )
 
 
 @row("argmax.default")

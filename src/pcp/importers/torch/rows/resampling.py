@@ -38,9 +38,7 @@ def _step(old: int, new: int, factor: float | None) -> float:
     return 1 / factor if factor else old / new
 
 
-@row(
-    "upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec", knows_result=True
-)
+@row("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec", knows_result=True)
 def upsample_nearest(
     x: Tensor, _: object, factors: Sequence[float] | None = None, *, result: TensorSpec
 ) -> Tensor:
@@ -56,9 +54,7 @@ def upsample_nearest(
     return x
 
 
-@row(
-    "upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", knows_result=True
-)
+@row("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", knows_result=True)
 def upsample_linear(
     x: Tensor,
     _: object,
