@@ -1,4 +1,4 @@
-"""Programs of JAX, flax, equinox and PyTorch whose gradients PCP must share with their framework; families are loaded when asked for."""
+"""Programs of JAX, flax, equinox and PyTorch whose gradients PCP must share with them; a family is loaded when asked for."""
 
 import importlib
 

@@ -39,7 +39,8 @@ def distinct(*shapes: Shape) -> Maker:
 
     def made(rng: np.random.Generator) -> tuple[Any, ...]:
         return tuple(
-            (rng.permutation(int(np.prod(shape))) + rng.uniform(0.1, 0.4)).reshape(shape) / 3 - 1 for shape in shapes
+            (rng.permutation(int(np.prod(shape))) + rng.uniform(0.1, 0.4)).reshape(shape) / 3 - 1
+            for shape in shapes
         )
 
     return made

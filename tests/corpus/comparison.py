@@ -62,9 +62,7 @@ class _Reference:
 
     def nested(self, primals: dict[str, Any]) -> Any:
         """Arrays in place of those of the arguments."""
-        return self.structure.unflatten(
-            [primals.get(str(i), leaf) for i, leaf in enumerate(self.leaves)]
-        )
+        return self.structure.unflatten([primals.get(str(i), leaf) for i, leaf in enumerate(self.leaves)])
 
     def ordered(self, primals: dict[str, Any]) -> list[Any]:
         """Arrays in the order in which PCP has them."""
@@ -135,9 +133,7 @@ def distance(found: Any, expected: Sequence[Any]) -> float:
     differences = [_greatest(_wide(a) - _wide(b)) for a, b in zip(ours, theirs, strict=True)]
     if not np.all(np.isfinite(differences)):
         return float("inf")
-    return max(
-        (d / max(size, floor, TINY) for d, size in zip(differences, sizes, strict=True)), default=0.0
-    )
+    return max((d / max(size, floor, TINY) for d, size in zip(differences, sizes, strict=True)), default=0.0)
 
 
 def drawn_like(leaf: Any, rng: np.random.Generator) -> Any:

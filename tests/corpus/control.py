@@ -41,7 +41,9 @@ def _fori_with_updates(x):  # type: ignore[no-untyped-def]  # of an array
 
 
 def _fori_reading(x, y):  # type: ignore[no-untyped-def]  # of arrays
-    return lax.fori_loop(0, 4, lambda i, c: c * y[i] + lax.dynamic_index_in_dim(x, 3 - i, keepdims=False), jnp.float64(1))
+    return lax.fori_loop(
+        0, 4, lambda i, c: c * y[i] + lax.dynamic_index_in_dim(x, 3 - i, keepdims=False), jnp.float64(1)
+    )
 
 
 def _scan_with_branch(x):  # type: ignore[no-untyped-def]  # of an array
@@ -89,7 +91,9 @@ def _viterbi(transitions, scores):  # type: ignore[no-untyped-def]  # of arrays
 
 
 def _forward_algorithm(transitions, scores):  # type: ignore[no-untyped-def]  # of arrays
-    return lax.scan(lambda a, s: (jax.nn.logsumexp(a[:, None] + transitions, axis=0) + s, None), scores[0], scores[1:])[0]
+    return lax.scan(
+        lambda a, s: (jax.nn.logsumexp(a[:, None] + transitions, axis=0) + s, None), scores[0], scores[1:]
+    )[0]
 
 
 @jax.custom_vjp

@@ -15,14 +15,23 @@ _IMAGE, _KERNEL = (2, 3, 7, 6), (4, 3, 3, 2)
 
 
 def _conv(**more: Any) -> Any:
-    return lambda x, k: lax.conv_general_dilated(x, k, **({"window_strides": (1, 1), "padding": "VALID"} | more))
+    return lambda x, k: lax.conv_general_dilated(
+        x, k, **({"window_strides": (1, 1), "padding": "VALID"} | more)
+    )
 
 
 def _laid_out(image: str, kernel: str, out: str, **more: Any) -> Any:
     return _conv(dimension_numbers=(image, kernel, out), padding="SAME", window_strides=(2, 1), **more)
 
 
-def _window(body: Any, start: float, size: tuple[int, ...], strides: tuple[int, ...] | None = None, padding: Any = "VALID", **more: Any) -> Any:
+def _window(
+    body: Any,
+    start: float,
+    size: tuple[int, ...],
+    strides: tuple[int, ...] | None = None,
+    padding: Any = "VALID",
+    **more: Any,
+) -> Any:
     strides = strides or (1,) * len(size)
     return lambda x: lax.reduce_window(x, np.float64(start), body, size, strides, padding, **more)
 

@@ -14,13 +14,19 @@ from tests.corpus.case import Case, Maker
 
 
 def module(
-    name: str, make: Callable[[Any], Any], inputs: Maker, call: Callable[..., Any] | None = None, order: int = 1
+    name: str,
+    make: Callable[[Any], Any],
+    inputs: Maker,
+    call: Callable[..., Any] | None = None,
+    order: int = 1,
 ) -> Case:
     """A case of a module: `make` makes it of a key, `call` applies it."""
 
     def arguments(rng: np.random.Generator) -> tuple[Any, ...]:
         made = make(jax.random.key(0))
-        varied = jax.tree.map(lambda a: a + 0.3 * rng.normal(size=a.shape) if eqx.is_inexact_array(a) else a, made)
+        varied = jax.tree.map(
+            lambda a: a + 0.3 * rng.normal(size=a.shape) if eqx.is_inexact_array(a) else a, made
+        )
         return varied, *inputs(rng)
 
     return Case(name, call or (lambda m, x: jax.vmap(m)(x)), arguments, order=order)

@@ -25,7 +25,9 @@ def variables_of(module: nn.Module, rng: np.random.Generator, *inputs: Any, **mo
     return jax.tree_util.tree_map_with_path(drawn, shapes)
 
 
-def linen(name: str, module: nn.Module, inputs: Maker, order: int = 1, mutable: Any = False, **more: Any) -> Case:
+def linen(
+    name: str, module: nn.Module, inputs: Maker, order: int = 1, mutable: Any = False, **more: Any
+) -> Case:
     """A case of a linen module: its variables are the first argument."""
     rngs = {"dropout": jax.random.PRNGKey(2)}
 
@@ -51,7 +53,9 @@ def of_nnx(name: str, make: Any, inputs: Maker, **more: Any) -> Case:
         return nnx.split(make(nnx.Rngs(0)))
 
     def arguments(rng: np.random.Generator) -> tuple[Any, ...]:
-        state = jax.tree.map(lambda leaf: 0.5 * rng.normal(size=leaf.shape), jax.eval_shape(lambda: parts()[1]))
+        state = jax.tree.map(
+            lambda leaf: 0.5 * rng.normal(size=leaf.shape), jax.eval_shape(lambda: parts()[1])
+        )
         return state, *inputs(rng)
 
     return Case(name, lambda state, *x: nnx.merge(parts()[0], state)(*x), arguments, **more)

@@ -138,7 +138,9 @@ def rotated(x: Any) -> Any:
     """Queries or keys (batch, time, heads, 4), turned by angles that grow with the time."""
     angles = np.arange(x.shape[1])[:, None, None] / 10.0 ** np.arange(2)
     a, b = jnp.split(x, 2, -1)
-    return jnp.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1)
+    return jnp.concatenate(
+        [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], -1
+    )
 
 
 class MixtureOfExperts(nn.Module):
@@ -213,7 +215,9 @@ class StateSpace(nn.Module):
         rate = nn.softplus(nn.Dense(8)(x))
         decay = jnp.exp(-rate[..., None] * np.arange(1.0, 4))
         inputs = (rate * x)[..., None] * nn.Dense(3)(x)[..., None, :]
-        _, states = lax.associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (decay, inputs), axis=1)
+        _, states = lax.associative_scan(
+            lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (decay, inputs), axis=1
+        )
         return (states * nn.Dense(3)(x)[..., None, :]).sum(-1) * nn.silu(nn.Dense(8)(x))
 
 

@@ -1,6 +1,7 @@
 """One program of every family of JAX's: PCP's gradients are JAX's. All of them: tests/peers/test_corpus.py."""
 
 import pytest
+
 from tests.corpus import OF_JAX, cases_of, sampled
 from tests.corpus.arguments import normal
 from tests.corpus.case import Case, Refusal
@@ -28,11 +29,16 @@ def test_another_gradient_is_found_in_every_order() -> None:
 
 def test_a_missing_refusal_is_found() -> None:
     with pytest.raises(Mismatch, match="nothing was raised"):
-        check("refusals", Case("x", lambda x: x * 2, normal((3,)), refusal=Refusal("NoDerivative", "x"), note="a test"))
+        check(
+            "refusals",
+            Case("x", lambda x: x * 2, normal((3,)), refusal=Refusal("NoDerivative", "x"), note="a test"),
+        )
 
 
 def test_another_refusal_is_found() -> None:
-    case = Case("x", lambda x: x * 2, normal((3,)), wrt=(4,), refusal=Refusal("NoDerivative", "x"), note="a test")
+    case = Case(
+        "x", lambda x: x * 2, normal((3,)), wrt=(4,), refusal=Refusal("NoDerivative", "x"), note="a test"
+    )
     with pytest.raises(Mismatch, match="UnknownArgument"):
         check("refusals", case)
 

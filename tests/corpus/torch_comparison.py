@@ -33,7 +33,9 @@ def check_torch(case: Case) -> float:
     weights = {name: module.get_parameter(name) for name in sorted(imported.weights)}
     leaves = [*weights.values(), *(x for x in inputs if x.is_floating_point())]
     outputs = _listed(module(*inputs))
-    cotangents = [torch.from_numpy(drawn_like(leaf.detach().numpy(), rng)).requires_grad_() for leaf in outputs]
+    cotangents = [
+        torch.from_numpy(drawn_like(leaf.detach().numpy(), rng)).requires_grad_() for leaf in outputs
+    ]
     gradients = _pulled(outputs, leaves, cotangents)
 
     held = [imported.buffers] if imported.buffers else []

@@ -9,17 +9,31 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.corpus.arguments import definite, distinct, integers, invertible, normal, positive, together, uniform
-from tests.corpus.case import Case
+from tests.corpus.arguments import (
+    definite,
+    distinct,
+    integers,
+    invertible,
+    normal,
+    positive,
+    together,
+    uniform,
+)
+from tests.corpus.case import Case, Refusal
 
 _X = normal((3, 4))
 _IMAGE = normal((2, 3, 6, 6))
 _SEQUENCE = normal((2, 5, 8))
 _CLASSES = lambda rng: (rng.integers(0, 4, (3,)),)  # noqa: E731  # one of the makers; PyTorch wants 64 bits
+_NO_ROW = "the importer's table has no row for it; the message says how to enter one"
 
 
 def _function(function: Callable[..., Any]) -> Callable[[], Callable[..., Any]]:
     return lambda: function
+
+
+def _without_row(operation: str) -> Refusal:
+    return Refusal("UnsupportedOperations", operation)
 
 
 def _indices(high: int, *shape: int) -> Any:
@@ -63,7 +77,7 @@ class SelfAttention(nn.Module):
 
 CASES = [
     Case("linear", functools.partial(nn.Linear, 4, 5), _X, order=2),
-    Case("bilinear", functools.partial(nn.Bilinear, 4, 3, 2), normal((5, 4), (5, 3)), order=2),
+    Case("bilinear", functools.partial(nn.Bilinear, 4, 3, 2), normal((5, 4), (5, 3)), refusal=_without_row("_trilinear"), note=_NO_ROW),
     Case("embedding", functools.partial(nn.Embedding, 7, 4), _indices(7, 2, 5)),
     Case("conv_1d", functools.partial(nn.Conv1d, 3, 4, 3, padding=1), normal((2, 3, 7)), order=2),
     Case("conv_2d", functools.partial(nn.Conv2d, 3, 4, 3, stride=2, padding=1), _IMAGE, order=2),
@@ -125,9 +139,9 @@ CASES = [
     Case("pad_reflect", _function(lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect")), normal((2, 3, 5, 5))),
     Case("unfold", _function(lambda x: x.unfold(1, 3, 2) ** 2), normal((3, 7))),
     Case("concatenate_and_split", _function(lambda x, y: torch.cat([x, y], 1).chunk(4, 1)[1] * torch.stack([x, y]).sum()), normal((3, 4), (3, 4)), order=2),
-    Case("matrix_solve", _function(torch.linalg.solve), together(invertible((3, 3)), normal((3, 2)))),
-    Case("cholesky", _function(lambda x: torch.linalg.cholesky((x + x.mT) / 2)), definite((3, 3))),
-    Case("inverse", _function(torch.linalg.inv), invertible((3, 3))),
+    Case("matrix_solve", _function(torch.linalg.solve), together(invertible((3, 3)), normal((3, 2))), refusal=_without_row("_linalg_solve_ex"), note=_NO_ROW),
+    Case("cholesky", _function(lambda x: torch.linalg.cholesky((x + x.mT) / 2)), definite((3, 3)), refusal=_without_row("linalg_cholesky_ex"), note=_NO_ROW),
+    Case("inverse", _function(torch.linalg.inv), invertible((3, 3)), refusal=_without_row("linalg_inv_ex"), note=_NO_ROW),
     Case("unrolled_recurrence", _function(_unrolled), normal((2, 5, 4), (4, 4)), order=2),
     Case("error_function", _function(lambda x: x.erf() * x.sigmoid().log()), _X, order=2),
     Case("trigonometry", _function(lambda x: x.sin() * x.cos() + x.atan() * x.tanh().atanh()), _X, order=2),

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from tests.peers.torch_models import MODELS
 from torch import nn
 
 from tests.corpus.arguments import normal, uniform
 from tests.corpus.case import Case
+from tests.peers.torch_models import MODELS
 
 
 def _known(name: str) -> Case:
