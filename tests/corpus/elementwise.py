@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tests.corpus.arguments import distinct, normal, positive, together, uniform
@@ -24,7 +25,7 @@ _KINKED = {
 }  # fmt: skip
 
 
-def _named(functions: set, arguments, order: int) -> list[Case]:  # type: ignore[type-arg]  # of any functions
+def _named(functions: set, arguments, order: int) -> list[Case]:
     return [Case(f.__name__, f, arguments, order=order) for f in sorted(functions, key=lambda f: f.__name__)]
 
 
@@ -55,11 +56,27 @@ CASES = [
     Case("minimum", jnp.minimum, _TWO),
     Case("fmax", jnp.fmax, _TWO),
     Case("clip", lambda x: jnp.clip(x, -0.5, 0.7), normal(SHAPE)),
-    Case("clamp_to_arrays", lax.clamp, lambda rng: (rng.uniform(-1, 0, SHAPE), rng.normal(size=SHAPE), rng.uniform(0, 1, SHAPE))),
+    Case(
+        "clamp_to_arrays",
+        lax.clamp,
+        lambda rng: (rng.uniform(-1, 0, SHAPE), rng.normal(size=SHAPE), rng.uniform(0, 1, SHAPE)),
+    ),
     Case("where", lambda x, y: jnp.where(x > y, x * y, jnp.sin(y)), _TWO, order=2),
-    Case("three_way_select", lambda x, y, z: lax.select_n(jnp.int32(2 * (x > 0) * (y > 0)), x, y * z, z), normal(SHAPE, SHAPE, SHAPE)),
-    Case("select_by_conditions", lambda x: jnp.select([x < -0.5, x < 0.5], [x**2, jnp.sin(x)], jnp.exp(x)), normal(SHAPE)),
-    Case("piecewise", lambda x: jnp.piecewise(x, [x < 0, x >= 0], [lambda x: x**2, lambda x: jnp.sin(x)]), normal(SHAPE)),
+    Case(
+        "three_way_select",
+        lambda x, y, z: lax.select_n(jnp.int32(2 * (x > 0) * (y > 0)), x, y * z, z),
+        normal(SHAPE, SHAPE, SHAPE),
+    ),
+    Case(
+        "select_by_conditions",
+        lambda x: jnp.select([x < -0.5, x < 0.5], [x**2, jnp.sin(x)], jnp.exp(x)),
+        normal(SHAPE),
+    ),
+    Case(
+        "piecewise",
+        lambda x: jnp.piecewise(x, [x < 0, x >= 0], [lambda x: x**2, lambda x: jnp.sin(x)]),
+        normal(SHAPE),
+    ),
     Case("remainder", jnp.remainder, together(normal(SHAPE), positive(SHAPE))),
     Case("fmod", jnp.fmod, together(normal(SHAPE), positive(SHAPE))),
     Case("floor_times_x", lambda x: jnp.floor(x * 3) * x, normal(SHAPE)),
@@ -70,23 +87,36 @@ CASES = [
     Case("modf", lambda x: jnp.modf(3 * x)[0] * x, normal(SHAPE)),
     Case("integer_power_by_squaring", lambda x: lax.integer_pow(x, 7), normal(SHAPE), order=2),
     Case("polynomial", lambda c, x: jnp.polyval(c, x), normal((5,), SHAPE), order=2),
-    Case("interpolation", lambda x, y: jnp.interp(x, jnp.arange(5.0), y), together(uniform(0.1, 3.9, SHAPE), normal((5,)))),
-    Case("interpolation_points", lambda x, p, y: jnp.interp(x, p, y), lambda rng: (rng.uniform(0.1, 3.9, SHAPE), np_sorted(rng), rng.normal(size=5))),
+    Case(
+        "interpolation",
+        lambda x, y: jnp.interp(x, jnp.arange(5.0), y),
+        together(uniform(0.1, 3.9, SHAPE), normal((5,))),
+    ),
+    Case(
+        "interpolation_points",
+        lambda x, p, y: jnp.interp(x, p, y),
+        lambda rng: (rng.uniform(0.1, 3.9, SHAPE), growing(rng), rng.normal(size=5)),
+    ),
     Case("standardize", jax.nn.standardize, normal(SHAPE), order=2),
     Case("differences", lambda x: jnp.diff(x, n=2, axis=1), normal((3, 6))),
     Case("numeric_gradient", lambda x: jnp.stack(jnp.gradient(x)), normal((4, 5))),
-    Case("trapezoid", lambda y, x: jnp.trapezoid(y, x), lambda rng: (rng.normal(size=(3, 5)), np_sorted(rng))),
+    Case("trapezoid", lambda y, x: jnp.trapezoid(y, x), lambda rng: (rng.normal(size=(3, 5)), growing(rng))),
     Case("unwrap", jnp.unwrap, lambda rng: (rng.uniform(-9, 9, (3, 6)),)),
-    Case("composition", lambda x, y: jnp.sin(jnp.exp(x) * y) / (1 + x**2) + jnp.log(2 + jnp.cos(y)), _TWO, order=2),
+    Case(
+        "composition",
+        lambda x, y: jnp.sin(jnp.exp(x) * y) / (1 + x**2) + jnp.log(2 + jnp.cos(y)),
+        _TWO,
+        order=2,
+    ),
     Case("reused_value", lambda x: (x * x + x) * (x * x - x) / (1 + x * x), normal(SHAPE), order=2),
     Case("long_chain", lambda x: _chained(x, 20), normal(SHAPE), order=2),
     Case("sorted_thresholds", lambda x: jnp.maximum(x, 0) * jnp.minimum(x, 1), distinct(SHAPE)),
-]  # fmt: skip
+]
 
 
-def np_sorted(rng):  # type: ignore[no-untyped-def]  # a maker's part
+def growing(rng):  # type: ignore[no-untyped-def]  # a maker's part
     """Five growing numbers from 0 to 4."""
-    return [0, 1, 2, 3, 4] + rng.uniform(0, 0.1, 5)
+    return np.arange(5) + rng.uniform(0, 0.1, 5)
 
 
 def _chained(x: jax.Array, count: int) -> jax.Array:

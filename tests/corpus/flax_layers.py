@@ -89,7 +89,11 @@ CASES = [
     linen("einsum", nn.Einsum((8, 2, 3), "bti,ihd->bthd", use_bias=False), _SEQUENCE),
     linen("embed", nn.Embed(7, 4), integers(0, 7, (2, 5)), order=2),
     linen("conv", nn.Conv(4, (3, 3)), _IMAGE, order=2),
-    linen("conv_strided_dilated", nn.Conv(4, (3, 2), strides=(2, 1), kernel_dilation=(1, 2), padding="VALID"), _IMAGE),
+    linen(
+        "conv_strided_dilated",
+        nn.Conv(4, (3, 2), strides=(2, 1), kernel_dilation=(1, 2), padding="VALID"),
+        _IMAGE,
+    ),
     linen("conv_grouped", nn.Conv(6, (3, 3), feature_group_count=3), _IMAGE),
     linen("conv_circular", nn.Conv(4, (3, 3), padding="CIRCULAR"), _IMAGE),
     linen("conv_causal", nn.Conv(4, (3,), padding="CAUSAL"), _SEQUENCE),
@@ -99,47 +103,134 @@ CASES = [
     linen("rms_norm", nn.RMSNorm(), _X, order=2),
     linen("group_norm", nn.GroupNorm(num_groups=3), normal((2, 4, 4, 6)), order=2),
     linen("instance_norm", nn.InstanceNorm(), _IMAGE),
-    linen("batch_norm_training", nn.BatchNorm(use_running_average=False), _IMAGE, order=2, mutable=["batch_stats"]),
+    linen(
+        "batch_norm_training",
+        nn.BatchNorm(use_running_average=False),
+        _IMAGE,
+        order=2,
+        mutable=["batch_stats"],
+    ),
     linen("batch_norm_evaluation", nn.BatchNorm(use_running_average=True), _IMAGE),
     linen("weight_norm", nn.WeightNorm(nn.Dense(5)), _X),
     linen("prelu", nn.PReLU(), _X),
     linen("dropout", nn.Dropout(0.4, deterministic=False), _X),
     linen("attention", nn.MultiHeadDotProductAttention(num_heads=2), normal((2, 5, 8), (2, 4, 8)), order=2),
-    linen("attention_masked", nn.SelfAttention(num_heads=2), together(_SEQUENCE, lambda _: (np.tri(5, dtype=bool)[None, None],))),
+    linen(
+        "attention_masked",
+        nn.SelfAttention(num_heads=2),
+        together(_SEQUENCE, lambda _: (np.tri(5, dtype=bool)[None, None],)),
+    ),
     linen("scanned_layers", Scanned(), _X, order=2),
     linen_rnn("lstm", nn.LSTMCell(4, param_dtype=DOUBLE)),
     linen_rnn("lstm_optimized", nn.OptimizedLSTMCell(4, param_dtype=DOUBLE)),
     linen_rnn("gru", nn.GRUCell(4, param_dtype=DOUBLE)),
     linen_rnn("minimal_gated_unit", nn.MGUCell(4, param_dtype=DOUBLE)),
     linen_rnn("simple_recurrence", nn.SimpleCell(4, param_dtype=DOUBLE), reverse=True, keep_order=True),
-    linen("bidirectional_lstm", nn.Bidirectional(nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE)), nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE))), normal((2, 5, 3))),
-    linen("convolutional_lstm", nn.RNN(nn.ConvLSTMCell(3, (3, 3), param_dtype=DOUBLE)), normal((1, 3, 4, 4, 2))),
-    linen("lstm_with_lengths", nn.RNN(nn.LSTMCell(4, param_dtype=DOUBLE)), normal((2, 5, 3)), seq_lengths=np.array([3, 5])),
+    linen(
+        "bidirectional_lstm",
+        nn.Bidirectional(
+            nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE)), nn.RNN(nn.LSTMCell(3, param_dtype=DOUBLE))
+        ),
+        normal((2, 5, 3)),
+    ),
+    linen(
+        "convolutional_lstm", nn.RNN(nn.ConvLSTMCell(3, (3, 3), param_dtype=DOUBLE)), normal((1, 3, 4, 4, 2))
+    ),
+    linen(
+        "lstm_with_lengths",
+        nn.RNN(nn.LSTMCell(4, param_dtype=DOUBLE)),
+        normal((2, 5, 3)),
+        seq_lengths=np.array([3, 5]),
+    ),
     Case("max_pool", lambda x: nn.max_pool(x, (2, 2), (2, 2)), distinct((2, 6, 6, 3))),
     Case("average_pool", lambda x: nn.avg_pool(x, (3, 3), (2, 2), "SAME", count_include_pad=False), _IMAGE),
     of_nnx("nnx_linear", lambda rngs: nnx.Linear(4, 5, rngs=rngs), _X, order=2),
     of_nnx("nnx_conv", lambda rngs: nnx.Conv(3, 4, (3, 3), rngs=rngs), _IMAGE),
     of_nnx("nnx_layer_norm", lambda rngs: nnx.LayerNorm(4, rngs=rngs), _X),
-    of_nnx("nnx_attention", lambda rngs: nnx.MultiHeadAttention(2, 8, decode=False, use_bias=False, rngs=rngs), _SEQUENCE, tolerance=1e-5, note="flax computes its softmax in float32"),
-    of_nnx("nnx_sequential", lambda rngs: nnx.Sequential(nnx.Linear(4, 6, rngs=rngs), nnx.gelu, nnx.Linear(6, 2, rngs=rngs)), _X, order=2),
+    of_nnx(
+        "nnx_attention",
+        lambda rngs: nnx.MultiHeadAttention(2, 8, decode=False, use_bias=False, rngs=rngs),
+        _SEQUENCE,
+        tolerance=1e-5,
+        note="flax computes its softmax in float32",
+    ),
+    of_nnx(
+        "nnx_sequential",
+        lambda rngs: nnx.Sequential(nnx.Linear(4, 6, rngs=rngs), nnx.gelu, nnx.Linear(6, 2, rngs=rngs)),
+        _X,
+        order=2,
+    ),
     Case("optax_l2_loss", optax.l2_loss, normal((3, 4), (3, 4)), order=2),
     Case("optax_huber_loss", optax.huber_loss, normal((3, 4), (3, 4))),
     Case("optax_log_cosh", optax.log_cosh, normal((3, 4), (3, 4)), order=2),
-    Case("optax_cross_entropy", optax.softmax_cross_entropy, lambda rng: (rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4), 3)), order=2),
-    Case("optax_cross_entropy_of_labels", optax.softmax_cross_entropy_with_integer_labels, together(_X, _LABELS), order=2),
-    Case("optax_smoothed_labels", lambda x, i: optax.softmax_cross_entropy(x, optax.smooth_labels(jax.nn.one_hot(i, 4), 0.1)), together(_X, _LABELS)),
-    Case("optax_binary_cross_entropy", optax.sigmoid_binary_cross_entropy, together(_X, uniform(0, 1, (3, 4))), order=2),
-    Case("optax_focal_loss", lambda x, y: optax.sigmoid_focal_loss(x, y, alpha=0.3), together(_X, uniform(0.1, 0.9, (3, 4)))),
-    Case("optax_hinge_loss", optax.hinge_loss, lambda rng: (rng.normal(size=(3, 4)), np.sign(rng.normal(size=(3, 4))))),
-    Case("optax_cosine_distance", lambda x, y: optax.cosine_distance(x, y, epsilon=1e-6), normal((3, 4), (3, 4)), order=2),
-    Case("optax_kl_divergence", optax.kl_divergence, together(_X, lambda rng: (rng.dirichlet(np.ones(4), 3),))),
-    Case("optax_connectionist_temporal", lambda x: optax.ctc_loss(x, np.zeros((2, 6)), np.array([[1, 2, 1], [3, 1, 0]]), np.array([[0.0, 0, 0], [0, 0, 1]])), normal((2, 6, 4))),
+    Case(
+        "optax_cross_entropy",
+        optax.softmax_cross_entropy,
+        lambda rng: (rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4), 3)),
+        order=2,
+    ),
+    Case(
+        "optax_cross_entropy_of_labels",
+        optax.softmax_cross_entropy_with_integer_labels,
+        together(_X, _LABELS),
+        order=2,
+    ),
+    Case(
+        "optax_smoothed_labels",
+        lambda x, i: optax.softmax_cross_entropy(x, optax.smooth_labels(jax.nn.one_hot(i, 4), 0.1)),
+        together(_X, _LABELS),
+    ),
+    Case(
+        "optax_binary_cross_entropy",
+        optax.sigmoid_binary_cross_entropy,
+        together(_X, uniform(0, 1, (3, 4))),
+        order=2,
+    ),
+    Case(
+        "optax_focal_loss",
+        lambda x, y: optax.sigmoid_focal_loss(x, y, alpha=0.3),
+        together(_X, uniform(0.1, 0.9, (3, 4))),
+    ),
+    Case(
+        "optax_hinge_loss",
+        optax.hinge_loss,
+        lambda rng: (rng.normal(size=(3, 4)), np.sign(rng.normal(size=(3, 4)))),
+    ),
+    Case(
+        "optax_cosine_distance",
+        lambda x, y: optax.cosine_distance(x, y, epsilon=1e-6),
+        normal((3, 4), (3, 4)),
+        order=2,
+    ),
+    Case(
+        "optax_kl_divergence", optax.kl_divergence, together(_X, lambda rng: (rng.dirichlet(np.ones(4), 3),))
+    ),
+    Case(
+        "optax_connectionist_temporal",
+        lambda x: optax.ctc_loss(
+            x, np.zeros((2, 6)), np.array([[1, 2, 1], [3, 1, 0]]), np.array([[0.0, 0, 0], [0, 0, 1]])
+        ),
+        normal((2, 6, 4)),
+    ),
     Case("optax_contrastive", lambda x: optax.ntxent(x, np.array([0, 0, 1, 1])), normal((4, 3))),
     Case("optax_triplet", optax.losses.triplet_margin_loss, normal((3, 4), (3, 4), (3, 4))),
-    Case("optax_step_of_adam", lambda p, g: _stepped(optax.adam(0.1), p, g), together(_X, positive((3, 4))), order=2),
-    Case("optax_step_of_clipped_adamw", lambda p, g: _stepped(optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(0.1)), p, g), normal((3, 4), (3, 4))),
-    Case("optax_step_of_lion", lambda p, g: _stepped(optax.sgd(0.1, 0.9, nesterov=True), p, g), normal((3, 4), (3, 4))),
-]  # fmt: skip
+    Case(
+        "optax_step_of_adam",
+        lambda p, g: _stepped(optax.adam(0.1), p, g),
+        together(_X, positive((3, 4))),
+        order=2,
+    ),
+    Case(
+        "optax_step_of_clipped_adamw",
+        lambda p, g: _stepped(optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(0.1)), p, g),
+        normal((3, 4), (3, 4)),
+    ),
+    Case(
+        "optax_step_of_lion",
+        lambda p, g: _stepped(optax.sgd(0.1, 0.9, nesterov=True), p, g),
+        normal((3, 4), (3, 4)),
+    ),
+]
 
 
 def _stepped(optimizer: Any, parameters: Any, gradient: Any) -> Any:

@@ -332,7 +332,12 @@ CASES = [
     linen("gemma", Gemma(), integers(0, 11, (2, 5))),
     linen("mixture_of_experts", MixtureOfExperts(), normal((6, 8))),
     linen("dispatched_experts", DispatchedExperts(), normal((6, 8))),
-    linen("variational_autoencoder", VariationalAutoencoder(), together(uniform(0, 1, (3, 10)), normal((3, 3))), order=2),
+    linen(
+        "variational_autoencoder",
+        VariationalAutoencoder(),
+        together(uniform(0, 1, (3, 10)), normal((3, 3))),
+        order=2,
+    ),
     linen("vector_quantized", VectorQuantized(), normal((6, 4))),
     linen("mixer", Mixer(), _SEQUENCE, order=2),
     linen("state_space", StateSpace(), _SEQUENCE),
@@ -343,4 +348,4 @@ CASES = [
     linen("dense_block", DenseBlock(), _IMAGE),
     linen("classifier_loss", ClassifierLoss(), together(_IMAGE, integers(0, 4, (2,)))),
     linen("physics_informed", Physics(), normal((4, 2))),
-]  # fmt: skip
+]

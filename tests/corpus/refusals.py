@@ -42,12 +42,47 @@ def _halved_unrolled(x: Any) -> Any:
 
 
 CASES = [
-    Case("unknown_custom_call", _foreign, _M, refusal=Refusal("NoDerivative", "corpus_of_nowhere"), note="nobody registered a rule"),
-    Case("python_callback", _called_back, _M, refusal=Refusal("NotImportable", "callback"), note="Python code is no part of a program"),
-    Case("integers_in_wrt", lambda x, i: x[i], together(_M, integers(0, 3, (2,))), wrt=(0, 1), refusal=Refusal("NotDifferentiable", "only floating-point"), note="integers have no gradient"),
-    Case("argument_that_is_none", lambda x: x * 2, _M, wrt=(1,), refusal=Refusal("UnknownArgument", "the program has 1"), note="there is no argument 1"),
-    Case("next_representable_number", lambda x: jnp.nextafter(x, 9.0) * x, _M, reference=lambda x: lax.stop_gradient(jnp.nextafter(x, 9.0)) * x),
-    Case("random_bound", lambda x, k: jax.random.truncated_normal(jax.random.wrap_key_data(k), x, 3.0), together(_M, lambda _: (np.array([0, 3], np.uint32),))),
+    Case(
+        "unknown_custom_call",
+        _foreign,
+        _M,
+        refusal=Refusal("NoDerivative", "corpus_of_nowhere"),
+        note="nobody registered a rule",
+    ),
+    Case(
+        "python_callback",
+        _called_back,
+        _M,
+        refusal=Refusal("NotImportable", "callback"),
+        note="Python code is no part of a program",
+    ),
+    Case(
+        "integers_in_wrt",
+        lambda x, i: x[i],
+        together(_M, integers(0, 3, (2,))),
+        wrt=(0, 1),
+        refusal=Refusal("NotDifferentiable", "only floating-point"),
+        note="integers have no gradient",
+    ),
+    Case(
+        "argument_that_is_none",
+        lambda x: x * 2,
+        _M,
+        wrt=(1,),
+        refusal=Refusal("UnknownArgument", "the program has 1"),
+        note="there is no argument 1",
+    ),
+    Case(
+        "next_representable_number",
+        lambda x: jnp.nextafter(x, 9.0) * x,
+        _M,
+        reference=lambda x: jnp.nextafter(lax.stop_gradient(x), 9.0) * x,
+    ),
+    Case(
+        "random_bound",
+        lambda x, k: jax.random.truncated_normal(jax.random.wrap_key_data(k), x, 3.0),
+        together(_M, lambda _: (np.array([0, 3], np.uint32),)),
+    ),
     Case("loop_until_convergence", _root, positive(()), reference=jnp.sqrt),
     Case("loop_until_small", _halved, _M, reference=_halved_unrolled),
-]  # fmt: skip
+]
