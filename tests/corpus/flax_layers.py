@@ -61,6 +61,16 @@ def of_nnx(name: str, make: Any, inputs: Maker, **more: Any) -> Case:
     return Case(name, lambda state, *x: nnx.merge(parts()[0], state)(*x), arguments, **more)
 
 
+class CausalAttention(nn.Module):
+    """Attention of a sequence to its past."""
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        """Of (batch, time, width)."""
+        mask = nn.make_causal_mask(x[:, :, 0])
+        return nn.MultiHeadDotProductAttention(num_heads=2)(x, mask=mask)
+
+
 class Scanned(nn.Module):
     """Layers stacked by `nn.scan`, each recomputed."""
 
@@ -115,11 +125,7 @@ CASES = [
     linen("prelu", nn.PReLU(), _X),
     linen("dropout", nn.Dropout(0.4, deterministic=False), _X),
     linen("attention", nn.MultiHeadDotProductAttention(num_heads=2), normal((2, 5, 8), (2, 4, 8)), order=2),
-    linen(
-        "attention_masked",
-        nn.SelfAttention(num_heads=2),
-        together(_SEQUENCE, lambda _: (np.tri(5, dtype=bool)[None, None],)),
-    ),
+    linen("attention_causal", CausalAttention(), _SEQUENCE),
     linen("scanned_layers", Scanned(), _X, order=2),
     linen_rnn("lstm", nn.LSTMCell(4, param_dtype=DOUBLE)),
     linen_rnn("lstm_optimized", nn.OptimizedLSTMCell(4, param_dtype=DOUBLE)),

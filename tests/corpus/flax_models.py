@@ -51,7 +51,7 @@ class UNet(nn.Module):
         low = nn.Conv(8, (3, 3), (2, 2))(high) + embedded[:, None, None]
         low = nn.silu(nn.GroupNorm(2)(low))
         flat = low.reshape(low.shape[0], -1, 8)
-        low = low + nn.SelfAttention(num_heads=2)(flat).reshape(low.shape)
+        low = low + nn.MultiHeadDotProductAttention(num_heads=2)(flat).reshape(low.shape)
         up = nn.ConvTranspose(4, (2, 2), (2, 2))(low)
         return nn.Conv(x.shape[-1], (3, 3))(jnp.concatenate([up, high], -1))
 
@@ -76,7 +76,7 @@ class VisionTransformer(nn.Module):
         x = jnp.concatenate([token, x], 1)
         x = x + self.param("position", nn.initializers.normal(), (1, x.shape[1], 8))
         for _ in range(2):
-            x = x + nn.SelfAttention(num_heads=2)(nn.LayerNorm()(x))
+            x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
             x = x + Perceptron((16, 8))(nn.LayerNorm()(x))
         return nn.Dense(4)(nn.LayerNorm()(x[:, 0]))
 
@@ -92,7 +92,7 @@ class Decoder(nn.Module):
         x = embedding(tokens) + nn.Embed(tokens.shape[1], 8)(jnp.arange(tokens.shape[1]))
         mask = nn.make_causal_mask(tokens)
         for _ in range(self.layers):
-            x = x + nn.SelfAttention(num_heads=2)(nn.LayerNorm()(x), mask)
+            x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x), mask=mask)
             x = x + Perceptron((16, 8))(nn.LayerNorm()(x))
         logits = embedding.attend(nn.LayerNorm()(x))
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
