@@ -1,4 +1,4 @@
-"""One program of every family of JAX's: PCP's gradients are JAX's, and every refusal. All of them: tests/peers/test_corpus.py."""
+"""One program of every family of JAX's, and every refusal. All programs: tests/peers/test_corpus.py."""
 
 import pytest
 
