@@ -5,7 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
+from pcp.autodiff.remat_policy import Remat
+from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import Cotangent
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
@@ -31,7 +34,7 @@ class NonScalarLoss(PCPError):
     """A gradient of something that is no single real number."""
 
 
-def vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def vjp(program: Program, wrt: Wrt | None = None, *, remat: Remat | None = None) -> Program:
     """The vector-Jacobian product of a program.
 
     Arguments:
@@ -51,10 +54,10 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, keep=False)
+    return _vjp(program, wrt, remat, keep=False)
 
 
-def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def value_and_vjp(program: Program, wrt: Wrt | None = None, *, remat: Remat | None = None) -> Program:
     """The results of a program together with its vector-Jacobian product: as `vjp`, but it returns a pair.
 
     Returns:
@@ -63,10 +66,10 @@ def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, keep=True)
+    return _vjp(program, wrt, remat, keep=True)
 
 
-def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+def _vjp(program: Program, wrt: Wrt | None, remat: Remat | None, keep: bool) -> Program:
     """The vector-Jacobian product; `keep` says whether the results are returned before it."""
     if wrt is None:
         wrt = [
@@ -92,20 +95,22 @@ def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     arguments = (*program.arguments, *cotangents)
     argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
     if not keep:
-        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree), remat)
     pair = Tree("tuple", (), (program.result_tree, tree))
     layout = _Layout(arguments, argument_tree, pair, before=range(len(program.results)))
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, layout, remat)
 
 
-@overload
-def value_and_grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
 @overload
 def value_and_grad(
-    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program, wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
+) -> Program: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
 ) -> Callable[..., Any]: ...
 def value_and_grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
 ) -> Program | Callable[..., Any]:
     """The result of a scalar function together with its gradient.
 
@@ -129,16 +134,20 @@ def value_and_grad(
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=True)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=True))
+        return _value_and_grad(function, wrt, has_aux, remat, keep=True)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, remat, keep=True))
 
 
 @overload
-def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
-@overload
-def grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
 def grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program, wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
+) -> Program: ...
+@overload
+def grad(
+    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
+) -> Callable[..., Any]: ...
+def grad(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, *, remat: Remat | None = None
 ) -> Program | Callable[..., Any]:
     """The gradient of a scalar function: as `value_and_grad`, without the value.
 
@@ -155,8 +164,8 @@ def grad(
         NoDerivative: an operation on the way has no rule.
     """
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=False)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=False))
+        return _value_and_grad(function, wrt, has_aux, remat, keep=False)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, remat, keep=False))
 
 
 def _on_functions(
@@ -170,7 +179,7 @@ def _on_functions(
     return differentiated
 
 
-def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Program:
+def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, remat: Remat | None, keep: bool) -> Program:
     """The gradient of the first result; `keep` says whether that result is returned as well."""
     value, aux = _loss_and_aux(program, has_aux)
     leaves, gradient = _chosen(program, wrt)
@@ -185,7 +194,7 @@ def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Pr
     else:
         tree = gradient if aux is None else Tree("tuple", (), (gradient, aux))
         layout = _Layout(program.arguments, program.argument_tree, tree, after=everything[1:])
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, layout, remat)
 
 
 def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | None]:
@@ -222,14 +231,18 @@ def _differentiated(
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
     layout: _Layout,
+    remat: Remat | None,
 ) -> Program:
     module = program.module()
     inline_composites(module)
     inline_calls(module)
     with context(), ir.Location.unknown():
-        _append_backward_pass(module, leaves, seeds, layout)
+        again = _append_backward_pass(module, leaves, seeds, layout, remat)
     # Rules make some values twice and some that nothing uses.
     run_passes(module, "builtin.module(cse)")
+    if again:
+        with context(), ir.Location.unknown():
+            rematerialise(module, remat)
     return Program.from_module(module)
 
 
@@ -238,14 +251,19 @@ def _append_backward_pass(
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
     layout: _Layout,
-) -> None:
+    remat: Remat | None,
+) -> bool:
+    """Differentiate in place; whether values are to be made again, so that the beginning of the backward pass is marked."""
     main = main_of(module)
     block = main.regions[0].blocks[0]
     *operations, terminator = (op.operation for op in block.operations)
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
+    again = remat is not None or has_blocks(operations)
     with building(builder), builder.before(terminator):
+        if again:
+            mark_boundary(builder)
         found = Reverse(builder).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
         )
@@ -265,6 +283,7 @@ def _append_backward_pass(
     # The results are others than before, so no argument shares its memory with one.
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
+    return again
 
 
 def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
