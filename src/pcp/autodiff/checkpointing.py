@@ -37,10 +37,9 @@ def checkpoint(function: Callable[..., Any], *, policy: str = "nothing_saveable"
         before = len(list(block.operations))
         result = function(*arguments, **named)
         made = [op.operation for op in list(block.operations)[before:]]
-        mark = ir.StringAttr.get(f"{policy} {before}", made[0].context) if made else None
         for op in made:
             if CHECKPOINT not in op.attributes:
-                op.attributes[CHECKPOINT] = mark
+                op.attributes[CHECKPOINT] = ir.StringAttr.get(f"{policy} {before}", op.context)
         return result
 
     return marked

@@ -41,6 +41,9 @@ def vjp(program: Program, wrt: Wrt | None = None, *, remat: Remat | None = None)
         program: any Program.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
+        remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
+            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
 
     Returns:
         A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one
@@ -51,6 +54,8 @@ def vjp(program: Program, wrt: Wrt | None = None, *, remat: Remat | None = None)
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        BudgetUnreachable: nothing fits in the budget.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
@@ -118,6 +123,9 @@ def value_and_grad(
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else, which is passed on.
+        remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
+            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
 
     Returns:
         For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
@@ -130,6 +138,8 @@ def value_and_grad(
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        BudgetUnreachable: nothing fits in the budget.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
@@ -156,12 +166,14 @@ def grad(
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else; then the pair `(gradient, anything)` is
             returned.
+        remat: as `value_and_grad`.
 
     Raises:
         NonScalarLoss: the result is no real number.
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
     """
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, remat, keep=False)

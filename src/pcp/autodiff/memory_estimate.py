@@ -1,8 +1,8 @@
 """What a differentiated program takes in memory, estimated from the order of its operations and the shapes of its values.
 
-A compiler that fuses writes no result of an operation on single elements that it can compute where it is read: such a value
-takes nothing, and what it is computed from lives as long as its readers. All other values take their bytes from where they
-are made to where they are last read. Arguments and results take theirs throughout.
+A compiler that fuses does not write the result of an operation on single elements if another such operation is its only
+reader: that value takes nothing, and what it is computed from lives as long as the reader needs it. All other values take
+their bytes from where they are made to where they are last read. Arguments and results take theirs throughout.
 """
 
 from pcp.autodiff.joint_graph import JointGraph
@@ -11,17 +11,12 @@ _FREE = {
     "broadcast_in_dim", "reshape", "iota", "constant", "bitcast_convert", "get_tuple_element", "tuple",
     "optimization_barrier",
 }  # fmt: skip
-# Computed anew in every reader; what is not named here and not free is expensive, and computed once if it has two readers.
-_CHEAP = {
-    "add", "subtract", "multiply", "negate", "abs", "and", "or", "not", "xor", "compare", "select", "convert", "maximum",
-    "minimum", "clamp", "sign", "floor", "ceil", "real", "imag", "complex", "slice", "is_finite", "shift_left",
-    "shift_right_logical", "transpose", "pad", "reverse",
+_FUSED = _FREE | {
+    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "cosine", "divide", "erf",
+    "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum",
+    "minimum", "multiply", "negate", "not", "or", "pad", "power", "real", "remainder", "reverse", "rsqrt", "select",
+    "shift_left", "shift_right_logical", "sign", "sine", "slice", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
 }  # fmt: skip
-_EXPENSIVE = {
-    "exponential", "exponential_minus_one", "log", "log_plus_one", "logistic", "tanh", "sqrt", "rsqrt", "cbrt", "power",
-    "divide", "remainder", "sine", "cosine", "tan", "atan2", "erf",
-}  # fmt: skip
-_FUSED = _FREE | _CHEAP | _EXPENSIVE
 _READERS = _FUSED | {"reduce"}
 
 
@@ -74,8 +69,7 @@ class _Values:
             for value in graph.results[index]:
                 if value in graph.constant:
                     continue
-                fused = _is_fused(graph, index, readers.get((op < 0, value), []))
-                if fused:
+                if _is_fused(graph.names[index], readers.get((op < 0, value), [])):
                     found = tuple(sources)
                 else:
                     found = (len(self.bytes),)
@@ -104,10 +98,5 @@ def _readers(graph: JointGraph, sequence: list[int]) -> dict[tuple[bool, int], l
     return found
 
 
-def _is_fused(graph: JointGraph, index: int, readers: list[str]) -> bool:
-    name = graph.names[index]
-    if name in _FREE:
-        return True
-    if not all(reader in _READERS for reader in readers):
-        return False
-    return name in _CHEAP or (name in _EXPENSIVE and len(readers) < 2)
+def _is_fused(name: str, readers: list[str]) -> bool:
+    return name in _FREE or (name in _FUSED and len(readers) < 2 and all(r in _READERS for r in readers))

@@ -28,7 +28,7 @@ class BudgetUnreachable(PCPError):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Values to keep, and the floating-point operations and the peak of what follows from them."""
+    """Values to keep, the floating-point operations that this costs, and the backward pass."""
 
     kept: frozenset[int]
     flops: int
@@ -47,24 +47,27 @@ def cheapest_within(graph: JointGraph, budget: ByteBudget, allowed: frozenset[in
         BudgetUnreachable: none fits; the message says what the smallest takes.
     """
     residuals = frozenset(graph.residuals) & allowed
+    limit = budget.bytes - budget.reserved
     everything = _candidate(graph, residuals)
-    peak = peak_bytes(graph, everything.order)
-    if peak <= budget.bytes:
+    whole = smallest = peak_bytes(graph, everything.order)
+    if whole <= limit:
         return everything.kept
-    smallest = peak
-    for candidate in sorted(_candidates(graph, residuals), key=lambda entry: entry.flops):
+    for candidate in sorted(
+        _candidates(graph, residuals), key=lambda entry: (entry.flops, sorted(entry.kept))
+    ):
         peak = peak_bytes(graph, candidate.order)
         smallest = min(smallest, peak)
-        if peak <= budget.bytes:
-            chosen = _improved(graph, candidate, residuals, budget)
+        if peak <= limit:
+            chosen = _improved(graph, candidate, residuals, limit)
             log.info(
-                "%d of %d residuals are kept, for %d bytes; %.3g floating-point operations are done again",
-                len(chosen.kept), len(residuals), peak_bytes(graph, chosen.order), chosen.flops,
+                "%d of %d residuals are kept within %d bytes, and %d floating-point operations done again",
+                len(chosen.kept), len(residuals), budget.bytes, chosen.flops,
             )  # fmt: skip
             return chosen.kept
+    least, most = smallest + budget.reserved, whole + budget.reserved
     raise BudgetUnreachable(
-        f"no choice of values to make again fits in {budget.bytes} bytes: the smallest that was found takes about {smallest} "
-        f"bytes, keeping everything {peak_bytes(graph, everything.order)}; give at least {smallest}, or use a smaller batch"
+        f"no choice of values to make again fits in {budget.bytes} bytes: the smallest that was found takes about {least}, "
+        f"keeping everything {most}; give at least {least}, or use a smaller batch"
     )
 
 
@@ -80,11 +83,11 @@ def _candidates(graph: JointGraph, residuals: frozenset[int]) -> list[_Candidate
     limits = sorted(
         {ordered[(len(ordered) - 1) * i // _LIMITS] for i in range(1, _LIMITS + 1)} if ordered else ()
     )
-    found = {}
-    for crossing in _crossings(graph, residuals):
-        for limit in limits:
-            kept = frozenset(v for v in residuals if intensity[v] > limit) | crossing
-            found[kept] = None
+    found = {
+        frozenset(v for v in residuals if intensity[v] > limit) | crossing
+        for crossing in _crossings(graph, residuals)
+        for limit in limits
+    }
     return [_candidate(graph, kept) for kept in found]
 
 
@@ -131,9 +134,7 @@ def _cuts(weight: Sequence[int], width: Sequence[int], parts: int) -> list[int]:
     return cuts
 
 
-def _improved(
-    graph: JointGraph, candidate: _Candidate, residuals: frozenset[int], budget: ByteBudget
-) -> _Candidate:
+def _improved(graph: JointGraph, candidate: _Candidate, residuals: frozenset[int], limit: int) -> _Candidate:
     """The candidate with as many of its dearest values kept as fit; each takes the most operations for its bytes."""
     intensity = _intensity(graph, residuals)
     dropped = sorted(residuals - candidate.kept, key=lambda v: (-intensity[v], v))
@@ -141,7 +142,7 @@ def _improved(
     while low < high:
         middle = (low + high + 1) // 2
         trial = _candidate(graph, candidate.kept | frozenset(dropped[:middle]))
-        if peak_bytes(graph, trial.order) <= budget.bytes:
+        if peak_bytes(graph, trial.order) <= limit:
             low, best = middle, trial
         else:
             high = middle - 1

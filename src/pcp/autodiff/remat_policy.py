@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.autodiff.rule import dimension_numbers
 from pcp.errors import PCPError
@@ -27,28 +27,38 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True)
 class ByteBudget:
     """Bytes that a gradient may take at once: arguments, results and what lies between, as `Plan.memory` counts them.
 
     Arguments:
         size: a number of bytes, or a text like `"2GiB"`, `"500 MB"`.
+        reserved: bytes of it that something else takes.
 
     Raises:
         InvalidByteBudget: it is no positive number of bytes.
     """
 
-    bytes: int
+    size: int | str
+    reserved: int = 0
 
-    def __init__(self, size: int | str) -> None:
-        match = _SIZE.fullmatch(str(size))
-        known = match is not None and match[2] in _UNITS and not isinstance(size, bool)
-        count = int(float(match[1]) * _UNITS[match[2]]) if match is not None and known else 0
-        if count <= 0:
+    def __post_init__(self) -> None:
+        if self.bytes <= 0:
             raise InvalidByteBudget(
-                f"{size!r} is no positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
+                f"{self.size!r} is no positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
             )
-        object.__setattr__(self, "bytes", count)
+
+    @property
+    def bytes(self) -> int:
+        """The whole budget as a number."""
+        match = _SIZE.fullmatch(str(self.size))
+        if match is None or match[2] not in _UNITS:
+            return 0
+        return int(float(match[1]) * _UNITS[match[2]])
+
+    def less(self, count: int) -> "ByteBudget":
+        """The same budget, of which something else takes `count` bytes."""
+        return replace(self, reserved=self.reserved + count)
 
 
 Remat = str | int | ByteBudget | Policy
