@@ -17,6 +17,7 @@ _FUSED = _FREE | {
     "minimum", "multiply", "negate", "not", "or", "pad", "power", "real", "remainder", "reverse", "rsqrt", "select",
     "shift_left", "shift_right_logical", "sign", "sine", "slice", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
 }  # fmt: skip
+_PRODUCTS = {"dot_general", "dot", "convolution"}
 _READERS = _FUSED | {"reduce"}
 
 
@@ -44,7 +45,7 @@ def peak_bytes(graph: JointGraph, order: list[int]) -> int:
                 continue
             now += made.bytes[value]
             frees[max(last[value], step)].append(value)
-        peak = max(peak, now)
+        peak = max(peak, now + made.scratch[step])
         now -= sum(made.bytes[value] for value in frees[step])
     return peak
 
@@ -56,6 +57,7 @@ class _Values:
         self.bytes: list[int] = []
         self.reads: list[list[int]] = []
         self.makes: list[list[int]] = []
+        self.scratch: list[int] = []
         self._sources: dict[int, tuple[int, ...]] = {}
         again: dict[int, tuple[int, ...]] = {}
         readers = _readers(graph, sequence)
@@ -66,6 +68,9 @@ class _Values:
             sources = {s for v in read for s in known.get(v, self._sources.get(v, ()))}
             self.reads.append(sorted(sources))
             self.makes.append([])
+            # Compilers rearrange the operands of a product before they multiply.
+            copied = graph.reads[index] if graph.names[index] in _PRODUCTS else ()
+            self.scratch.append(sum(map(graph.bytes, copied)))
             for value in graph.results[index]:
                 if value in graph.constant:
                     continue

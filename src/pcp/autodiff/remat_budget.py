@@ -18,8 +18,8 @@ from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.autodiff")
 
-_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-_LIMITS = 8
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
+_LIMITS = 5
 
 
 class BudgetUnreachable(PCPError):
