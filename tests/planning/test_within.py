@@ -20,7 +20,7 @@ def loss(parameters: Any, x: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def program() -> pcp.Program:
-    parameters = tuple((RANDOM.normal(size=(16, 64)), RANDOM.normal(size=(64, 16))) for _ in range(6))
+    parameters = tuple((RANDOM.normal(size=(16, 64)), RANDOM.normal(size=(64, 16))) for _ in range(4))
     return pcp.trace(loss, parameters, RANDOM.normal(size=(256, 16)))
 
 
