@@ -46,7 +46,7 @@ class Contestant:
     error: float = 0.0
 
 
-def with_pcp(workload: gradient_jax.Workload, remat: str | None) -> Contestant:
+def with_pcp(workload: gradient_jax.Workload, device: str, remat: str | None = None) -> Contestant:
     """The gradient by PCP, from the text of the loss."""
     text = jax.jit(workload.loss).lower(workload.params, *workload.batch).as_text()
     leaves = jax.tree.leaves(workload.params)
@@ -54,7 +54,7 @@ def with_pcp(workload: gradient_jax.Workload, remat: str | None) -> Contestant:
     start = time.perf_counter()
     gradient = pcp.value_and_grad(program, wrt=tuple(range(len(leaves))), remat=remat)
     differentiated = time.perf_counter()
-    plan = pcp.plan(gradient, cache=False)
+    plan = pcp.plan(gradient, device, cache=False)
     done = time.perf_counter()
     use = next(iter(plan.memory.values()))
     placed = plan.place(*leaves, *workload.batch)
@@ -106,11 +106,13 @@ def error_of(gradients: Any, exact: list[Any]) -> float:
     return max(float(np.linalg.norm(np.asarray(g, np.float64) - e)) for g, e in found) / scale
 
 
-def compare(workload: gradient_jax.Workload, runs: int, remat: str | None = None) -> list[dict[str, Any]]:
+def compare(
+    workload: gradient_jax.Workload, runs: int, device: str = "cpu:0", remat: str | None = None
+) -> list[dict[str, Any]]:
     """One row for each contestant."""
-    contestants = [with_pcp(workload, None), with_jax(workload)]
+    contestants = [with_pcp(workload, device), with_jax(workload)]
     if remat is not None:
-        contestants.append(with_pcp(workload, remat))
+        contestants.append(with_pcp(workload, device, remat))
     exact = exact_gradients(workload)
     for index in range(runs + 1):
         # The order turns by one each time, so that nobody always runs after the same neighbour.
@@ -148,6 +150,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", choices=WORKLOADS, default=None, help=f"default: {', '.join(SMALL)}, one after another"
     )
     parser.add_argument("--runs", type=int, default=None, help="measured runs (default: 20, 5 of gpt2)")
+    parser.add_argument("--device", default="cpu:0", help="where PCP runs; JAX runs on its default device")
     parser.add_argument(
         "--remat", default=None, help="also PCP with this policy or budget, like dots_saveable or 1GiB"
     )
@@ -157,7 +160,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the comparison, of one loss or of all small ones."""
     for name in [arguments.model] if arguments.model else SMALL:
         workload = WORKLOADS[name]()
-        rows = compare(workload, arguments.runs or (5 if name == "gpt2" else 20), arguments.remat)
+        rows = compare(
+            workload, arguments.runs or (5 if name == "gpt2" else 20), arguments.device, arguments.remat
+        )
         if arguments.json:
             for row in rows:
                 print(json.dumps(row), flush=True)
