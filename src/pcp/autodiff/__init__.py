@@ -1,6 +1,7 @@
 """Gradients: reverse mode as a transformation of Programs, with one table row for each operation."""
 
 from pcp.autodiff import rules as rules
+from pcp.autodiff.checkpointing import checkpoint as checkpoint
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
 from pcp.autodiff.gradient import NotDifferentiable as NotDifferentiable
 from pcp.autodiff.gradient import UnknownArgument as UnknownArgument
@@ -11,6 +12,13 @@ from pcp.autodiff.gradient import vjp as vjp
 from pcp.autodiff.loop_memory import UnknownLoopMemory as UnknownLoopMemory
 from pcp.autodiff.phases import Phases as Phases
 from pcp.autodiff.phases import two_phases as two_phases
+from pcp.autodiff.remat_budget import BudgetUnreachable as BudgetUnreachable
+from pcp.autodiff.remat_policy import POLICIES as POLICIES
+from pcp.autodiff.remat_policy import ByteBudget as ByteBudget
+from pcp.autodiff.remat_policy import InvalidByteBudget as InvalidByteBudget
+from pcp.autodiff.remat_policy import Remat as Remat
+from pcp.autodiff.remat_policy import UnknownPolicy as UnknownPolicy
+from pcp.autodiff.remat_policy import save_only_these_names as save_only_these_names
 from pcp.autodiff.rule import RULES as RULES
 from pcp.autodiff.rule import Captured as Captured
 from pcp.autodiff.rule import Expansion as Expansion
