@@ -2,6 +2,10 @@
 
 from pcp.autodiff import rules as rules
 from pcp.autodiff.checkpointing import checkpoint as checkpoint
+from pcp.autodiff.coverage import REFUSED as REFUSED
+from pcp.autodiff.coverage import Coverage as Coverage
+from pcp.autodiff.coverage import coverage as coverage
+from pcp.autodiff.coverage import coverage_of as coverage_of
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
 from pcp.autodiff.gradient import NotDifferentiable as NotDifferentiable
 from pcp.autodiff.gradient import UnknownArgument as UnknownArgument

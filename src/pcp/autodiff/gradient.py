@@ -14,7 +14,7 @@ from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import Cotangent
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
@@ -300,6 +300,7 @@ def _differentiated(
     module = program.module()
     inline_composites(module)
     inline_calls(module)
+    legalise(module)
     with context(), ir.Location.unknown():
         again = _append_backward_pass(module, leaves, seeds, layout, memory)
     # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
