@@ -6,6 +6,8 @@ from pcp import ops as ops
 from pcp import optimizers as optimizers
 from pcp import rewrite as rewrite
 from pcp.autodiff import grad as grad
+from pcp.autodiff import hvp as hvp
+from pcp.autodiff import jvp as jvp
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError

@@ -2,12 +2,12 @@
 
 from pcp.autodiff import rules as rules
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
-from pcp.autodiff.gradient import NotDifferentiable as NotDifferentiable
-from pcp.autodiff.gradient import UnknownArgument as UnknownArgument
 from pcp.autodiff.gradient import grad as grad
 from pcp.autodiff.gradient import value_and_grad as value_and_grad
 from pcp.autodiff.gradient import value_and_vjp as value_and_vjp
 from pcp.autodiff.gradient import vjp as vjp
+from pcp.autodiff.jvp import hvp as hvp
+from pcp.autodiff.jvp import jvp as jvp
 from pcp.autodiff.phases import Phases as Phases
 from pcp.autodiff.phases import two_phases as two_phases
 from pcp.autodiff.rule import RULES as RULES
@@ -17,3 +17,5 @@ from pcp.autodiff.rule import InvalidRule as InvalidRule
 from pcp.autodiff.rule import NoDerivative as NoDerivative
 from pcp.autodiff.rule import Primal as Primal
 from pcp.autodiff.rule import register_rule as register_rule
+from pcp.autodiff.wrt import NotDifferentiable as NotDifferentiable
+from pcp.autodiff.wrt import UnknownArgument as UnknownArgument
