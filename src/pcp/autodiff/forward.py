@@ -10,6 +10,8 @@ transposes); Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import zip_longest
 
 from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
 from pcp.autodiff.regions import combiner, values_from_outside
@@ -78,14 +80,17 @@ class Forward:
         self._in_place_of: dict[Value, Value] = {}
 
     def push(self, operations: Sequence[ir.Operation]) -> None:
-        """Add the tangents of what the operations make, from those of what they use."""
+        """Add the tangents of what the operations make, from those of what they use.
+
+        Arguments:
+            operations: of one block, one after another; the builder stands behind the last.
+        """
         pinned = self.builder.pinned
-        for op in operations:
+        for op, following in zip_longest(operations, operations[1:]):
             self.builder.pinned = op.location
-            if op.name in CONTROL:
-                CONTROL[op.name](self, op)
-            else:
-                self._push(op)
+            # Each right behind its operation, so that control flow with tangents can take the place of that without.
+            with nullcontext() if following is None else self.builder.before(following):
+                CONTROL.get(op.name, Forward._push)(self, op)
         self.builder.pinned = pinned
 
     def tangent_or_zeros(self, value: Value) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, overload
 from pcp.autodiff import forward_control as forward_control
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.regions import is_used
+from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
@@ -115,9 +115,11 @@ def _pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     with context(), ir.Location.unknown():
         placeholders = _append_tangents(module, leaves, moving, keep)
     # Pull-backs are dead once they are transposed.
-    run_passes(module, "builtin.module(canonicalize,cse)")
     with context(), ir.Location.unknown():
+        # Pull-backs are dead once they are transposed.
+        erase_dead(main_of(module).regions[0].blocks[0])
         _describe(module, placeholders, signature)
+    run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
 
 

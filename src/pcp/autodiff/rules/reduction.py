@@ -78,8 +78,10 @@ def map_body(primal: Primal, arguments: Sequence[Tensor]) -> list[Tensor]:
             copy = op.clone(ip=builder.insertion)
             known[op.results[0]] = Tensor(copy.results[0], builder).broadcast_to(shape).value
             continue
-        if len(op.regions) or any(value not in known for value in op.operands):
+        outside = [value for value in op.operands if value not in known]
+        if len(op.regions) or any(value in primal.captured for value in outside):
             primal.refuse(f"its body is more than elementwise operations on its arguments: {op.name}")
+        known.update((v, Tensor(v, builder).broadcast_to(shape).value) for v in outside)
         specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
         made = builder.emit(op.name, [known[v] for v in op.operands], specs, dict(op.attributes.items()))
         known.update(zip(op.results, made.results, strict=True))
