@@ -10,6 +10,9 @@ from pcp.autodiff import hvp as hvp
 from pcp.autodiff import jvp as jvp
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
+from pcp.batching import hessian as hessian
+from pcp.batching import jacobian as jacobian
+from pcp.batching import vmap as vmap
 from pcp.errors import PCPError as PCPError
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load

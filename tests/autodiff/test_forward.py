@@ -1,17 +1,14 @@
 """Forward mode through every derivative rule, and forward mode over reverse mode, against JAX."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import pcp
-from pcp.autodiff import RULES, InvalidRule, NoDerivative, NotDifferentiable, UnknownArgument, register_rule
 from tests.autodiff.rows import ROWS
-from tests.autodiff.rows.row import Array, Row
+from tests.autodiff.rows.row import Row
 from tests.autodiff.test_rules import NAMES, double_precision, drawn, in_a_graph
 from tests.execution import run
 
@@ -22,7 +19,9 @@ def both(function: Any, loss: Any, forward: Any, gradient: Any) -> Any:
     """A function of scales, arguments and directions: the tangents of `function`, and those of the gradient of `loss`."""
 
     def differentiated(scales: Any, arguments: Any, directions: Any) -> Any:
-        tangents = forward(lambda s: function(*(a * b for a, b in zip(arguments, s, strict=True))), scales, directions)
+        tangents = forward(
+            lambda s: function(*(a * b for a, b in zip(arguments, s, strict=True))), scales, directions
+        )
         return tangents, forward(lambda s: gradient(loss)(s, arguments), scales, directions)
 
     return differentiated
@@ -46,7 +45,9 @@ def test_tangents_and_hessian_products_are_those_of_jax(row: Row) -> None:
     theirs = both(reference, in_a_graph(reference), jax_pushed, jax.grad)
     if not row.second_order:
         mine, theirs = (lambda *x, f=f: f(*x)[0] for f in (mine, theirs))
-    found = jax.tree.leaves(run(pcp.trace(mine, scales, arguments, directions), scales, arguments, directions))
+    found = jax.tree.leaves(
+        run(pcp.trace(mine, scales, arguments, directions), scales, arguments, directions)
+    )
     expected = jax.tree.leaves(jax.jit(theirs)(scales, arguments, directions))
     for got, other in zip(found, expected, strict=True):
         assert got.dtype == np.float64

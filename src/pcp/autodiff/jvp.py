@@ -44,8 +44,8 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.1.
     """
     if isinstance(function, Program):
-        return _pushed_forward(function, wrt, keep=True)
-    return _on_functions(function, wrt, lambda program, wrt: _pushed_forward(program, wrt, keep=True))
+        return pushed_forward(function, wrt, keep=True)
+    return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
 
 
 @overload
@@ -72,7 +72,7 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
     """
 
     def along(program: Program, wrt: Wrt) -> Program:
-        return _pushed_forward(grad(program, wrt), wrt, keep=False)
+        return pushed_forward(grad(program, wrt), wrt, keep=False)
 
     if isinstance(function, Program):
         return along(function, wrt)
@@ -103,7 +103,7 @@ class _Signature:
     result_tree: Tree
 
 
-def _pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     """The program with tangents; `keep` says whether it returns its own results before theirs."""
     wrt = every_differentiable(program) if wrt is None else wrt
     leaves, tree = chosen_leaves(program, wrt)
