@@ -31,11 +31,17 @@ def test_a_batch_is_its_samples(row: Row) -> None:
         found = [pcp.vmap(row.function)(*arrays)]
         for k in alone:
             axes = [0 if i == k else None for i in range(len(arrays))]
-            found.append(pcp.vmap(row.function, axes)(*(a if i == k else first[i] for i, a in enumerate(arrays))))
+            found.append(
+                pcp.vmap(row.function, axes)(*(a if i == k else first[i] for i, a in enumerate(arrays)))
+            )
         return [tuple(leaves(results)) for results in found]
 
     found = run(pcp.trace(all_ways, arrays, samples[0]), arrays, samples[0])
-    mixed = [tuple(sample[i] if i == k else samples[0][i] for i in range(len(arrays))) for k in alone for sample in samples]
+    mixed = [
+        tuple(sample[i] if i == k else samples[0][i] for i in range(len(arrays)))
+        for k in alone
+        for sample in samples
+    ]
     expected = [leaves(run(single, *sample)) for sample in [*samples, *mixed]]
     for way, results in enumerate(found):
         for index, result in enumerate(results):
