@@ -175,3 +175,16 @@ def test_a_product_with_the_hessian() -> None:
     along_x, along_y = run(pcp.hvp(program, (0, 1)), X, X + 1, X, 2 * X)
     np.testing.assert_allclose(along_x, 6 * X * (X + 1) * X + 3 * X**2 * 2 * X)
     np.testing.assert_allclose(along_y, 3 * X**2 * X)
+
+
+def test_collectives_are_linear_and_batch() -> None:
+    def function(x: Any) -> Any:
+        y = pcp.ops.all_reduce(pcp.ops.all_gather(x, [[0]], 1), [[0]])
+        return pcp.ops.reduce_scatter(
+            pcp.ops.all_to_all(pcp.ops.collective_permute(y * y, [(0, 0)]), [[0]]), [[0]]
+        )
+
+    x, t = np.random.default_rng(0).normal(size=(2, 5, 3, 2))
+    program = pcp.trace(lambda x, t: pcp.vmap(lambda x, t: pcp.jvp(function)(x, t)[1])(x, t), x, t)
+    assert "stablehlo.multiply" in program.text
+    np.testing.assert_allclose(run(program, x, t), 2 * x * t, rtol=1e-12)
