@@ -131,6 +131,14 @@ def test_linear_operations_are_applied_to_tangents_as_they_are() -> None:
     assert text.count("stablehlo.dynamic_update_slice") == 2
 
 
+def test_a_program_from_elsewhere_has_tangents_and_batches() -> None:
+    program = pcp.Program.parse("""func.func @main(%x: tensor<3xf64>) -> tensor<3xf64> {
+      %y = stablehlo.sine %x : tensor<3xf64>
+      return %y : tensor<3xf64> }""")
+    np.testing.assert_allclose(run(pcp.jvp(program), X, 2 * X)[1], 2 * X * np.cos(X))
+    np.testing.assert_allclose(run(pcp.vmap(program, size=1), X[None]), np.sin(X)[None])
+
+
 @pytest.fixture
 def mine() -> Iterator[str]:
     yield "custom_call.mine"

@@ -168,7 +168,9 @@ def _append_tangents(
         results = [*own, *(forward.tangent_or_zeros(outputs[i]) for i in moving)]
         terminator.erase()
         close_main(main, block, results)
-        del main.attributes["arg_attrs"], main.attributes["res_attrs"]  # those of another signature
+        for name in ("arg_attrs", "res_attrs"):  # those of another signature
+            if name in main.attributes:
+                del main.attributes[name]
     return forward.placeholders
 
 
