@@ -196,3 +196,9 @@ def test_collectives_are_linear_and_batch() -> None:
     program = pcp.trace(lambda x, t: pcp.vmap(lambda x, t: pcp.jvp(function)(x, t)[1])(x, t), x, t)
     assert "stablehlo.multiply" in program.text
     np.testing.assert_allclose(run(program, x, t), 2 * x * t, rtol=1e-12)
+
+
+def test_tangents_of_sorted_elements_are_gathered() -> None:
+    program = pcp.jvp(pcp.trace(lambda x: pcp.sort(-x), SPEC))
+    assert "stablehlo.scatter" not in program.text
+    np.testing.assert_array_equal(run(program, X, X + 4)[1], -(X + 4)[::-1])

@@ -1,5 +1,7 @@
 """Gradients: reverse mode as a transformation of Programs, with one table row for each operation."""
 
+from pcp.autodiff import forward_control as forward_control
+from pcp.autodiff import forward_ordering as forward_ordering
 from pcp.autodiff import rules as rules
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
 from pcp.autodiff.gradient import grad as grad

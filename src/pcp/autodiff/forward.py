@@ -16,6 +16,7 @@ from itertools import zip_longest
 from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
 from pcp.autodiff.regions import combiner, values_from_outside
 from pcp.autodiff.rule import RULES, Captured, InvalidRule, Primal, Rule, rule_name
+from pcp.autodiff.rules import SHIPPED
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.elementwise import ELEMENTWISE
@@ -57,10 +58,9 @@ SUMS: dict[str, tuple[int, ...] | None] = {
     "reduce_scatter": None,
 }
 BILINEAR = ("stablehlo.dot_general", "stablehlo.convolution")
-_SHIPPED = dict(RULES)  # a rule that a user puts in the place of one of these decides alone
 
-CONTROL: dict[str, Callable[["Forward", ir.Operation], None]] = {}
-"""What sets the tangents of the results of control flow, by its full name."""
+OWN: dict[str, Callable[["Forward", ir.Operation], None]] = {}
+"""Functions that set the tangents of an operation's results, by its full name, where the detour would be worse or none."""
 
 
 class Forward:
@@ -90,7 +90,8 @@ class Forward:
             self.builder.pinned = op.location
             # Each right behind its operation, so that control flow with tangents can take the place of that without.
             with nullcontext() if following is None else self.builder.before(following):
-                CONTROL.get(op.name, Forward._push)(self, op)
+                own = OWN.get(op.name) if _is_shipped(op) else None
+                (own or Forward._push)(self, op)
         self.builder.pinned = pinned
 
     def tangent_or_zeros(self, value: Value) -> Tensor:
@@ -128,7 +129,7 @@ class Forward:
     def _outgoing(
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
     ) -> Sequence[Tangent]:
-        if not captured and rule is _SHIPPED.get(op.name):
+        if not captured and _is_shipped(op):
             linear = _linear_operands(op)
             if linear:
                 return [self._again(op, {place: incoming[place] for place in linear})]
@@ -178,6 +179,11 @@ class Forward:
     def _placeholder(self, op: ir.Operation, result: Value) -> Tensor:
         self.placeholders.append(rule_name(op))
         return Tensor(self._main.add_argument(result.type, self.builder.location), self.builder)
+
+
+def _is_shipped(op: ir.Operation) -> bool:
+    """Whether the rule of an operation is the one that PCP has for it; one that a user put in its place decides alone."""
+    return RULES.get(op.name) is SHIPPED.get(op.name)
 
 
 def _linear_operands(op: ir.Operation) -> Sequence[int]:

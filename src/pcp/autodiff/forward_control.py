@@ -6,7 +6,7 @@ So the number of trips of a loop may depend on data.
 from collections.abc import Sequence
 
 from pcp.autodiff.engine import is_differentiable, spread_activity
-from pcp.autodiff.forward import CONTROL, Forward
+from pcp.autodiff.forward import OWN, Forward
 from pcp.autodiff.regions import copy_region, operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
@@ -100,4 +100,4 @@ def _take_over(forward: Forward, op: ir.Operation, results: list[Value], active:
             forward.tangents[old] = forward.tangents[new] = Tensor(next(tangents), forward.builder)
 
 
-CONTROL.update({"stablehlo.case": _branches, "stablehlo.if": _branches, "stablehlo.while": _while})
+OWN.update({"stablehlo.case": _branches, "stablehlo.if": _branches, "stablehlo.while": _while})

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-from pcp.autodiff import forward_control as forward_control
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
 from pcp.autodiff.regions import erase_dead, is_used
