@@ -9,24 +9,12 @@ import pytest
 
 import pcp
 from pcp.autodiff import RULES, InvalidRule, NoDerivative, NotDifferentiable, UnknownArgument, register_rule
-from tests.autodiff.rows import ROWS
+from tests.autodiff.rows.chunks import CHUNKS
 from tests.autodiff.rows.row import Row
-from tests.autodiff.test_rules import NAMES, double_precision, drawn, in_a_graph
+from tests.autodiff.test_rules import double_precision, drawn, in_a_graph
 from tests.execution import run
 
 __all__ = ["double_precision"]  # a fixture for every test here
-
-
-def both(function: Any, loss: Any, forward: Any, gradient: Any) -> Any:
-    """A function of scales, arguments and directions: the tangents of `function`, and those of the gradient of `loss`."""
-
-    def differentiated(scales: Any, arguments: Any, directions: Any) -> Any:
-        tangents = forward(
-            lambda s: function(*(a * b for a, b in zip(arguments, s, strict=True))), scales, directions
-        )
-        return tangents, forward(lambda s: gradient(loss)(s, arguments), scales, directions)
-
-    return differentiated
 
 
 def pushed(function: Any, at: Any, along: Any) -> Any:
@@ -37,23 +25,39 @@ def jax_pushed(function: Any, at: Any, along: Any) -> Any:
     return jax.jvp(function, (at,), (along,))[1]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_tangents_and_hessian_products_are_those_of_jax(row: Row) -> None:
+def checked_in(row: Row) -> tuple[Any, Any, tuple[Any, ...]]:
+    """What is traced of a row, the same in JAX, and arguments for both.
+
+    It is the tangent of the row in a graph and, where the row has second derivatives, that of the gradient.
+    """
     arguments, scales = (tuple(part) for part in drawn(row))
     random = np.random.default_rng(3)
     directions = tuple(random.normal(size=s.shape) for s in scales)
-    reference = row.reference or row.function
-    mine = both(row.function, in_a_graph(row.function), pushed, pcp.grad)
-    theirs = both(reference, in_a_graph(reference), jax_pushed, jax.grad)
-    if not row.second_order:
-        mine, theirs = (lambda *x, f=f: f(*x)[0] for f in (mine, theirs))
-    found = jax.tree.leaves(
-        run(pcp.trace(mine, scales, arguments, directions), scales, arguments, directions)
-    )
-    expected = jax.tree.leaves(jax.jit(theirs)(scales, arguments, directions))
-    for got, other in zip(found, expected, strict=True):
-        assert got.dtype == np.float64
-        np.testing.assert_allclose(got, other, rtol=1e-10, atol=1e-10 * (1 + np.abs(other).max(initial=0)))
+
+    def differentiated(function: Any, value_and_grad: Any, push: Any) -> Any:
+        loss = in_a_graph(function)
+        chosen = value_and_grad(loss) if row.second_order else loss
+        return lambda at, arguments, along: push(lambda s: chosen(s, arguments), at, along)
+
+    mine = differentiated(row.function, pcp.value_and_grad, pushed)
+    theirs = differentiated(row.reference or row.function, jax.value_and_grad, jax_pushed)
+    return mine, theirs, (scales, arguments, directions)
+
+
+@pytest.mark.parametrize("rows", CHUNKS)
+def test_tangents_and_hessian_products_are_those_of_jax(rows: dict[str, Row]) -> None:
+    mine, theirs, arguments = zip(*map(checked_in, rows.values()), strict=True)
+
+    def each(functions: Any) -> Any:
+        return lambda *given: [function(*x) for function, x in zip(functions, given, strict=True)]
+
+    found = run(pcp.trace(each(mine), *arguments), *arguments)
+    expected = jax.jit(each(theirs))(*arguments)
+    for name, ours, other in zip(rows, found, expected, strict=True):
+        for got, reference in zip(jax.tree.leaves(ours), jax.tree.leaves(other), strict=True):
+            assert got.dtype == np.float64
+            bound = 1e-10 * (1 + np.abs(reference).max(initial=0))
+            np.testing.assert_allclose(got, reference, rtol=1e-10, atol=bound, err_msg=name)
 
 
 X = np.array([1.0, 2.0, 3.0])
