@@ -68,6 +68,35 @@ def test_a_hessian_is_that_of_jax() -> None:
     assert_equal(run(inside, P, X), expected[1][1])
 
 
+def test_all_transformations_of_a_scan_agree() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        last, sums = pcp.scan(lambda c, row: (pcp.tanh(w @ c + row), c.sum()), x[0], x)
+        return (last**2).sum() + sums.sum()
+
+    w, v, xs = RANDOM.normal(size=(3, 3)), RANDOM.normal(size=(3, 3)), RANDOM.normal(size=(2, 4, 3))
+
+    def everything(w: Any, v: Any, xs: Any) -> Any:
+        def directional(w: Any) -> Any:
+            return pcp.jvp(lambda w: loss(w, xs[0]))(w, v)[1]
+
+        gradients = [
+            pcp.grad(lambda w: pcp.vmap(lambda x: loss(w, x))(xs).sum())(w),
+            pcp.vmap(pcp.grad(loss), (None, 0))(w, xs).sum(0),
+            sum(pcp.grad(loss)(w, x) for x in xs),
+        ]
+        seconds = [
+            pcp.hvp(loss)(w, xs[0], v),
+            pcp.grad(directional)(w),
+            pcp.grad(lambda w: (pcp.grad(loss)(w, xs[0]) * v).sum())(w),
+            pcp.tensordot(pcp.hessian(loss)(w, xs[0]), v),
+        ]
+        return gradients, seconds
+
+    for same in run(pcp.trace(everything, w, v, xs), w, v, xs):
+        for other in same[1:]:
+            np.testing.assert_allclose(other, same[0], rtol=1e-10)
+
+
 def test_what_has_no_jacobian_is_refused() -> None:
     integers = pcp.trace(lambda x: (x, pcp.argsort(x)), X)
     with pytest.raises(

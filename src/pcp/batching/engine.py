@@ -76,7 +76,7 @@ class Batching:
         rule = BATCHING.get(op.name)
         made = rule(batched) if rule is not None else None
         if made is None:
-            LOG.info("vmap runs %s sample by sample: it has no batching rule", rule_name(op))
+            LOG.info("vmap runs %s sample by sample: no batching rule covers it", rule_name(op))
             made = one_by_one(batched)
         results = made.results if isinstance(made, Mixed) else made
         flags = made.flags if isinstance(made, Mixed) else [True] * len(results)
