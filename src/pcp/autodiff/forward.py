@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
 
+from pcp.autodiff import rules as rules
 from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
 from pcp.autodiff.regions import combiner, values_from_outside
 from pcp.autodiff.rule import RULES, Captured, InvalidRule, Primal, Rule, rule_name
-from pcp.autodiff.rules import SHIPPED
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.elementwise import ELEMENTWISE
@@ -58,6 +58,8 @@ SUMS: dict[str, tuple[int, ...] | None] = {
     "reduce_scatter": None,
 }
 BILINEAR = ("stablehlo.dot_general", "stablehlo.convolution")
+
+SHIPPED = dict(RULES)  # as the tables enter them; a user may put others in their place
 
 OWN: dict[str, Callable[["Forward", ir.Operation], None]] = {}
 """Functions that set the tangents of an operation's results, by its full name, where the detour would be worse or none."""
