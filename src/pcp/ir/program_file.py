@@ -135,7 +135,7 @@ def _library_version() -> str:
         return "unknown"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write a file in one step for whoever reads it: under another name in the same folder, then renamed.
 
     Raises:
