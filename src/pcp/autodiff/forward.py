@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 from pcp.autodiff import rules as rules
 from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
-from pcp.autodiff.regions import combiner, values_from_outside
+from pcp.autodiff.regions import combiner, is_used, values_from_outside
 from pcp.autodiff.rule import RULES, Captured, InvalidRule, Primal, Rule, rule_name
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
@@ -80,14 +80,17 @@ class Forward:
         self.placeholders: list[str] = []
         self._main = main
         self._in_place_of: dict[Value, Value] = {}
+        self._returned: set[Value] = set()
 
-    def push(self, operations: Sequence[ir.Operation]) -> None:
+    def push(self, operations: Sequence[ir.Operation], returned: Sequence[Value] = ()) -> None:
         """Add the tangents of what the operations make, from those of what they use.
 
         Arguments:
             operations: of one block, one after another; the builder stands behind the last.
+            returned: values whose tangents are wanted though no operation uses them yet.
         """
         pinned = self.builder.pinned
+        self._returned.update(returned)
         for op, following in zip_longest(operations, operations[1:]):
             self.builder.pinned = op.location
             # Each right behind its operation, so that control flow with tangents can take the place of that without.
@@ -158,9 +161,15 @@ class Forward:
 
     def _transposed(
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
-    ) -> list[Tangent]:
+    ) -> Sequence[Tangent]:
         """The transpose of the operation's pull-back, applied to tangents."""
-        cotangents = [self._placeholder(op, r) if is_differentiable(r) else None for r in op.results]
+        # A rule may refuse cotangents of results that nothing uses.
+        cotangents = [
+            self._placeholder(op, r) if is_differentiable(r) and (is_used(r) or r in self._returned) else None
+            for r in op.results
+        ]
+        if not any(g is not None for g in cotangents):
+            return cotangents
         reverse = Reverse(self.builder)
         primal = Primal(op, reverse, [t is not None for t in incoming], captured)
         found = apply_rule(rule, primal, cotangents)

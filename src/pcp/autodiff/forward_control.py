@@ -26,7 +26,7 @@ def _branches(forward: Forward, op: ir.Operation) -> None:
     for index in range(count):
         with builder.region(chosen, index, ()):
             operations, returned = copy_region(builder, op, index, ())
-            forward.push(operations)
+            forward.push(operations, returned)
             _return(forward, returned, active)
     _take_over(forward, op, list(chosen.results), active)
 
@@ -60,7 +60,7 @@ def _while(forward: Forward, op: ir.Operation) -> None:
         for value, tangent in zip(moving, arguments[len(initial) :], strict=True):
             forward.tangents[value] = Tensor(tangent, builder)
         operations, returned = copy_region(builder, op, 1, carries)
-        forward.push(operations)
+        forward.push(operations, returned)
         _return(forward, returned, active)
     _take_over(forward, op, list(loop.results), active)
 
