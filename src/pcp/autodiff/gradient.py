@@ -12,6 +12,7 @@ from pcp.autodiff.regions import erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import Cotangent
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
@@ -21,8 +22,6 @@ from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
 
-Wrt = int | Sequence[int]
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -30,14 +29,6 @@ class Memory:
 
     loops: LoopMemory
     remat: Remat | None
-
-
-class NotDifferentiable(PCPError):
-    """An argument of integers or booleans that a gradient was asked for."""
-
-
-class UnknownArgument(PCPError):
-    """A `wrt` that names no argument of the program."""
 
 
 class NonScalarLoss(PCPError):
@@ -94,12 +85,8 @@ def value_and_vjp(
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
     """The vector-Jacobian product; `keep` says whether the results are returned before it."""
     if wrt is None:
-        wrt = [
-            i
-            for i, (leaves, _) in enumerate(_top_level(program))
-            if leaves and _undifferentiable(program, leaves) is None
-        ]
-    leaves, tree = _chosen(program, wrt)
+        wrt = every_differentiable(program)
+    leaves, tree = chosen_leaves(program, wrt)
     differentiable = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
     cotangents = [
         Argument(f"cotangent.{program.results[i].name}".rstrip("."), program.results[i].spec, Role.input)
@@ -246,7 +233,7 @@ def _on_functions(
 def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, memory: Memory, keep: bool) -> Program:
     """The gradient of the first result; `keep` says whether that result is returned as well."""
     value, aux = _loss_and_aux(program, has_aux)
-    leaves, gradient = _chosen(program, wrt)
+    leaves, gradient = chosen_leaves(program, wrt)
 
     def seeds(_: ir.Block, __: Builder) -> list[Cotangent]:
         return [ones((), value.dtype), *[None] * (len(program.results) - 1)]
@@ -350,49 +337,3 @@ def _append_backward_pass(
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
     return again
-
-
-def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
-    """For each top-level argument, which leaves it has and how they are nested."""
-    found, start = [], 0
-    for child in program.argument_tree.children:
-        found.append((list(range(start, start + child.leaf_count)), child))
-        start += child.leaf_count
-    return found
-
-
-def _chosen(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
-    """The leaves of the arguments that `wrt` names, and the nesting of their gradients."""
-    arguments = _top_level(program)
-    chosen = []
-    for index in (wrt,) if isinstance(wrt, int) else wrt:
-        if (
-            isinstance(index, bool)
-            or not isinstance(index, int)
-            or not -len(arguments) <= index < len(arguments)
-        ):
-            raise UnknownArgument(
-                f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0"
-            )
-        leaves, tree = arguments[index]
-        wrong = _undifferentiable(program, leaves)
-        if wrong is not None:
-            raise NotDifferentiable(
-                f"wrt={wrt!r} names argument {index}, but {wrong.name} is {wrong.spec}; only floating-point and complex "
-                "numbers have gradients: name another argument, or convert it before"
-            )
-        chosen.append((leaves, tree))
-    if len({leaf for leaves, _ in chosen for leaf in leaves}) != sum(len(leaves) for leaves, _ in chosen):
-        raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
-    if isinstance(wrt, int):
-        return chosen[0]
-    return [leaf for leaves, _ in chosen for leaf in leaves], Tree(
-        "tuple", (), tuple(tree for _, tree in chosen)
-    )
-
-
-def _undifferentiable(program: Program, leaves: Sequence[int]) -> Argument | None:
-    """The first of these arguments that has no gradient."""
-    return next(
-        (program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None
-    )
