@@ -8,6 +8,7 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -38,6 +39,7 @@ __all__ = [
     "ir",
     "parse_artifact",
     "parse_module",
+    "plain_module",
     "run_passes",
     "string_of",
     "symbol_name",
@@ -122,6 +124,18 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         ) from None
 
 
+def plain_module(bytecode: bytes) -> ir.Module:
+    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
+    module = parse_module(bytecode)
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
+    with context():
+        for op in module.body.operations:
+            for name in list(op.operation.attributes):
+                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
+                    del op.operation.attributes[name]
+    return module
+
+
 def parse_artifact(artifact: bytes) -> ir.Module:
     """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
 
@@ -131,8 +145,11 @@ def parse_artifact(artifact: bytes) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
+        newest = stablehlo.get_current_version()
+        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        given = f" (they say that they are of version {found[1].decode()})" if found else ""
         raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {stablehlo.get_current_version()}: {error}"
+            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
         ) from None
 
 
