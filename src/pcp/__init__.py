@@ -20,6 +20,8 @@ from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
 from pcp.importers.jax_callable import to_jax as to_jax
 from pcp.importers.jax_trees import jax_arrays as jax_arrays
+from pcp.importers.torch import Imported as Imported
+from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load
