@@ -5,9 +5,17 @@ from pcp import nn as nn
 from pcp import ops as ops
 from pcp import optimizers as optimizers
 from pcp import rewrite as rewrite
+from pcp.autodiff import ByteBudget as ByteBudget
+from pcp.autodiff import checkpoint as checkpoint
 from pcp.autodiff import grad as grad
+from pcp.autodiff import hvp as hvp
+from pcp.autodiff import jvp as jvp
+from pcp.autodiff import save_only_these_names as save_only_these_names
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
+from pcp.batching import hessian as hessian
+from pcp.batching import jacobian as jacobian
+from pcp.batching import vmap as vmap
 from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
 from pcp.importers.jax_callable import to_jax as to_jax
@@ -94,6 +102,7 @@ from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Plan as Plan
 from pcp.planning import find_nan as find_nan
 from pcp.planning import plan as plan
+from pcp.planning import plan_within as plan_within
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

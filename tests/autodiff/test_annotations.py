@@ -49,3 +49,15 @@ def test_the_approximately_largest_elements() -> None:
         program = pcp.Program.parse(str(jax.jit(function).lower(x).compiler_ir("stablehlo")))
         expected = jax.grad(function)(x)
     np.testing.assert_allclose(run(pcp.grad(program), x), expected, rtol=1e-12)
+
+
+def test_the_cotangent_is_sharded_as_the_value_is() -> None:
+    text = pcp.vjp(
+        pcp.Program.parse("""module {
+      sdy.mesh @mesh = <["a"=1]>
+      func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+        %y = stablehlo.multiply %x, %x : tensor<4xf64>
+        %z = sdy.sharding_constraint %y <@mesh, [{"a"}]> : tensor<4xf64>
+        return %z : tensor<4xf64> } }""")
+    ).text
+    assert text.count("sdy.sharding_constraint %arg1") == 1

@@ -73,10 +73,17 @@ def copy_region(
 
 
 def erase_dead(block: ir.Block) -> None:
-    """Erase the operations of a block whose results nothing uses. No Python object may stand for them any more."""
+    """Erase the operations of a block, and those in its regions, whose results nothing uses.
+
+    No Python object may stand for them any more.
+    """
     for op in reversed(operations_of(block)):
         if not has_effect(op) and not any(is_used(result) for result in op.results):
             op.erase()
+            continue
+        for region in op.regions:
+            for inner in region.blocks:
+                erase_dead(inner)
 
 
 def is_used(value: Value) -> bool:

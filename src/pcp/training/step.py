@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pcp.autodiff import value_and_grad
+from pcp.autodiff import ByteBudget, Remat, value_and_grad
+from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
@@ -56,6 +57,7 @@ def training_step(
     *arguments: Any,
     clip_norm: float | None = None,
     accumulate: int = 1,
+    remat: Remat | None = None,
 ) -> TrainingStep:
     """One step of training as one Program.
 
@@ -70,6 +72,8 @@ def training_step(
         accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
             takes is that many of them, one after another along the first axis of every array. The gradient is the mean
             of theirs: for a loss that is a mean over equally many examples, that of the whole batch, to rounding.
+        remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`. A budget of bytes is that of
+            the whole step, with the state of the optimizer.
 
     Returns:
         A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
@@ -78,6 +82,7 @@ def training_step(
         InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
         InvalidOptimizer: `clip_norm` is not above 0.
+        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `pcp.value_and_grad`.
     """
     given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     program = given.program
@@ -88,7 +93,14 @@ def training_step(
         raise InvalidAccumulation(
             f"accumulate is {accumulate}, but the loss changes buffers, which is not the same for a batch in parts; expected 1"
         )
-    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics)
+    # Shapes only: a broadcast zero takes no memory, however large the model.
+    example, held = map_tree(
+        lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
+    )
+    initial = initial_state(example, optimizer, held)
+    if isinstance(policy := policy_of(remat), ByteBudget):
+        remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
+    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
@@ -116,11 +128,7 @@ def training_step(
         new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    # Shapes only: a broadcast zero takes no memory, however large the model.
-    example, held = map_tree(
-        lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
-    )
-    traced = trace(step, initial_state(example, optimizer, held), whole, roles=(Role.state, Role.input))
+    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
     return TrainingStep(traced.bytecode, optimizer=optimizer)
 
 

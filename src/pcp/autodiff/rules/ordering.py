@@ -14,7 +14,14 @@ from pcp.tensor import Tensor, current_builder
 
 
 def _sort(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    """The same sort once more, in which the places of the elements take part; then back by the inverse permutation."""
+    """Back by the inverse permutation."""
+    axis = primal.integer("dimension")
+    back = argsort(sorted_places(primal), axis)
+    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+
+
+def sorted_places(primal: Primal) -> Tensor:
+    """Where each sorted element came from: the same sort once more, in which the places of the elements take part."""
     builder, inputs = current_builder(), primal.inputs
     axis = primal.integer("dimension")
     specs = [t.spec for t in inputs] + [TensorSpec(inputs[0].shape, DType.i32)]
@@ -25,8 +32,7 @@ def _sort(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     with builder.region(op, 0, scalars) as arguments:
         _, returned = copy_region(builder, primal.op, 0, arguments[:-2])
         builder.emit("stablehlo.return", returned, ())
-    back = argsort(Tensor(op.results[len(inputs)], builder, specs[-1]), axis)
-    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+    return Tensor(op.results[len(inputs)], builder, specs[-1])
 
 
 def _top_k(primal: Primal) -> Sequence[Tensor]:
