@@ -115,7 +115,7 @@ def test_a_loop_of_any_number_of_trips_has_tangents() -> None:
     assert int(trips) == 2
     assert nothing is None
     np.testing.assert_allclose(tangent, 4 * X * (X**2 + 1) * (X + 1))
-    np.testing.assert_allclose(run(pcp.vjp(program), X, X + 1), 4 * X * (X**2 + 1) * (X + 1))
+    np.testing.assert_allclose(run(pcp.vjp(program, 0), X, X + 1), 4 * X * (X**2 + 1) * (X + 1))
 
 
 def test_forward_mode_leaves_no_pull_backs_behind() -> None:
