@@ -1,7 +1,7 @@
 """How fast each kernel is beside the plain form, at the sites of GPT-2 124M: `python benchmarks/kernels_cpu.py [FAMILY...]`.
 
 Every site of one layer (they are alike) is run alone, plain and with each kernel, in turns; ratios of the fastest runs of each
-are printed, below 1 where the kernel is faster, with errors against float64. The tables in benchmarks/results/kernels_cpu.md are
+are printed, below 1 where the kernel is faster, with errors against float64. The table in benchmarks/results/kernels_cpu.md is
 made of its lines.
 """
 

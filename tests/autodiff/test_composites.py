@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execution import run
 
 import pcp
 from pcp import Program, nn
 from pcp.autodiff.rule import RULES
 from pcp.models import gpt2
 from pcp.rewrite.raising import raised
+from tests.execution import run
 
 RNG = np.random.default_rng(0)
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)

@@ -67,6 +67,13 @@ def test_accumulation_takes_the_same_batches(tmp_path: Path) -> None:
     assert (parts.batches.batch(3)[0] == whole.batches.batch(3)[0]).all()
 
 
+def test_rematerialisation_changes_the_step_alone(tmp_path: Path) -> None:
+    kept = prepared(tmp_path / "kept", batch=2)
+    again = prepared(tmp_path / "again", batch=2, remat="dots_saveable")
+    assert again.loss == kept.loss
+    assert again.step.text.count("stablehlo.tanh") == 2 * kept.step.text.count("stablehlo.tanh")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -56,6 +56,7 @@ _OPTIONS = {
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file says itself how many",
     "accumulate": "parts of a batch computed one after another, for less memory; a divisor of --batch",
+    "remat": "what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
     "warmup_steps": "steps of the linear rise",

@@ -39,6 +39,8 @@ __all__ = [
     "integer_of",
     "integers_of",
     "ir",
+    "legalise",
+    "operation_names",
     "parse_artifact",
     "parse_module",
     "plain_module",
@@ -297,6 +299,43 @@ def flat_bytecode(bytecode: bytes) -> bytes:
     module = parse_module(bytecode)
     flatten(module)
     return bytecode_of(module)
+
+
+DEPRECATED = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
+"""Operations of StableHLO that a pass replaces by others."""
+
+DYNAMIC = (
+    "dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
+    "real_dynamic_slice",
+)  # fmt: skip
+"""Operations of StableHLO that a pass replaces by others where the shapes in their operands are constants."""
+
+
+def legalise(module: ir.Module) -> None:
+    """Replace, in place, deprecated operations and those of dynamic shape whose shapes are constants of the program."""
+    names: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        names.add(op.name.removeprefix("stablehlo."))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if names.intersection(DEPRECATED):
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-deprecated-ops))")
+    if names.intersection(DYNAMIC):
+        run_passes(
+            module, "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism))"
+        )
+
+
+def operation_names() -> frozenset[str]:
+    """Every operation of StableHLO and CHLO that this jaxlib knows, as `stablehlo.add`."""
+    return frozenset(
+        entry.OPERATION_NAME
+        for dialect in (stablehlo, chlo)
+        for entry in vars(dialect).values()
+        if isinstance(entry, type) and hasattr(entry, "OPERATION_NAME")
+    )
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:

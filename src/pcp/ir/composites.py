@@ -6,7 +6,7 @@ The functions are private to their module and named by their contents, so equal 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pcp.ir.bindings import Value, inline_calls, inline_composites, ir, string_of, symbol_name
+from pcp.ir.bindings import Value, ir, string_of, symbol_name
 from pcp.ir.builder import Builder
 from pcp.ir.digest import block_digest
 
@@ -87,26 +87,6 @@ def private_function(
     else:
         made.attributes["sym_name"] = ir.StringAttr.get(symbol)
     return symbol
-
-
-def adopt_functions(source: ir.Module, target: ir.Module) -> None:
-    """Copy the functions of the composites in `source` into `target`, before its operations are.
-
-    A composite whose function is not named by its contents is inlined instead, because the name may be taken.
-    """
-    inline_composites(source, _is_named_by_contents)
-    inline_calls(source)
-    functions = target.operation.regions[0].blocks[0]
-    known = {symbol_name(entry.operation) for entry in functions.operations}
-    for view in source.body.operations:
-        function = view.operation
-        if symbol_name(function) not in known and symbol_name(function) != "main":
-            function.clone(ip=ir.InsertionPoint(functions))
-
-
-def _is_named_by_contents(op: ir.Operation) -> bool:
-    function = decomposition_of(op)
-    return symbol_name(function).endswith(f".{block_digest(function.regions[0].blocks[0])[:16]}")
 
 
 def emit_composite(

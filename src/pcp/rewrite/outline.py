@@ -6,6 +6,7 @@ from pcp.autodiff.regions import is_used, values_from_outside
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
 from pcp.ir.digest import has_effect
+from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, current_builder
 
 LARGEST = 100
@@ -96,6 +97,8 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
         if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
+            return False
+        if TAP in op.attributes or has_effect(op):
             return False
         if not any(value in depends for value in taken):
             continue

@@ -37,6 +37,8 @@ class TrainingConfig:
         steps: inner steps of each worker (of the one process where there are no workers).
         batch: sequences in a batch.
         accumulate: parts of a batch that are computed one after another, for less memory; a divisor of `batch`.
+        remat: what the backward pass keeps of the forward pass: the name of a policy, or a budget of bytes; the rest is
+            computed again, for less memory.
         learning_rate: largest learning rate, reached after `warmup_steps` steps.
         final_learning_rate: learning rate at the end of the cosine.
         warmup_steps: steps of the linear rise.
@@ -65,6 +67,7 @@ class TrainingConfig:
     steps: int = 2000
     batch: int = 12
     accumulate: int = 1
+    remat: str = "everything"
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     warmup_steps: int = 100

@@ -63,7 +63,7 @@ class Recipe(ABC):
         """The training step: `(state, batch) -> (state, metrics)`."""
         c = self.config
         return training_step(
-            self.loss, self.optimizer, clip_norm=c.clip_norm or None, accumulate=c.accumulate
+            self.loss, self.optimizer, clip_norm=c.clip_norm or None, accumulate=c.accumulate, remat=c.remat
         )
 
     @cached_property
