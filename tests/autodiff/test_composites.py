@@ -135,3 +135,10 @@ def test_programs_with_composites_are_called_in_others() -> None:
     same = pcp.trace(lambda x: pcp.call(plain, x) + pcp.call(plain, x * 2), pcp.spec((5,), "f32"))
     assert names(twice) == {"pcp.softmax": 2}
     assert twice.digest == same.digest
+
+
+def test_what_is_made_again_is_decided_inside_of_composites_too() -> None:
+    plain = loss_of_gpt2()
+    found = pcp.value_and_grad(raised(plain), remat="nothing_saveable")
+    assert names(found) == {}
+    assert found.digest == pcp.value_and_grad(plain, remat="nothing_saveable").digest

@@ -193,6 +193,15 @@ def test_a_product_whose_precision_the_program_demands_is_no_site() -> None:
     assert names(raised(Program.parse(demanding))) == {"pcp.softmax": 1}
 
 
+def test_a_value_that_is_tapped_is_hidden_in_no_composite() -> None:
+    def tapped(x: Any) -> Any:
+        e = pcp.tap("weights", pcp.exp(x - x.max(-1, keepdims=True)))
+        return e / e.sum(-1, keepdims=True)
+
+    program = traced(tapped, X)
+    assert raised(program) is program
+
+
 def test_equal_layers_share_one_function() -> None:
     def model(x: Any, scale: Any) -> Any:
         return nn.rms_norm(nn.rms_norm(x, scale), scale)
