@@ -10,6 +10,7 @@ import pytest
 
 import pcp
 from pcp.autodiff import RULES
+from pcp.autodiff.rules.composites import KEPT
 from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.elementwise import ZERO
 from tests.autodiff.rows.row import Array, Row
@@ -30,7 +31,7 @@ COLLECTIVES = {
     "collective_broadcast",
 }
 # Tested in test_annotations.py: some have no kernel on a CPU, or call functions that a traced program does not hold.
-ELSEWHERE = {
+ELSEWHERE = {f"composite.pcp.{name}" for name in KEPT} | {
     "custom_call.ApproxTopK",
     "custom_call.LayoutConstraint",
     "custom_call.TopK",
