@@ -1,4 +1,4 @@
-"""What a measurement was taken on: a fingerprint of the processor or the accelerator, and the versions of what generates code."""
+"""What a measurement was taken on: a fingerprint of the processor or accelerator, and the versions of what generates code."""
 
 import functools
 import hashlib
