@@ -1,0 +1,143 @@
+"""Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pcp.kernels import Kernel, replaced
+from pcp.planning.cost_model import estimated_seconds
+from pcp.planning.evidence import Evidence
+from pcp.planning.index_ranges import index_ranges
+from pcp.planning.measurement import Measurement
+from pcp.planning.noise import is_faster
+from pcp.planning.oracle import widened
+from pcp.planning.random_inputs import Recipe
+from pcp.planning.request import Request
+from pcp.planning.site_classes import SiteClass, share
+
+log = logging.getLogger("pcp.planning.search")
+
+NEGLIGIBLE = 1e-3
+"""A class that takes less than this part of the time of all is not measured."""
+HOPELESS = 1.5
+"""A kernel that should take this much longer than the plain operation is not measured."""
+CALLS = 5
+TIMING_SECONDS = 0.7
+FOR_WHOLE = 0.4
+"""The part of the budget that classes leave for measuring the whole program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A kernel for a class of sites that is faster than the operation itself.
+
+    Arguments:
+        kernel: the kernel; None is the operation itself.
+        ratio: its time relative to the operation's, alone.
+        saved: seconds that all sites of the class save in one call of the program, by times taken alone.
+        error: of its results, alone.
+    """
+
+    kernel: Kernel | None
+    ratio: float
+    saved: float
+    error: float
+
+
+@dataclass(slots=True)
+class Tuned:
+    """A class of sites and what was measured of it.
+
+    Arguments:
+        sites: the class.
+        plain_seconds: of one call of the operation itself.
+        alternatives: those that pay, the fastest first; the last is the operation itself.
+        rows: what was measured, by kernel name.
+        skipped: kernel names that were not measured, and why.
+    """
+
+    sites: SiteClass
+    plain_seconds: float
+    alternatives: list[Alternative]
+    rows: dict[str, Measurement] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
+    """Measure every kernel for every class, the costliest classes first, as long as there is time."""
+    evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
+    return [_tuned(each, share(each, classes), evidence) for each in classes]
+
+
+def kernel_label(kernel: Kernel) -> str:
+    """What a kernel's measurements are called in the database."""
+    return f"{kernel.name}@{kernel.version}"
+
+
+def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
+    tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
+    if part < NEGLIGIBLE:
+        tuned.skipped = {kernel.name: "it takes too small a part of the time" for kernel in each.kernels}
+        return tuned
+    programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
+    estimates = {kernel: estimated_seconds(program) for kernel, program in programs.items()}
+    hints = evidence.elsewhere(each.digest)
+    ordered = sorted(
+        each.kernels, key=lambda kernel: (hints.get(kernel_label(kernel), 1.0), estimates[kernel])
+    )
+    exact, recipe = None, None
+    for kernel in ordered:
+        reason = _hopeless(kernel, estimates, tuned.rows)
+        if reason:
+            tuned.skipped[kernel.name] = reason
+            continue
+        if exact is None:
+            exact, recipe = widened(each.region), Recipe(ranges=index_ranges(each.region))
+        request = Request(
+            each.region,
+            programs[kernel],
+            kernel_label(kernel),
+            exact,
+            recipe or Recipe(),
+            calls=CALLS,
+            timing_seconds=TIMING_SECONDS,
+        )
+        row = evidence.of(
+            request, each.digest, lambda _: True, f"{kernel.name} for {each}", until=FOR_WHOLE * evidence.budget
+        )
+        if row is None:
+            tuned.skipped[kernel.name] = "the time was up"
+            continue
+        tuned.rows[kernel.name] = row
+    tuned.plain_seconds = min((_typical(row.plain_seconds) for row in tuned.rows.values()), default=0.0)
+    tuned.alternatives = _alternatives(each, tuned)
+    return tuned
+
+
+def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:
+    """Why a kernel cannot pay, from the measured time of another and the model's idea of how much more it does."""
+    for other, estimate in estimates.items():
+        row = rows.get(other.name)
+        if row is None or not row.seconds or estimate <= 0:
+            continue
+        expected = row.ratio * estimates[kernel] / estimate
+        if estimates[kernel] > 1.2 * estimate and expected > HOPELESS:
+            return f"it does {estimates[kernel] / estimate:.1f} times the work of {other.name}"
+    return ""
+
+
+def _alternatives(each: SiteClass, tuned: Tuned) -> list[Alternative]:
+    """Those that are faster than the operation, the fastest first, and the operation itself."""
+    found = []
+    for kernel in each.kernels:
+        row = tuned.rows.get(kernel.name)
+        if row is not None and row.failure is None and row.error is not None and is_faster(row):
+            saved = each.uses * tuned.plain_seconds * (1.0 - row.ratio)
+            found.append(Alternative(kernel, row.ratio, saved, row.error))
+    found.sort(key=lambda one: (one.ratio, one.error))
+    return [*found, Alternative(None, 1.0, 0.0, 0.0)]
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    ordered = sorted(seconds)
+    return ordered[len(ordered) // 2] if ordered else float("inf")
