@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
+    "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",
