@@ -2,23 +2,20 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from pcp.errors import PCPError
+from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
-from pcp.planning.noise import pooled
 from pcp.planning.path import Path
 from pcp.planning.request import Request
 
 log = logging.getLogger("pcp.planning.search")
-
-T = TypeVar("T")
 
 
 class Measurer(Protocol):
@@ -26,24 +23,6 @@ class Measurer(Protocol):
 
     def measure(self, request: Request) -> Measurement:
         """Make one."""
-        ...
-
-
-class Rows(Protocol):
-    """What keeps measurements: a `ProfileDatabase`."""
-
-    def add(self, measurement: Measurement, path: Path | None = None, hardware: Hardware | None = None) -> None:
-        """Keep one."""
-        ...
-
-    def measurements(
-        self, subject: str | None = None, hardware: str | None = None, versions: str | None = None
-    ) -> list[Measurement]:
-        """Those that are kept, oldest first."""
-        ...
-
-    def path(self, digest: str) -> Path | None:
-        """A path that was kept with one."""
         ...
 
 
@@ -69,7 +48,7 @@ class Evidence:
     """The measurements of one search on one device; a context manager, which ends what measures.
 
     Arguments:
-        rows: the database.
+        database: what is known, and what new measurements are added to.
         start: starts what measures, when something has to be measured for the first time.
         hardware, versions: that rows must be of to count.
         budget: seconds in which measurements may begin.
@@ -78,7 +57,7 @@ class Evidence:
 
     def __init__(
         self,
-        rows: Rows,
+        database: BestEffortDatabase,
         start: Callable[[], AbstractContextManager[Measurer]],
         hardware: Hardware,
         versions: str,
@@ -89,14 +68,13 @@ class Evidence:
         self.budget = budget
         self.measured = 0
         self.planned = 0
-        self._rows = rows
+        self._database = database
         self._start = start
         self._progress = progress
         self._bench: AbstractContextManager[Measurer] | None = None
         self._measurer: Measurer | None = None
         self._known: dict[str, list[Measurement]] = {}
         self._paths: dict[str, Path] = {}
-        self._usable = True
         self._began = time.monotonic()
 
     def __enter__(self) -> "Evidence":
@@ -116,7 +94,7 @@ class Evidence:
     def rows(self, subject: str) -> list[Measurement]:
         """All that is known of a program, on whatever hardware, oldest first."""
         if subject not in self._known:
-            self._known[subject] = self._asked(lambda: self._rows.measurements(subject)) or []
+            self._known[subject] = self._database.measurements(subject)
         return self._known[subject]
 
     def known(self, subject: str) -> dict[str, Measurement]:
@@ -125,22 +103,16 @@ class Evidence:
         for row in self.rows(subject):
             if (row.hardware, row.versions) == (self.hardware.digest, self.versions):
                 grouped.setdefault(row.path, []).append(row)
-        made = {path: pooled(rows) for path, rows in grouped.items()}
-        return {path: row for path, row in made.items() if row is not None}
+        return {path: pooled(rows) for path, rows in grouped.items()}
 
-    def elsewhere(self, subject: str) -> dict[str, float]:
-        """Times relative to the plain path's on other hardware or by other versions, by path: hints for what to try first."""
-        return {
-            row.path: row.ratio
-            for row in self.rows(subject)
-            if row.seconds and (row.hardware, row.versions) != (self.hardware.digest, self.versions)
-        }
+    def ranking(self, subject: str) -> dict[str, int]:
+        """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
+        order = self._database.ranking(subject, self.hardware.digest, self.versions)
+        return {path: place for place, path in enumerate(order)}
 
     def path(self, digest: str) -> Path | None:
         """A path that some row speaks of."""
-        if digest in self._paths:
-            return self._paths[digest]
-        return self._asked(lambda: self._rows.path(digest))
+        return self._paths.get(digest) or self._database.path_of(digest)
 
     def of(
         self,
@@ -149,6 +121,7 @@ class Evidence:
         enough: Callable[[Measurement], bool],
         what: str,
         path: Path | None = None,
+        about: str | None = None,
         until: float = 0.0,
     ) -> Measurement | None:
         """What is known of one path of a program, measured now if that is not enough; None if there is no time for that.
@@ -158,7 +131,7 @@ class Evidence:
             subject: what the program and its arguments are called in the database.
             enough: whether a known measurement will do.
             what: is measured, for people.
-            path: to be kept with it.
+            path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
         """
         found = self.known(subject).get(request.path)
@@ -166,25 +139,30 @@ class Evidence:
             return found
         if self.seconds_left <= until:
             return None
+        if self._measurer is None:
+            self._begin()  # another process may have measured it meanwhile
+            return self.of(request, subject, enough, what, path, about, until)
         if self._progress is not None:
             spent = time.monotonic() - self._began
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
-        made = replace(self._measure(request), subject=subject)
+        made = replace(self._measure(self._measurer, request), subject=subject)
         self.measured += 1
         self.rows(subject).append(made)
         if path is not None:
             self._paths[path.digest] = path
-        self._asked(lambda: self._rows.add(made, path, self.hardware))
+        self._database.add(made, path=path, hardware=self.hardware, about=about)
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[request.path]
 
-    def _measure(self, request: Request) -> Measurement:
-        if self._measurer is None:
-            self._bench = self._start()
-            self._measurer = self._bench.__enter__()
+    def _begin(self) -> None:
+        self._bench = self._start()
+        self._measurer = self._bench.__enter__()
+        self._known.clear()
+
+    def _measure(self, measurer: Measurer, request: Request) -> Measurement:
         try:
-            return self._measurer.measure(request)
+            return measurer.measure(request)
         except PlainProgramFailed as error:
             log.warning("%s", error)
             return Measurement(
@@ -197,14 +175,25 @@ class Evidence:
                 when=time.time(),
             )
 
-    def _asked(self, question: Callable[[], T]) -> T | None:
-        """What the database says; one that cannot be used is said once, and then done without."""
-        if not self._usable:
-            return None
-        try:
-            return question()
-        except PCPError as error:
-            log.warning("planning goes on without the profile database: %s", error)
-            self._usable = False
-            return None
 
+def pooled(rows: Sequence[Measurement]) -> Measurement:
+    """Rows of one path of one program as one row; if the last one is a failure, that counts."""
+    last = rows[-1]
+    if last.failure is not None:
+        return last
+    sound = [row for row in rows if row.failure is None]
+    timed = [row for row in sound if row.seconds and row.plain_seconds]
+
+    def largest(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
+
+    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
+    return replace(
+        last,
+        seconds=tuple(second for row in timed for second in row.seconds),
+        plain_seconds=tuple(second for row in timed for second in row.plain_seconds),
+        error=largest(row.error for row in sound),
+        plain_error=largest(row.plain_error for row in sound),
+        peak_bytes=max(peaks, default=None),
+        when=sound[0].when,
+    )

@@ -35,9 +35,14 @@ class SiteClass:
         """What it computes."""
         return self.sites[0].family
 
-    def __str__(self) -> str:
+    @property
+    def signature(self) -> str:
+        """What it computes of what, and which shapes come out, in one line."""
         takes = ", ".join(str(entry.spec) for entry in self.region.arguments)
-        return f"{self.uses} x {self.family} ({takes}) -> {', '.join(str(e.spec) for e in self.region.results)}"
+        return f"{self.family} ({takes}) -> {', '.join(str(entry.spec) for entry in self.region.results)}"
+
+    def __str__(self) -> str:
+        return f"{self.uses} x {self.signature}"
 
 
 def allowed(kernel: Kernel, tolerance: float | None) -> bool:

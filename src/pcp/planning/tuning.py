@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from pcp.kernels import Kernel, replaced
 from pcp.planning.cost_model import estimated_seconds
 from pcp.planning.evidence import Evidence
 from pcp.planning.index_ranges import index_ranges
 from pcp.planning.measurement import Measurement
-from pcp.planning.noise import is_faster
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
+from pcp.planning.significance import is_faster
 from pcp.planning.site_classes import SiteClass, share
 
 log = logging.getLogger("pcp.planning.search")
@@ -54,6 +55,7 @@ class Tuned:
         alternatives: those that pay, the fastest first; the last is the operation itself.
         rows: what was measured, by kernel name.
         skipped: kernel names that were not measured, and why.
+        complete: whether none was skipped for lack of time.
     """
 
     sites: SiteClass
@@ -61,6 +63,7 @@ class Tuned:
     alternatives: list[Alternative]
     rows: dict[str, Measurement] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
 
 
 def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
@@ -81,9 +84,9 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
         return tuned
     programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
     estimates = {kernel: estimated_seconds(program) for kernel, program in programs.items()}
-    hints = evidence.elsewhere(each.digest)
+    places = evidence.ranking(each.digest)
     ordered = sorted(
-        each.kernels, key=lambda kernel: (hints.get(kernel_label(kernel), 1.0), estimates[kernel])
+        each.kernels, key=lambda kernel: (places.get(kernel_label(kernel), len(places)), estimates[kernel])
     )
     exact, recipe = None, None
     for kernel in ordered:
@@ -103,13 +106,19 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             timing_seconds=TIMING_SECONDS,
         )
         row = evidence.of(
-            request, each.digest, lambda _: True, f"{kernel.name} for {each}", until=FOR_WHOLE * evidence.budget
+            request,
+            each.digest,
+            lambda _: True,
+            f"{kernel.name} for {each}",
+            about=each.signature,
+            until=FOR_WHOLE * evidence.budget,
         )
         if row is None:
             tuned.skipped[kernel.name] = "the time was up"
+            tuned.complete = False
             continue
         tuned.rows[kernel.name] = row
-    tuned.plain_seconds = min((_typical(row.plain_seconds) for row in tuned.rows.values()), default=0.0)
+    tuned.plain_seconds = min((median(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0)
     tuned.alternatives = _alternatives(each, tuned)
     return tuned
 
@@ -131,13 +140,9 @@ def _alternatives(each: SiteClass, tuned: Tuned) -> list[Alternative]:
     found = []
     for kernel in each.kernels:
         row = tuned.rows.get(kernel.name)
-        if row is not None and row.failure is None and row.error is not None and is_faster(row):
+        if row is not None and row.failure is None and row.error is not None and is_faster(row.seconds, row.plain_seconds):
             saved = each.uses * tuned.plain_seconds * (1.0 - row.ratio)
             found.append(Alternative(kernel, row.ratio, saved, row.error))
     found.sort(key=lambda one: (one.ratio, one.error))
     return [*found, Alternative(None, 1.0, 0.0, 0.0)]
 
-
-def _typical(seconds: Sequence[float]) -> float:
-    ordered = sorted(seconds)
-    return ordered[len(ordered) // 2] if ordered else float("inf")

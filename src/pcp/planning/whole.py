@@ -1,5 +1,6 @@
 """Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
 
+import hashlib
 import logging
 import math
 from collections.abc import Sequence
@@ -24,7 +25,6 @@ CALLS = 3
 TIMING_SECONDS = 8.0
 WARM_CALLS = 3
 """Calls of a training step before it is judged, so that its moments are those of a run."""
-DOES_NOT_RUN = frozenset(Failure) - {Failure.inaccurate}
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,16 @@ class Whole:
     @property
     def subject(self) -> str:
         """What it is called in the database: errors depend on arguments, and equal bits are another question than errors."""
-        marks = (f"@{self.example_digest}" if self.example_digest else "") + ("=" if not self.tolerance else "")
-        return self.program.digest + marks
+        if self.tolerance and not self.example_digest:
+            return self.program.digest
+        words = f"{self.program.digest} {self.example_digest} {'bits' if not self.tolerance else ''}"
+        return hashlib.sha256(words.encode()).hexdigest()
+
+    @cached_property
+    def _about(self) -> str:
+        shown = ", ".join(f"{entry.name}: {entry.spec}" for entry in self.program.arguments[:4])
+        more = f" and {len(self.program.arguments) - 4} more" if len(self.program.arguments) > 4 else ""
+        return f"program of {shown}{more}"
 
     @cached_property
     def _exact(self) -> Program:
@@ -60,7 +68,10 @@ class Whole:
         if self.example is not None:
             return self.example
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
-        return Recipe(ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
+        # One list of arguments will do: every kernel in it was tried on two before.
+        return Recipe(
+            sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0
+        )
 
     def measured(self, path: Path, evidence: Evidence) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them."""
@@ -71,13 +82,19 @@ class Whole:
             return row.failure is not None or bool(row.seconds)
 
         request = self._request(path, TIMING_SECONDS)
-        return evidence.of(request, self.subject, enough, f"the whole program by {path.digest[:8]}", path)
+        return evidence.of(request, self.subject, enough, f"the whole program by {path.digest[:8]}", path, self._about)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
         request = self._request(path, 0.0)
-        row = evidence.of(request, self.subject, lambda _: True, f"whether {path.digest[:8]} runs", path)
-        return None if row is None else row.failure not in DOES_NOT_RUN
+        row = evidence.of(request, self.subject, lambda _: True, f"whether {path.digest[:8]} runs", path, self._about)
+        return None if row is None else not self.is_broken(row)
+
+    def is_broken(self, row: Measurement) -> bool:
+        """Whether a path is no path at all, rather than one that is not exact enough: no error is known that says how much."""
+        if row.failure is Failure.inaccurate:
+            return not self.tolerance or row.error is None or not math.isfinite(row.error)
+        return row.failure is not None
 
     def accepts(self, row: Measurement, memory_limit: int) -> bool:
         """Whether a path's measured results are within the tolerance, and its memory within what there is."""
@@ -86,14 +103,16 @@ class Whole:
 
     def is_exact_enough(self, row: Measurement) -> bool:
         """Whether an error was measured and is within the tolerance; bits were compared where the tolerance is 0."""
-        return row.failure is None and row.error is not None and (not self.tolerance or row.error <= self.tolerance)
+        return row.failure is None and (
+            not self.tolerance or (row.error is not None and row.error <= self.tolerance)
+        )
 
     def _request(self, path: Path, seconds: float) -> Request:
         return Request(
             self.program,
             path.applied(self.program),
             path.digest,
-            self._exact,
+            self._exact if self.tolerance else None,
             self._inputs,
             dict(path.options),
             self.tolerance,
