@@ -99,9 +99,11 @@ def evidence_of(conditions: Conditions) -> Evidence:
 
     @contextlib.contextmanager
     def start() -> Iterator[Measurer]:
-        with turn(database.file.with_name(f"{database.file.name}.turn"), budget):
-            with Bench(conditions.device) as bench:
-                yield bench
+        with (
+            turn(database.file.with_name(f"{database.file.name}.turn"), budget),
+            Bench(conditions.device) as bench,
+        ):
+            yield bench
 
     return Evidence(
         BestEffortDatabase(database),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
-from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.bench import PlainProgramFailed
+from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
@@ -116,8 +116,9 @@ class Evidence:
 
     def of(
         self,
-        request: Request,
         subject: str,
+        label: str,
+        request: Callable[[], Request],
         enough: Callable[[Measurement], bool],
         what: str,
         path: Path | None = None,
@@ -127,33 +128,34 @@ class Evidence:
         """What is known of one path of a program, measured now if that is not enough; None if there is no time for that.
 
         Arguments:
-            request: to measure.
             subject: what the program and its arguments are called in the database.
+            label: what the path is called there.
+            request: makes what has to be measured.
             enough: whether a known measurement will do.
             what: is measured, for people.
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
         """
-        found = self.known(subject).get(request.path)
+        found = self.known(subject).get(label)
         if found is not None and enough(found):
             return found
         if self.seconds_left <= until:
             return None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(request, subject, enough, what, path, about, until)
+            return self.of(subject, label, request, enough, what, path, about, until)
         if self._progress is not None:
             spent = time.monotonic() - self._began
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
-        made = replace(self._measure(self._measurer, request), subject=subject)
+        made = replace(self._measure(self._measurer, request()), subject=subject)
         self.measured += 1
         self.rows(subject).append(made)
         if path is not None:
             self._paths[path.digest] = path
         self._database.add(made, path=path, hardware=self.hardware, about=about)
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
-        return self.known(subject)[request.path]
+        return self.known(subject)[label]
 
     def _begin(self) -> None:
         self._bench = self._start()

@@ -83,4 +83,13 @@ def _indexed_axes(op: ir.Operation) -> list[int]:
 
 
 def _is_integer(value: Value) -> bool:
-    return str(ir.RankedTensorType(value.type).element_type) in ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
+    return str(ir.RankedTensorType(value.type).element_type) in (
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "ui8",
+        "ui16",
+        "ui32",
+        "ui64",
+    )

@@ -176,10 +176,14 @@ class Path:
         try:
             found: Any = json.loads(text)
             if found["format"] != FORMAT:
-                raise NotAPath(f"the path has format {found['format']}; this version of PCP reads format {FORMAT}")
+                raise NotAPath(
+                    f"the path has format {found['format']}; this version of PCP reads format {FORMAT}"
+                )
             return Path(
                 str(found["program"]),
-                tuple(Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]),
+                tuple(
+                    Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]
+                ),
                 tuple((str(name), value) for name, value in found["options"]),
                 str(found["backend"]),
                 str(found["prepared"]),
@@ -187,9 +191,7 @@ class Path:
                 str(found["versions"]),
             )
         except (ValueError, KeyError, TypeError):
-            raise NotAPath(
-                f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it"
-            ) from None
+            raise NotAPath(f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.

@@ -214,7 +214,10 @@ class Search:
         rows = self.evidence.known(self.whole.subject).values()
         others = sorted((row.error, row.path) for row in rows if row.error is not None)[:3]
         listed = "; ".join(
-            [f"the plain path {plain_error:.3g}", *(f"path {path[:12]} {error:.3g}" for error, path in others)]
+            [
+                f"the plain path {plain_error:.3g}",
+                *(f"path {path[:12]} {error:.3g}" for error, path in others),
+            ]
         )
         return ToleranceUnreachable(
             f"no path of program {self.whole.program.digest[:12]} has an error of at most {self.whole.tolerance:g}; the best "

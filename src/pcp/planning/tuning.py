@@ -1,10 +1,12 @@
 """Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
 from pcp.planning.cost_model import estimated_seconds
 from pcp.planning.evidence import Evidence
@@ -88,26 +90,32 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
     ordered = sorted(
         each.kernels, key=lambda kernel: (places.get(kernel_label(kernel), len(places)), estimates[kernel])
     )
-    exact, recipe = None, None
+
+    @functools.cache
+    def subject() -> tuple[Program, Recipe]:
+        return widened(each.region), Recipe(ranges=index_ranges(each.region))
+
+    def request(kernel: Kernel) -> Request:
+        exact, recipe = subject()
+        return Request(
+            each.region,
+            programs[kernel],
+            kernel_label(kernel),
+            exact,
+            recipe,
+            calls=CALLS,
+            timing_seconds=TIMING_SECONDS,
+        )
+
     for kernel in ordered:
         reason = _hopeless(kernel, estimates, tuned.rows)
         if reason:
             tuned.skipped[kernel.name] = reason
             continue
-        if exact is None:
-            exact, recipe = widened(each.region), Recipe(ranges=index_ranges(each.region))
-        request = Request(
-            each.region,
-            programs[kernel],
-            kernel_label(kernel),
-            exact,
-            recipe or Recipe(),
-            calls=CALLS,
-            timing_seconds=TIMING_SECONDS,
-        )
         row = evidence.of(
-            request,
             each.digest,
+            kernel_label(kernel),
+            functools.partial(request, kernel),
             lambda _: True,
             f"{kernel.name} for {each}",
             about=each.signature,
@@ -118,7 +126,9 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             tuned.complete = False
             continue
         tuned.rows[kernel.name] = row
-    tuned.plain_seconds = min((median(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0)
+    tuned.plain_seconds = min(
+        (median(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+    )
     tuned.alternatives = _alternatives(each, tuned)
     return tuned
 
@@ -131,7 +141,7 @@ def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Me
             continue
         expected = row.ratio * estimates[kernel] / estimate
         if estimates[kernel] > 1.2 * estimate and expected > HOPELESS:
-            return f"it does {estimates[kernel] / estimate:.1f} times the work of {other.name}"
+            return "by what others took, it would be slower than the operation"
     return ""
 
 
@@ -140,9 +150,13 @@ def _alternatives(each: SiteClass, tuned: Tuned) -> list[Alternative]:
     found = []
     for kernel in each.kernels:
         row = tuned.rows.get(kernel.name)
-        if row is not None and row.failure is None and row.error is not None and is_faster(row.seconds, row.plain_seconds):
+        if (
+            row is not None
+            and row.failure is None
+            and row.error is not None
+            and is_faster(row.seconds, row.plain_seconds)
+        ):
             saved = each.uses * tuned.plain_seconds * (1.0 - row.ratio)
             found.append(Alternative(kernel, row.ratio, saved, row.error))
     found.sort(key=lambda one: (one.ratio, one.error))
     return [*found, Alternative(None, 1.0, 0.0, 0.0)]
-

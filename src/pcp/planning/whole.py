@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,9 +69,7 @@ class Whole:
             return self.example
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
         # One list of arguments will do: every kernel in it was tried on two before.
-        return Recipe(
-            sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0
-        )
+        return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
 
     def measured(self, path: Path, evidence: Evidence) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them."""
@@ -81,13 +79,11 @@ class Whole:
                 return row.error is None or row.error > self.tolerance
             return row.failure is not None or bool(row.seconds)
 
-        request = self._request(path, TIMING_SECONDS)
-        return evidence.of(request, self.subject, enough, f"the whole program by {path.digest[:8]}", path, self._about)
+        return self._asked(path, evidence, TIMING_SECONDS, enough, f"the whole program by {path.digest[:8]}")
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
-        request = self._request(path, 0.0)
-        row = evidence.of(request, self.subject, lambda _: True, f"whether {path.digest[:8]} runs", path, self._about)
+        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs")
         return None if row is None else not self.is_broken(row)
 
     def is_broken(self, row: Measurement) -> bool:
@@ -106,6 +102,14 @@ class Whole:
         return row.failure is None and (
             not self.tolerance or (row.error is not None and row.error <= self.tolerance)
         )
+
+    def _asked(
+        self, path: Path, evidence: Evidence, seconds: float, enough: Callable[[Measurement], bool], what: str
+    ) -> Measurement | None:
+        def request() -> Request:
+            return self._request(path, seconds)
+
+        return evidence.of(self.subject, path.digest, request, enough, what, path, self._about)
 
     def _request(self, path: Path, seconds: float) -> Request:
         return Request(
