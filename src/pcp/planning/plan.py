@@ -21,6 +21,7 @@ from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database, searched
 from pcp.planning.evidence import Progress
 from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.measurement import Measurement
 from pcp.planning.nesting import unflattener
 from pcp.planning.path import Path
 from pcp.planning.report import as_json, described
@@ -120,6 +121,11 @@ class Plan:
         """The same of the plain path."""
         row = None if self._found is None else self._found.measurement
         return None if row is None else row.plain_error
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What was measured of the path when a tolerance was asked for, in turn with the plain one."""
+        return None if self._found is None else self._found.measurement
 
     def errors(self, *arguments: Any) -> list[ResultError]:
         """The error of every result on these arguments, against float64, and that of the plain path; state is not consumed.
