@@ -24,6 +24,8 @@ NEGLIGIBLE = 1e-3
 """A class that takes less than this part of the time of all is not measured."""
 HOPELESS = 1.5
 """A kernel that should take this much longer than the plain operation is not measured."""
+LARGE_SECONDS = 0.02
+"""A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
 TIMING_SECONDS = 0.7
 FOR_WHOLE = 0.4
@@ -93,7 +95,8 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
 
     @functools.cache
     def subject() -> tuple[Program, Recipe]:
-        return widened(each.region), Recipe(ranges=index_ranges(each.region))
+        sets = 2 if each.estimate < LARGE_SECONDS * each.uses else 1
+        return widened(each.region), Recipe(sets=sets, ranges=index_ranges(each.region))
 
     def request(kernel: Kernel) -> Request:
         exact, recipe = subject()
@@ -103,7 +106,8 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             kernel_label(kernel),
             exact,
             recipe,
-            calls=CALLS,
+            exact_inputs=1,
+            calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
         )
 
