@@ -9,7 +9,7 @@ from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import context, inline_calls, ir
 from pcp.ir.program import main_of
-from pcp.rewrite.pattern import is_marked
+from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.row import Row
 from pcp.rewrite.table import ROWS
 from pcp.tensor import building
@@ -59,7 +59,7 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
     with context(), building(Builder(module, block)) as builder:
         while before != counts.total():
             before = counts.total()
-            found = [op for op in _inside(block) if op.name in table]
+            found = [op for op in operations_inside(block) if op.name in table]
             limit = ROUNDS * (len(found) + 1) if limit is None else limit
             counts += _round(found, builder, table)
             del found  # no Python object may stand for what is erased now
@@ -80,7 +80,7 @@ def _round(
     """Try every operation once; what is replaced has no uses left, and is passed over."""
     counts: Counter[str] = Counter()
     for op in operations:
-        if any(is_used(result) for result in op.results) and not is_marked(op):
+        if any(is_used(result) for result in op.results) and not is_beyond_rows(op):
             name = _applied(op, builder, table[op.name])
             if name is not None:
                 counts[name] += 1
@@ -103,19 +103,19 @@ def _applied(op: ir.Operation, builder: Builder, rows: Sequence[Row]) -> str | N
     return None
 
 
-def _inside(block: ir.Block) -> Iterator[ir.Operation]:
+def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
     """Every operation of a block and of the regions in it."""
     for view in list(block.operations):
         op = view.operation
         yield op
         for region in op.regions:
             for inner in region.blocks:
-                yield from _inside(inner)
+                yield from operations_inside(inner)
 
 
 def _clean(block: ir.Block) -> None:
     """Erase what nothing uses any more, in the block and in the regions inside."""
-    for op in _inside(block):
+    for op in operations_inside(block):
         for region in op.regions:
             for inner in region.blocks:
                 erase_dead(inner)

@@ -76,7 +76,7 @@ def _converted(x: Array, dtype: DType, own: DType) -> Array | None:
 
 
 # name -> the function of elements
-_ELEMENTWISE: dict[str, Fold] = {
+ELEMENTWISE: dict[str, Fold] = {
     "abs": np.abs,
     "add": np.add,
     "and": np.bitwise_and,
@@ -100,7 +100,7 @@ _ELEMENTWISE: dict[str, Fold] = {
 _WITH_ATTRIBUTES = ("compare", "convert")
 
 # name -> the function of elements and the operation
-_MOVING: dict[str, Fold] = {
+MOVING: dict[str, Fold] = {
     "broadcast_in_dim": lambda *_: None,  # of one repeated number only
     "concatenate": lambda *parts: np.concatenate(parts[:-1], integer_of(parts[-1].attributes["dimension"])),
     "reshape": lambda x, op: x.reshape(spec(op.results[0]).shape),
@@ -119,7 +119,7 @@ _MOVING: dict[str, Fold] = {
 
 
 def _elementwise(name: str) -> Replace:
-    compute = _ELEMENTWISE[name]
+    compute = ELEMENTWISE[name]
 
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
@@ -145,7 +145,7 @@ def _elementwise(name: str) -> Replace:
 
 
 def _moving(name: str) -> Replace:
-    compute = _MOVING[name]
+    compute = MOVING[name]
 
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
@@ -164,6 +164,6 @@ def _moving(name: str) -> Replace:
 
 
 ROWS: tuple[Row, ...] = (
-    *(Row(f"fold_{name}", f"stablehlo.{name}", Effect.exact, _elementwise(name)) for name in _ELEMENTWISE),
-    *(Row(f"fold_{name}", f"stablehlo.{name}", Effect.exact, _moving(name)) for name in _MOVING),
+    *(Row(f"fold_{name}", f"stablehlo.{name}", Effect.exact, _elementwise(name)) for name in ELEMENTWISE),
+    *(Row(f"fold_{name}", f"stablehlo.{name}", Effect.exact, _moving(name)) for name in MOVING),
 )  # 2 + 3 = 5

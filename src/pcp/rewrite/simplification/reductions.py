@@ -4,7 +4,7 @@ import math
 
 from pcp.autodiff.regions import combiner
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import negate
 from pcp.ops.movement import broadcast_in_dim, broadcast_to, reshape, transpose
@@ -99,7 +99,7 @@ def _reduce_of_reduce(exact: bool) -> Replace:
         kind, inner = _kind(op), maker(op.operands[0], "reduce")
         if kind is None or inner is None or _kind(inner) != kind or _is_free(op, kind) != exact:
             return None
-        same = inner.operands[1] == op.operands[1] and kind in _IDEMPOTENT
+        same = kind in _IDEMPOTENT and _is_same(inner.operands[1], op.operands[1])
         neutral = {"add": 0, "multiply": 1}.get(kind)
         if not same and (neutral is None or uniform(inner.operands[1]) != neutral):
             return None
@@ -111,6 +111,10 @@ def _reduce_of_reduce(exact: bool) -> Replace:
         return [_reduced(kind, tensor(inner.operands[0]), tensor(op.operands[1]), axes)]
 
     return replace
+
+
+def _is_same(start: Value, other: Value) -> bool:
+    return start == other or (uniform(start) is not None and uniform(start) == uniform(other))
 
 
 def _repeats(op: ir.Operation) -> tuple[Tensor, int] | None:
