@@ -116,7 +116,7 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
         if row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
             found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
-        elif row.failure is None and (tolerance is None or row.error is None or row.error <= tolerance):
+        elif row.failure is None and (not tolerance or row.error is None or row.error <= tolerance):
             found.append((plain * row.ratio if row.seconds else plain, kernel))
     return found
 
