@@ -201,7 +201,7 @@ def test_the_child_ends_with_its_parent(bench: Bench) -> None:
     child.ask(asked)
     while child.answer(120).get("stage") != "candidate":
         pass
-    os.close(child._process.stdin.fileno())  # type: ignore[union-attr]  # there is one
+    os.close(child._process.stdin.fileno())
     assert child._process.wait(60) == 0
     child.kill()
 

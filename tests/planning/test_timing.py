@@ -66,7 +66,7 @@ def timed(
 ) -> tuple[Any, Any]:
     log: list[Any] = []
     programs = [Program(clock, first, log), Program(clock, second, log)]
-    runnables = [Runnable(program, ARGUMENTS) for program in programs]  # type: ignore[arg-type]
+    runnables = [Runnable(program, ARGUMENTS) for program in programs]
     variations = Variations(ARGUMENTS, placed(), BACKEND, DEVICE)
     found = times_in_turn(runnables, variations, BACKEND, DEVICE, calls, seconds)
     return found, [("first" if program is programs[0] else "second", given) for program, given in log]
@@ -124,7 +124,7 @@ def test_what_is_consumed_is_a_copy() -> None:
             return list(buffers)
 
     buffers = placed()
-    results = completed(Runnable(Echo(), donated), buffers, BACKEND, DEVICE)  # type: ignore[arg-type]
+    results = completed(Runnable(Echo(), donated), buffers, BACKEND, DEVICE)
     assert seen[0] is not buffers[0]
     assert seen[1:] == buffers[1:]
     np.testing.assert_array_equal(results[0], buffers[0])
