@@ -18,7 +18,7 @@ from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.measuring_process import MeasuringProcess
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
-from pcp.planning.request import PythonFunction, Request
+from pcp.planning.request import NoInputs, PythonFunction, Request
 
 CANDIDATES = str(Path(__file__).with_name("candidates.py"))
 PRODUCT = pcp.trace(lambda a, b: a @ b, pcp.spec((32, 48), "f32"), pcp.spec((48, 16), "f32"))
@@ -185,6 +185,12 @@ def test_a_plain_program_that_does_not_run_is_no_failure_of_a_candidate(bench: B
     ):
         bench.measure(Request(unknown, unknown, "plain"))
     assert bench.measure(request("good")).failure is None
+
+
+@pytest.mark.parametrize("inputs", [[], Recipe(sets=0)])
+def test_a_request_without_arguments(inputs: Any) -> None:
+    with pytest.raises(NoInputs, match="0 lists of arguments were given for path; give two or more"):
+        request("good", inputs=inputs)
 
 
 def test_a_candidate_that_hangs_is_killed() -> None:
