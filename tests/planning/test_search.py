@@ -10,6 +10,7 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, cou
 
 import pcp
 from pcp.ir import Program
+from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.evidence import Progress
 from pcp.planning.measurement import Failure
 from pcp.planning.path import Path
@@ -215,6 +216,23 @@ def test_a_database_that_cannot_be_used_is_a_warning(
         plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
     assert "is not usable" in caplog.text
+
+
+def test_a_plain_program_that_does_not_run_says_nothing_of_its_paths(
+    bench: FakeBench, file: FilePath, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        if len(bench.requests) >= 9:
+            raise PlainProgramFailed("the plain program cannot be measured: it ended with SIGKILL")
+
+    bench.before = fail
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert plan.path.is_plain
+    assert "the whole program was not measured: the plain program cannot be measured" in str(plan)
+    assert "not everything was measured" in str(plan)
+    assert "the error of the plain path is not known" in caplog.text
+    bench.before = lambda: None
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
 
 
 def test_rows_of_other_hardware_and_versions_do_not_count(

@@ -12,9 +12,9 @@ from pcp.planning.path import Path as ExecutionPath
 
 DESCRIPTION = {
     "description": "Find the fastest way to run a program within a tolerance, and say what was chosen and why.",
-    "epilog": """A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are
-measured once, alone; then the fastest kernels together in the whole program, against the plain program and a float64 evaluation. A path is
-taken if its results are within the tolerance and it is faster than the plain program beyond noise. All that is measured is
+    "epilog": """A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are measured
+once, alone; then the fastest kernels together in the whole program, against the plain program and a float64 evaluation. A path
+is taken if its results are within the tolerance and it is faster than the plain program beyond noise. All that is measured is
 kept (`pcp profile`), so the second time the answer is there at once. Ctrl-C ends the search; the best known path is taken.
 
 The tolerance is the largest relative error ||y - y64|| / ||y64|| of any result; of a training step, of the loss and of what is

@@ -11,7 +11,7 @@ from typing import Protocol
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.request import Request
 
@@ -68,6 +68,7 @@ class Evidence:
         self.budget = budget
         self.measured = 0
         self.planned = 0
+        self.trouble = ""
         self._database = database
         self._start = start
         self._progress = progress
@@ -125,7 +126,7 @@ class Evidence:
         about: str | None = None,
         until: float = 0.0,
     ) -> Measurement | None:
-        """What is known of one path of a program, measured now if that is not enough; None if there is no time for that.
+        """What is known of one path of a program, measured now if that is not enough.
 
         Arguments:
             subject: what the program and its arguments are called in the database.
@@ -135,11 +136,15 @@ class Evidence:
             what: is measured, for people.
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
+
+        Returns:
+            None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
         found = self.known(subject).get(label)
         if found is not None and enough(found):
             return found
         if self.seconds_left <= until:
+            self.trouble = "the time was up"
             return None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
@@ -148,7 +153,10 @@ class Evidence:
             spent = time.monotonic() - self._began
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
-        made = replace(self._measure(self._measurer, request()), subject=subject)
+        measured = self._measure(self._measurer, request())
+        if measured is None:
+            return None
+        made = replace(measured, subject=subject)
         self.measured += 1
         self.rows(subject).append(made)
         if path is not None:
@@ -162,20 +170,13 @@ class Evidence:
         self._measurer = self._bench.__enter__()
         self._known.clear()
 
-    def _measure(self, measurer: Measurer, request: Request) -> Measurement:
+    def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
         try:
             return measurer.measure(request)
-        except PlainProgramFailed as error:
+        except PlainProgramFailed as error:  # that says nothing of the path
             log.warning("%s", error)
-            return Measurement(
-                request.subject.digest,
-                request.path,
-                self.hardware.digest,
-                self.versions,
-                failure=Failure.run_error,
-                detail=f"the plain program: {error}",
-                when=time.time(),
-            )
+            self.trouble = str(error)
+            return None
 
 
 def pooled(rows: Sequence[Measurement]) -> Measurement:

@@ -4,7 +4,6 @@ import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
@@ -15,7 +14,7 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
-from pcp.planning.significance import is_faster
+from pcp.planning.significance import is_faster, undisturbed
 from pcp.planning.site_classes import SiteClass, share
 
 log = logging.getLogger("pcp.planning.search")
@@ -59,7 +58,7 @@ class Tuned:
         alternatives: those that pay, the fastest first; the last is the operation itself.
         rows: what was measured, by kernel name.
         skipped: kernel names that were not measured, and why.
-        complete: whether none was skipped for lack of time.
+        complete: whether none was skipped for lack of time, or could not be measured.
     """
 
     sites: SiteClass
@@ -126,12 +125,12 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             until=FOR_WHOLE * evidence.budget,
         )
         if row is None:
-            tuned.skipped[kernel.name] = "the time was up"
+            tuned.skipped[kernel.name] = evidence.trouble
             tuned.complete = False
             continue
         tuned.rows[kernel.name] = row
     tuned.plain_seconds = min(
-        (median(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+        (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
     )
     tuned.alternatives = _alternatives(each, tuned)
     return tuned
