@@ -81,7 +81,8 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     whole = Whole(program, tolerance, conditions.options, *example_of(program, conditions.example))
     with evidence_of(conditions) as evidence:
         found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
-    log.info("tolerance %g: path %s after %d measurements", tolerance, found.path.digest[:12], found.measured)
+    name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
+    log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
     return found
 
 
