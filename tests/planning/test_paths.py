@@ -181,6 +181,16 @@ np.save(f"{folder}/result.npy", np.asarray(plan.run(given["x"], given["w"])))
     assert here.tobytes() != np.asarray(pcp.plan(program).run(x, w)).tobytes()
 
 
+def test_what_a_plan_says_of_its_operations_is_what_it_runs() -> None:
+    program = pcp.trace(lambda x: x @ x, pcp.spec((8, 8), "f32"))
+    plan = pcp.plan(program, path=rounded(program))
+    assert [operation.name for operation in plan.operations].count("convert") == 2
+    x = np.full((8, 8), 3e38, np.float32)
+    with pytest.raises(pcp.planning.NaNFound, match="convert|dot_general"):
+        plan.run(x, check=True)
+    assert any("convert" in str(timed) for timed in plan.profile(x).times)
+
+
 def test_errors_of_a_plan_on_given_arguments() -> None:
     program = pcp.trace(lambda x: x @ x, pcp.spec((32, 32), "f32"))
     x = np.random.default_rng(0).standard_normal((32, 32), np.float32)
