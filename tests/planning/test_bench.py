@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
 from pcp.planning.bench import Bench, PlainProgramFailed, measure
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Failure, Measurement
@@ -32,7 +31,7 @@ EXACT = widened(PRODUCT)
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with Bench(memory_bytes=6 << 30) as made:
+    with Bench("cpu:0", memory_bytes=6 << 30) as made:
         yield made
 
 
@@ -75,7 +74,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
         ("eat_memory", Failure.out_of_memory, "memory"),
         ("large", Failure.out_of_memory, ""),
         ("crash", Failure.crash, "it ended with SIGABRT"),
-        ("garbage", Failure.crash, "it answered b'all is well'"),
+        ("garbage", Failure.crash, """it answered b'{"trial": {"failure": null}}'"""),
     ],
 )
 def test_what_is_wrong_with_a_candidate(bench: Bench, candidate: str, failure: Failure, words: str) -> None:
@@ -203,7 +202,7 @@ def test_a_candidate_that_hangs_is_killed() -> None:
 
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:
     asked = bench._described(request("hang"))
-    child = MeasuringProcess(backends.device(), bench._folder, 6 << 30)
+    child = MeasuringProcess(bench.device, bench._folder, 6 << 30)
     child.ask(asked)
     while child.answer(120).get("stage") != "candidate":
         pass
