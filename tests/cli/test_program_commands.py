@@ -109,6 +109,18 @@ def test_inspect_simplified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert json.loads(said)["operations"].get("negate", {"count": 0})["count"] == count
 
 
+def test_grad_by_a_policy(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = pcp.load(module)
+    for remat in ("nothing_saveable", "1GiB"):
+        code, _, _ = command(capsys, "grad", module, "--remat", remat, "-o", tmp_path / "g.pcp")
+        assert code == 0
+        assert pcp.load(tmp_path / "g.pcp").digest == pcp.grad(program, remat=remat).digest
+    assert pcp.grad(program, remat="nothing_saveable").digest != pcp.grad(program).digest
+    code, _, said = command(capsys, "grad", module, "--remat", "dots", "-o", tmp_path / "g.pcp")
+    assert code != 0
+    assert "remat='dots' names no policy" in said
+
+
 def test_inspect(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said, _ = command(capsys, "inspect", module)
     assert code == 0
