@@ -118,6 +118,34 @@ def test_taps_and_cut_gradients_stay() -> None:
     np.testing.assert_array_equal(shown["middle"], x.reshape(6))
 
 
+def test_what_is_made_again_is_not_merged_with_what_was_made_first() -> None:
+    def loss(w: Tensor, x: Tensor) -> Tensor:
+        return e.tanh(e.tanh(x @ w) @ w).sum()
+
+    program = pcp.trace(loss, pcp.spec((3, 3), "f32"), pcp.spec((2, 3), "f32"))
+    again = pcp.value_and_grad(program, remat="nothing_saveable")
+    assert names(simplify(pcp.value_and_grad(program), Effect.lowers_precision)).count("tanh") == 2
+    assert names(simplify(again, Effect.lowers_precision)).count("tanh") == names(again).count("tanh") > 2
+
+
+def test_composites_stay() -> None:
+    text = """
+    func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %y = stablehlo.negate %x : tensor<2xf32>
+      %z = stablehlo.composite "pcp.twice" %y {decomposition = @twice} : (tensor<2xf32>) -> tensor<2xf32>
+      %w = stablehlo.negate %z : tensor<2xf32>
+      %v = stablehlo.negate %w : tensor<2xf32>
+      return %v : tensor<2xf32>
+    }
+    func.func private @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+      %y = stablehlo.add %x, %x : tensor<2xf32>
+      return %y : tensor<2xf32>
+    }"""
+    found = simplify(pcp.Program.parse(text))
+    assert names(found) == ["negate", "composite"]
+    np.testing.assert_array_equal(run(found, np.array([1, -2], np.float32)), [-2, 4])
+
+
 def test_marked_operations_stay() -> None:
     text = """
     func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
