@@ -67,3 +67,19 @@ def test_among_one_replica_a_gradient_is_as_if_there_were_no_collective() -> Non
 def test_only_sums_have_a_derivative(function: Any) -> None:
     with pytest.raises(NoDerivative, match="cannot be differentiated: only its sum is linear"):
         gradient_text(function)
+
+
+def test_the_first_replica_of_a_group_gets_the_sum_of_a_broadcast() -> None:
+    text = """func.func public @main(%x: tensor<4xf64>) -> tensor<4xf64> {
+      %y = "stablehlo.collective_broadcast"(%x) <{replica_groups = dense<[[2, 0], [1, 3]]> : tensor<2x2xi64>}>
+        : (tensor<4xf64>) -> tensor<4xf64>
+      return %y : tensor<4xf64> }"""
+    found = pcp.vjp(pcp.Program.parse(text)).text
+    for part in (
+        "stablehlo.replica_id",
+        '"stablehlo.all_reduce"',
+        "dense<2>",
+        "dense<1>",
+        "stablehlo.select",
+    ):
+        assert part in found

@@ -10,7 +10,6 @@ import pcp
 from pcp.autodiff import RULES, Expansion, InvalidRule, NoDerivative, Primal, register_rule
 from pcp.ops.elementwise import cos, sin
 from pcp.tensor import Tensor, emit
-from tests.autodiff.rows.control import while_text
 from tests.autodiff.rows.indexing import scatter_text
 from tests.autodiff.rows.row import from_text
 from tests.execution import run
@@ -103,37 +102,12 @@ def test_a_rule_that_is_wrong(rule: Any, message: str) -> None:
         gradient()
 
 
-W, C = np.eye(3), np.ones(3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        while_text(0, 4, 1, "GT"),
-        while_text(0, 3, 2, "NE"),
-        while_text(0, 4, 1, "LT").replace(
-            "%m) : (tensor<i64>, tensor<i64>)", "%k) : (tensor<i64>, tensor<i64>)"
-        ),
-        while_text(0, 4, 1, "LT").replace("%j = stablehlo.add", "%j = stablehlo.multiply"),
-    ],
-)
-def test_a_loop_of_unknown_length_is_refused(text: str) -> None:
-    loop = from_text(text.replace("LT, %k, %m", "LT, %m, %k") if "multiply %k" not in text else text)
-    program = pcp.trace(lambda w, c: loop(w, c, c)[0].sum(), W, C)
-    with pytest.raises(NoDerivative, match="number of trips of this loop is no constant of the program"):
-        pcp.grad(program)
-
-
-@pytest.mark.parametrize(
-    ("body", "unique", "message"),
-    [
-        ("multiply", False, "a scatter whose body is multiply has no rule"),
-        ("maximum", True, "a scatter whose body is maximum has no rule"),
-    ],
-)
-def test_a_scatter_that_has_no_rule(body: str, unique: bool, message: str) -> None:
-    combine = f"%c = stablehlo.{body} %a, %b : tensor<f64>\n stablehlo.return %c : tensor<f64>"
-    scatter = from_text(scatter_text(combine, unique))
+def test_a_body_of_more_than_elementwise_operations_is_refused() -> None:
+    body = """%z = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f64>) -> tensor<2xf64>
+      %c = stablehlo.dot_general %z, %z, contracting_dims = [0] x [0] : (tensor<2xf64>, tensor<2xf64>) -> tensor<f64>
+      stablehlo.return %c : tensor<f64>"""
+    scatter = from_text(scatter_text(body))
     program = pcp.trace(lambda x: scatter(x, x).sum(), np.ones((4, 3)))
+    message = r"its body is more than elementwise operations on scalars: stablehlo\.broadcast_in_dim"
     with pytest.raises(NoDerivative, match=message):
         pcp.grad(program)

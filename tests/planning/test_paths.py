@@ -186,7 +186,7 @@ def test_what_a_plan_says_of_its_operations_is_what_it_runs() -> None:
     plan = pcp.plan(program, path=rounded(program))
     assert [operation.name for operation in plan.operations].count("convert") == 2
     x = np.full((8, 8), 3e38, np.float32)
-    with pytest.raises(pcp.planning.NaNFound, match="convert|dot_general"):
+    with pytest.raises(pcp.planning.NaNFound, match=r"convert|dot_general"):
         plan.run(x, check=True)
     assert any("convert" in str(timed) for timed in plan.profile(x).times)
 

@@ -8,7 +8,8 @@ import pytest
 
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.extras import MissingExtra
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import prepare
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
 TEXT = "the quick brown fox jumps over the lazy dog, naïvely. " * 40
@@ -64,6 +65,13 @@ def test_accumulation_takes_the_same_batches(tmp_path: Path) -> None:
     assert parts.step.arguments[-1].spec == whole.step.arguments[-1].spec
     assert parts.tokens_per_step == whole.tokens_per_step
     assert (parts.batches.batch(3)[0] == whole.batches.batch(3)[0]).all()
+
+
+def test_rematerialisation_changes_the_step_alone(tmp_path: Path) -> None:
+    kept = prepared(tmp_path / "kept", batch=2)
+    again = prepared(tmp_path / "again", batch=2, remat="dots_saveable")
+    assert again.loss == kept.loss
+    assert again.step.text.count("stablehlo.tanh") == 2 * kept.step.text.count("stablehlo.tanh")
 
 
 @pytest.mark.parametrize(

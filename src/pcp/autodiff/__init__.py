@@ -1,15 +1,30 @@
 """Gradients: reverse mode as a transformation of Programs, with one table row for each operation."""
 
+from pcp.autodiff import forward_control as forward_control
+from pcp.autodiff import forward_ordering as forward_ordering
 from pcp.autodiff import rules as rules
+from pcp.autodiff.checkpointing import checkpoint as checkpoint
+from pcp.autodiff.coverage import REFUSED as REFUSED
+from pcp.autodiff.coverage import Coverage as Coverage
+from pcp.autodiff.coverage import coverage as coverage
+from pcp.autodiff.coverage import coverage_of as coverage_of
 from pcp.autodiff.gradient import NonScalarLoss as NonScalarLoss
-from pcp.autodiff.gradient import NotDifferentiable as NotDifferentiable
-from pcp.autodiff.gradient import UnknownArgument as UnknownArgument
 from pcp.autodiff.gradient import grad as grad
 from pcp.autodiff.gradient import value_and_grad as value_and_grad
 from pcp.autodiff.gradient import value_and_vjp as value_and_vjp
 from pcp.autodiff.gradient import vjp as vjp
+from pcp.autodiff.jvp import hvp as hvp
+from pcp.autodiff.jvp import jvp as jvp
+from pcp.autodiff.loop_memory import UnknownLoopMemory as UnknownLoopMemory
 from pcp.autodiff.phases import Phases as Phases
 from pcp.autodiff.phases import two_phases as two_phases
+from pcp.autodiff.remat_budget import BudgetUnreachable as BudgetUnreachable
+from pcp.autodiff.remat_policy import POLICIES as POLICIES
+from pcp.autodiff.remat_policy import ByteBudget as ByteBudget
+from pcp.autodiff.remat_policy import InvalidByteBudget as InvalidByteBudget
+from pcp.autodiff.remat_policy import Remat as Remat
+from pcp.autodiff.remat_policy import UnknownPolicy as UnknownPolicy
+from pcp.autodiff.remat_policy import save_only_these_names as save_only_these_names
 from pcp.autodiff.rule import RULES as RULES
 from pcp.autodiff.rule import Captured as Captured
 from pcp.autodiff.rule import Expansion as Expansion
@@ -17,3 +32,5 @@ from pcp.autodiff.rule import InvalidRule as InvalidRule
 from pcp.autodiff.rule import NoDerivative as NoDerivative
 from pcp.autodiff.rule import Primal as Primal
 from pcp.autodiff.rule import register_rule as register_rule
+from pcp.autodiff.wrt import NotDifferentiable as NotDifferentiable
+from pcp.autodiff.wrt import UnknownArgument as UnknownArgument

@@ -10,6 +10,8 @@ section 6.2 (activity).
 
 from collections.abc import Iterable, Sequence
 
+from pcp.autodiff.coverage import REFUSED, reason_against
+from pcp.autodiff.loop_memory import LoopMemory
 from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.rule import (
     RULES,
@@ -34,10 +36,12 @@ class Reverse:
 
     Arguments:
         builder: where the operations of the backward pass are added.
+        loops: what loops keep of their forward pass.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, loops: LoopMemory | None = None) -> None:
         self.builder = builder
+        self.loops = loops or LoopMemory()
         self._cotangents: dict[Value, Tensor] = {}
 
     def gradients(
@@ -72,15 +76,30 @@ class Reverse:
             self.builder.pinned = pinned
 
     def through(
-        self, primal: Primal, results: Sequence[Tensor], cotangents: Sequence[Cotangent]
+        self,
+        primal: Primal,
+        results: Sequence[Tensor],
+        cotangents: Sequence[Cotangent],
+        constants: Sequence[Tensor] = (),
     ) -> list[Cotangent]:
-        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands."""
+        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands.
+
+        What the operation itself returned counts as constant there. So `results` may be the derivative of the operation as a
+        linear map, applied to its own operands: then this is the transpose of that map. So do `constants`.
+        """
         operands = list(primal.op.operands)
-        wanted = dict.fromkeys(value for value, active in zip(operands, primal.active, strict=True) if active)
+        moving = [value for value, active in zip(operands, primal.active, strict=True) if active]
+        wanted = dict.fromkeys([*moving, *primal.captured])
         outputs = [tensor.value for tensor in results]
-        operations = operations_between(operands, outputs)
+        operations = operations_between(
+            [*operands, *primal.op.results, *(t.value for t in constants)], outputs
+        )
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
-        return [found.pop(value, None) for value in operands]
+        outgoing = [found.pop(value, None) for value in operands]
+        for value, cotangent in found.items():  # what the regions use from outside
+            if cotangent is not None:
+                self._add(value, cotangent, primal.op)
+        return outgoing
 
     def claim(self, value: Value) -> Cotangent:
         """Take away and return the cotangent that a value has so far."""
@@ -142,7 +161,7 @@ def rule_of(op: ir.Operation) -> Rule:
     try:
         return RULES[rule_name(op)]
     except KeyError:
-        raise no_derivative(op, "there is no rule for it") from None
+        raise no_derivative(op, reason_against(rule_name(op))) from None
 
 
 def spread_activity(
@@ -152,6 +171,9 @@ def spread_activity(
 
     Returns:
         For every operation whose regions use active values from outside, these values.
+
+    Raises:
+        NoDerivative: one has no derivative, and returns nothing by which it shows whether that matters.
     """
     captured: dict[ir.Operation, list[Value]] = {}
     for op in operations:
@@ -162,7 +184,10 @@ def spread_activity(
                 captured[op] = outside
                 reached = True
         if reached and RULES.get(rule_name(op), op) is not None and STOP_GRADIENT not in op.attributes:
-            active.update(result for result in op.results if is_differentiable(result))
+            results = [result for result in op.results if is_differentiable(result)]
+            if not results and rule_name(op) in REFUSED:  # what it returns cannot be followed to the loss
+                raise no_derivative(op, REFUSED[rule_name(op)])
+            active.update(results)
     return captured
 
 

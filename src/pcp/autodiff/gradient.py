@@ -5,39 +5,51 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
+from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
+from pcp.autodiff.loop_memory import LoopMemory, Loops
+from pcp.autodiff.regions import erase_dead
+from pcp.autodiff.remat_policy import Remat
+from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import Cotangent
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
 
-Wrt = int | Sequence[int]
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the backward pass keeps of the forward pass: in loops, and of all other values."""
 
-class NotDifferentiable(PCPError):
-    """An argument of integers or booleans that a gradient was asked for."""
-
-
-class UnknownArgument(PCPError):
-    """A `wrt` that names no argument of the program."""
+    loops: LoopMemory
+    remat: Remat | None
 
 
 class NonScalarLoss(PCPError):
     """A gradient of something that is no single real number."""
 
 
-def vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def vjp(
+    program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
+) -> Program:
     """The vector-Jacobian product of a program.
 
     Arguments:
         program: any Program.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
+        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
+            that many checkpoints.
+        remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
+            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
 
     Returns:
         A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one
@@ -48,13 +60,17 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        BudgetUnreachable: nothing fits in the budget.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, keep=False)
+    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=False)
 
 
-def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def value_and_vjp(
+    program: Program, wrt: Wrt | None = None, *, loops: Loops = "residuals", remat: Remat | None = None
+) -> Program:
     """The results of a program together with its vector-Jacobian product: as `vjp`, but it returns a pair.
 
     Returns:
@@ -63,18 +79,14 @@ def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, keep=True)
+    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=True)
 
 
-def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
     """The vector-Jacobian product; `keep` says whether the results are returned before it."""
     if wrt is None:
-        wrt = [
-            i
-            for i, (leaves, _) in enumerate(_top_level(program))
-            if leaves and _undifferentiable(program, leaves) is None
-        ]
-    leaves, tree = _chosen(program, wrt)
+        wrt = every_differentiable(program)
+    leaves, tree = chosen_leaves(program, wrt)
     differentiable = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
     cotangents = [
         Argument(f"cotangent.{program.results[i].name}".rstrip("."), program.results[i].spec, Role.input)
@@ -92,20 +104,37 @@ def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     arguments = (*program.arguments, *cotangents)
     argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
     if not keep:
-        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree), memory)
     pair = Tree("tuple", (), (program.result_tree, tree))
     layout = _Layout(arguments, argument_tree, pair, before=range(len(program.results)))
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, layout, memory)
 
 
-@overload
-def value_and_grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
 @overload
 def value_and_grad(
-    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program,
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
+) -> Program: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any],
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
 ) -> Callable[..., Any]: ...
 def value_and_grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program | Callable[..., Any],
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
 ) -> Program | Callable[..., Any]:
     """The result of a scalar function together with its gradient.
 
@@ -113,6 +142,12 @@ def value_and_grad(
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else, which is passed on.
+        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
+            that many checkpoints.
+        remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
+            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
 
     Returns:
         For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
@@ -125,20 +160,42 @@ def value_and_grad(
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        BudgetUnreachable: nothing fits in the budget.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
+    memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=True)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=True))
+        return _value_and_grad(function, wrt, has_aux, memory, keep=True)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=True))
 
 
 @overload
-def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
-@overload
-def grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
 def grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program,
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
+) -> Program: ...
+@overload
+def grad(
+    function: Callable[..., Any],
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
+) -> Callable[..., Any]: ...
+def grad(
+    function: Program | Callable[..., Any],
+    wrt: Wrt = 0,
+    has_aux: bool = False,
+    *,
+    loops: Loops = "residuals",
+    remat: Remat | None = None,
 ) -> Program | Callable[..., Any]:
     """The gradient of a scalar function: as `value_and_grad`, without the value.
 
@@ -147,16 +204,19 @@ def grad(
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else; then the pair `(gradient, anything)` is
             returned.
+        loops, remat: as `value_and_grad`.
 
     Raises:
         NonScalarLoss: the result is no real number.
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
+        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
     """
+    memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=False)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=False))
+        return _value_and_grad(function, wrt, has_aux, memory, keep=False)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=False))
 
 
 def _on_functions(
@@ -170,10 +230,10 @@ def _on_functions(
     return differentiated
 
 
-def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Program:
+def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, memory: Memory, keep: bool) -> Program:
     """The gradient of the first result; `keep` says whether that result is returned as well."""
     value, aux = _loss_and_aux(program, has_aux)
-    leaves, gradient = _chosen(program, wrt)
+    leaves, gradient = chosen_leaves(program, wrt)
 
     def seeds(_: ir.Block, __: Builder) -> list[Cotangent]:
         return [ones((), value.dtype), *[None] * (len(program.results) - 1)]
@@ -185,7 +245,7 @@ def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Pr
     else:
         tree = gradient if aux is None else Tree("tuple", (), (gradient, aux))
         layout = _Layout(program.arguments, program.argument_tree, tree, after=everything[1:])
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, layout, memory)
 
 
 def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | None]:
@@ -222,14 +282,20 @@ def _differentiated(
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
     layout: _Layout,
+    memory: Memory,
 ) -> Program:
     module = program.module()
     inline_composites(module)
     inline_calls(module)
+    legalise(module)
     with context(), ir.Location.unknown():
-        _append_backward_pass(module, leaves, seeds, layout)
-    # Rules make some values twice and some that nothing uses.
+        again = _append_backward_pass(module, leaves, seeds, layout, memory)
+    # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
+    erase_dead(main_of(module).regions[0].blocks[0])
     run_passes(module, "builtin.module(cse)")
+    if again:
+        with context(), ir.Location.unknown():
+            rematerialise(module, memory.remat)
     return Program.from_module(module)
 
 
@@ -238,15 +304,20 @@ def _append_backward_pass(
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
     layout: _Layout,
-) -> None:
+    memory: Memory,
+) -> bool:
+    """Differentiate in place; whether values are to be made again, so that the beginning of the backward pass is marked."""
     main = main_of(module)
     block = main.regions[0].blocks[0]
     *operations, terminator = (op.operation for op in block.operations)
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
+    again = memory.remat is not None or has_blocks(operations)
     with building(builder), builder.before(terminator):
-        found = Reverse(builder).gradients(
+        if again:
+            mark_boundary(builder)
+        found = Reverse(builder, memory.loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
         )
         outputs = list(terminator.operands)  # a rule may have put others in their place
@@ -265,49 +336,4 @@ def _append_backward_pass(
     # The results are others than before, so no argument shares its memory with one.
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
-
-
-def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
-    """For each top-level argument, which leaves it has and how they are nested."""
-    found, start = [], 0
-    for child in program.argument_tree.children:
-        found.append((list(range(start, start + child.leaf_count)), child))
-        start += child.leaf_count
-    return found
-
-
-def _chosen(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
-    """The leaves of the arguments that `wrt` names, and the nesting of their gradients."""
-    arguments = _top_level(program)
-    chosen = []
-    for index in (wrt,) if isinstance(wrt, int) else wrt:
-        if (
-            isinstance(index, bool)
-            or not isinstance(index, int)
-            or not -len(arguments) <= index < len(arguments)
-        ):
-            raise UnknownArgument(
-                f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0"
-            )
-        leaves, tree = arguments[index]
-        wrong = _undifferentiable(program, leaves)
-        if wrong is not None:
-            raise NotDifferentiable(
-                f"wrt={wrt!r} names argument {index}, but {wrong.name} is {wrong.spec}; only floating-point and complex "
-                "numbers have gradients: name another argument, or convert it before"
-            )
-        chosen.append((leaves, tree))
-    if len({leaf for leaves, _ in chosen for leaf in leaves}) != sum(len(leaves) for leaves, _ in chosen):
-        raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
-    if isinstance(wrt, int):
-        return chosen[0]
-    return [leaf for leaves, _ in chosen for leaf in leaves], Tree(
-        "tuple", (), tuple(tree for _, tree in chosen)
-    )
-
-
-def _undifferentiable(program: Program, leaves: Sequence[int]) -> Argument | None:
-    """The first of these arguments that has no gradient."""
-    return next(
-        (program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None
-    )
+    return again

@@ -8,8 +8,9 @@ broadcast, a reshape) is made again instead, from what it is made of, where that
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pcp.autodiff.gradient import Wrt, value_and_vjp
+from pcp.autodiff.gradient import value_and_vjp
 from pcp.autodiff.regions import erase_dead, values_from_outside
+from pcp.autodiff.wrt import Wrt
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import describe_signature, main_of, spec_of

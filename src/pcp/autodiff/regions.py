@@ -6,6 +6,8 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
 
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
+
 
 def operations_of(block: ir.Block) -> list[ir.Operation]:
     """The operations of a block, without its terminator."""
@@ -19,14 +21,16 @@ def returned_by(block: ir.Block) -> list[Value]:
 
 
 def combiner(region: ir.Region) -> str | None:
-    """The elementwise operation that a body applies to its two arguments, as `add`; None if it is anything else."""
+    """The elementwise operation that a body applies to its arguments in order, as `add`; None if it is anything else."""
     (block,) = region.blocks
     operations = operations_of(block)
     if len(operations) != 1 or list(operations[0].results) != returned_by(block):
         return None
-    if list(operations[0].operands) not in (list(block.arguments), list(block.arguments)[::-1]):
-        return None
-    return str(operations[0].name).removeprefix("stablehlo.")
+    name = str(operations[0].name).removeprefix("stablehlo.")
+    operands, arguments = list(operations[0].operands), list(block.arguments)
+    if operands == arguments or (name in COMMUTATIVE and operands == arguments[::-1]):
+        return name
+    return None
 
 
 def values_from_outside(op: ir.Operation) -> list[Value]:
@@ -69,12 +73,31 @@ def copy_region(
 
 
 def erase_dead(block: ir.Block) -> None:
-    """Erase the operations of a block whose results nothing uses. No Python object may stand for them any more."""
+    """Erase the operations of a block, and those in its regions, whose results nothing uses.
+
+    No Python object may stand for them any more.
+    """
     for op in reversed(operations_of(block)):
         if not has_effect(op) and not any(is_used(result) for result in op.results):
             op.erase()
+            continue
+        for region in op.regions:
+            for inner in region.blocks:
+                erase_dead(inner)
 
 
 def is_used(value: Value) -> bool:
     """Whether any operation takes the value."""
     return next(iter(value.uses), None) is not None
+
+
+def maker_of(value: Value) -> ir.Operation:
+    """The operation that a value is a result of."""
+    assert not isinstance(value.owner, ir.Block)
+    return value.owner.operation
+
+
+def contains(op: ir.Operation, name: str) -> bool:
+    """Whether an operation of that name is in the regions of another, at any depth."""
+    blocks = (block for region in op.regions for block in region.blocks)
+    return any(inner.operation.name == name or contains(inner.operation, name) for b in blocks for inner in b)

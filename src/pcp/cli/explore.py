@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pcp.cli.arrays import arguments_from, read_arrays, read_program
+from pcp.cli.arrays import arguments_from, read_program
 from pcp.cli.plan import add_search_arguments
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning.exploration import Explored, explore
 from pcp.planning.report import seconds
+from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Measure one path of a program after another, so that later plans are answered from the database.",
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.program)
     example = None
     if arguments.inputs is not None:
-        example = arguments_from(program, read_arrays(arguments.inputs), arguments.inputs)
+        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     known = new = 0
     try:
         with SearchProgress(quiet=arguments.json) as progress:

@@ -34,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vjp", action="store_true", help="the vector-Jacobian product instead of a gradient"
     )
+    parser.add_argument(
+        "--remat",
+        default=None,
+        help="what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB (default: everything)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
@@ -45,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
             "--vjp and --value were both given; the vector-Jacobian product comes without the value"
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
-    made: Program = transform(read_program(arguments.module), wrt=wrt)
+    made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
     if arguments.output.suffix == ".mlir":
         write_file(arguments.output, made.text.encode())
     else:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pcp.cli.arrays import UnwritableFile, arguments_from, read_arrays, read_program
+from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.ir import Argument, Program
 from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.cost import CostEstimate, estimate_cost
 from pcp.planning.operation_times import OperationProfile
+from pcp.rewrite import simplify
+from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Show what a program takes and returns, its operations by kind, its floating-point operations and bytes.",
@@ -31,6 +33,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("--simplified", action="store_true", help="simplify the program first, exactly")
     parser.add_argument("--time", action="store_true", help="measure every operation alone")
     parser.add_argument("--trace", type=Path, default=None, help="write the times as a trace; implies --time")
     parser.add_argument("--inputs", type=Path, default=None, help=".npz file of arguments for --time")
@@ -41,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.module)
+    if arguments.simplified:
+        program = simplify(program)
     cost = estimate_cost(program)
     profile = _profile(program, arguments) if arguments.time or arguments.trace else None
     if arguments.json:
@@ -59,7 +64,7 @@ def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfil
         rng = np.random.default_rng(0)
         given = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
     else:
-        given = arguments_from(program, read_arrays(arguments.inputs), arguments.inputs)
+        given = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     try:
         return plan(program, arguments.device).profile(*given, path=arguments.trace)
     except OSError as error:

@@ -4,11 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
-from pcp.cli.arrays import UnreadableFile, UnwritableFile, arguments_from, read_arrays, read_program
+from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning import plan
 from pcp.planning.chosen import BUDGET
 from pcp.planning.path import Path as ExecutionPath
+from pcp.training.array_file import UnreadableFile, read_array_file
 
 DESCRIPTION = {
     "description": "Find the fastest way to run a program within a tolerance, and say what was chosen and why.",
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     program = read_program(arguments.program)
     example = None
     if arguments.inputs is not None:
-        example = arguments_from(program, read_arrays(arguments.inputs), arguments.inputs)
+        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     with SearchProgress(quiet=arguments.json) as progress:
         made = plan(
             program,

@@ -12,13 +12,14 @@ from statistics import median
 from typing import Any
 
 from pcp import backends
-from pcp.cli.arrays import UnreadableFile, UnwritableFile, read_program
+from pcp.cli.arrays import UnwritableFile, read_program
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Measurement
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.tolerance_curve import draw_curve, frontier, points_of
+from pcp.training.array_file import UnreadableFile
 
 DESCRIPTION = {
     "description": "Look into the database of measurements, carry it between machines, clean it, draw it.",

@@ -8,6 +8,7 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
+import re
 from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -36,8 +37,11 @@ __all__ = [
     "integer_of",
     "integers_of",
     "ir",
+    "legalise",
+    "operation_names",
     "parse_artifact",
     "parse_module",
+    "plain_module",
     "run_passes",
     "string_of",
     "symbol_name",
@@ -122,6 +126,18 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         ) from None
 
 
+def plain_module(bytecode: bytes) -> ir.Module:
+    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
+    module = parse_module(bytecode)
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
+    with context():
+        for op in module.body.operations:
+            for name in list(op.operation.attributes):
+                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
+                    del op.operation.attributes[name]
+    return module
+
+
 def parse_artifact(artifact: bytes) -> ir.Module:
     """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
 
@@ -131,8 +147,11 @@ def parse_artifact(artifact: bytes) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
+        newest = stablehlo.get_current_version()
+        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        given = f" (they say that they are of version {found[1].decode()})" if found else ""
         raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {stablehlo.get_current_version()}: {error}"
+            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
         ) from None
 
 
@@ -252,6 +271,43 @@ def inline_composites(module: ir.Module) -> None:
     """Replace every composite operation by a call of the function that decomposes it, in place."""
     if _named(module.operation, "stablehlo.composite"):
         run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
+
+
+DEPRECATED = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
+"""Operations of StableHLO that a pass replaces by others."""
+
+DYNAMIC = (
+    "dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
+    "real_dynamic_slice",
+)  # fmt: skip
+"""Operations of StableHLO that a pass replaces by others where the shapes in their operands are constants."""
+
+
+def legalise(module: ir.Module) -> None:
+    """Replace, in place, deprecated operations and those of dynamic shape whose shapes are constants of the program."""
+    names: set[str] = set()
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        names.add(op.name.removeprefix("stablehlo."))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    if names.intersection(DEPRECATED):
+        run_passes(module, "builtin.module(func.func(stablehlo-legalize-deprecated-ops))")
+    if names.intersection(DYNAMIC):
+        run_passes(
+            module, "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism))"
+        )
+
+
+def operation_names() -> frozenset[str]:
+    """Every operation of StableHLO and CHLO that this jaxlib knows, as `stablehlo.add`."""
+    return frozenset(
+        entry.OPERATION_NAME
+        for dialect in (stablehlo, chlo)
+        for entry in vars(dialect).values()
+        if isinstance(entry, type) and hasattr(entry, "OPERATION_NAME")
+    )
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:

@@ -11,3 +11,4 @@ from pcp.planning.paths import paths as paths
 from pcp.planning.plan import Plan as Plan
 from pcp.planning.plan import plan as plan
 from pcp.planning.search import ToleranceUnreachable as ToleranceUnreachable
+from pcp.planning.within import plan_within as plan_within

@@ -9,21 +9,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pcp.autodiff.rule import dimension_numbers
-from pcp.autodiff.rules.control import trips_of
+from pcp.autodiff.flops import flops_of
+from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import main_of, spec_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
-
-# Operations that move, name or draw data, and so compute nothing that is counted.
-_MOVEMENT = {
-    "constant", "iota", "reshape", "transpose", "broadcast_in_dim", "slice", "dynamic_slice", "dynamic_update_slice",
-    "concatenate", "pad", "reverse", "gather", "convert", "bitcast_convert", "sort", "rng", "rng_bit_generator", "tuple",
-    "get_tuple_element", "optimization_barrier", "custom_call", "real", "imag", "complex", "after_all", "partition_id",
-    "replica_id", "all_gather", "all_to_all", "collective_permute",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,47 +95,17 @@ class _Count:
         parts = [self.block(block) for region in op.regions for block in region.blocks]
         if name != "while":
             return max(parts, key=lambda part: sum(cost.flops for cost in part.values()), default={})
-        trips = trips_of(op)
-        self.unknown_loops += trips is None
+        trips = static_trips(op)
+        self.unknown_loops += not isinstance(trips, int)
         inner: dict[str, Cost] = {}
         for part in parts:
             _merge(inner, part)
-        return {kind: cost.times(1 if trips is None else trips.count) for kind, cost in inner.items()}
-
-
-def flops_of(op: ir.Operation) -> int:
-    """Floating-point operations of one operation."""
-    name = op.name.removeprefix("stablehlo.")
-    size = sum(map(_size, op.results))
-    if name == "dot_general":
-        contracted = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-        shape = spec_of(op.operands[0].type).shape
-        return 2 * size * math.prod(shape[axis] for axis in contracted.get("lhs_contracting_dimensions", ()))
-    if name == "convolution":
-        # The kernel has one weight for each input it combines and each output feature.
-        kernel = spec_of(op.operands[1].type).shape
-        layout = str(op.attributes["dimension_numbers"]).split("x[")[1].split("]")[0].replace(" ", "")
-        outputs = kernel[layout.split(",").index("o")]
-        return 2 * size * math.prod(kernel) // outputs
-    if name == "reduce":  # operands, then as many initial values
-        return sum(_size(value) for value in list(op.operands)[: len(op.results)])
-    if name == "scatter":  # operands, indices, updates
-        return sum(_size(value) for value in list(op.operands)[-len(op.results) :])
-    if name == "reduce_window":
-        return size * math.prod(ir.DenseI64ArrayAttr(op.attributes["window_dimensions"]))
-    return 0 if name in _MOVEMENT else size
+        return {kind: cost.times(trips if isinstance(trips, int) else 1) for kind, cost in inner.items()}
 
 
 def _merge(kinds: dict[str, Cost], more: dict[str, Cost]) -> None:
     for name, cost in more.items():
         kinds[name] = kinds.get(name, Cost()) + cost
-
-
-def _size(value: Value) -> int:
-    try:
-        return spec_of(value.type).size
-    except (InvalidProgram, UnknownDType):  # a token
-        return 0
 
 
 def _bytes(values: Iterable[Value]) -> int:

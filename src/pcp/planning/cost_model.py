@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from pcp.autodiff.rules.control import trips_of
+from pcp.autodiff.flops import flops_of
+from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import main_of, spec_of
-from pcp.planning.cost import flops_of
 from pcp.planning.instrument import flat
 
 FLOPS = {2: 4e11, 4: 2e11, 8: 1e11}
@@ -25,9 +25,10 @@ def _block(block: ir.Block) -> Iterator[float]:
     for view in block.operations:
         op = view.operation
         if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
-            trips = trips_of(op) if op.name == "stablehlo.while" else None
+            known = static_trips(op) if op.name == "stablehlo.while" else None
+            trips = known if isinstance(known, int) else None  # not one that never ends
             inner = [sum(_block(each)) for region in op.regions for each in region.blocks]
-            yield (1 if trips is None else trips.count) * (sum(inner) if trips is not None else max(inner))
+            yield (1 if trips is None else trips) * (max(inner) if trips is None else sum(inner))
         elif op.name in ("stablehlo.dot_general", "stablehlo.convolution"):
             width = max(1, _bytes([op.operands[0]]) // max(1, spec_of(op.operands[0].type).size))
             yield flops_of(op) / FLOPS.get(width, FLOPS[8]) + _bytes([*op.operands, *op.results]) / BYTES

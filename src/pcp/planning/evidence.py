@@ -74,7 +74,8 @@ class Evidence:
         self._progress = progress
         self._bench: AbstractContextManager[Measurer] | None = None
         self._measurer: Measurer | None = None
-        self._known: dict[str, list[Measurement]] = {}
+        self._known: dict[str, dict[str, list[Measurement]]] = {}
+        self._pooled: dict[str, dict[str, Measurement]] = {}
         self._paths: dict[str, Path] = {}
         self._began = time.monotonic()
 
@@ -92,19 +93,15 @@ class Evidence:
         """How much of the budget is left."""
         return max(0.0, self.budget - (time.monotonic() - self._began))
 
-    def rows(self, subject: str) -> list[Measurement]:
-        """All that is known of a program, on whatever hardware, oldest first."""
-        if subject not in self._known:
-            self._known[subject] = self._database.measurements(subject)
-        return self._known[subject]
-
     def known(self, subject: str) -> dict[str, Measurement]:
         """What is known of a program here, by path, as one row each; those first that were measured first."""
-        grouped: dict[str, list[Measurement]] = {}
-        for row in self.rows(subject):
-            if (row.hardware, row.versions) == (self.hardware.digest, self.versions):
+        if subject not in self._known:
+            grouped: dict[str, list[Measurement]] = {}
+            for row in self._database.measurements(subject, self.hardware.digest, self.versions):
                 grouped.setdefault(row.path, []).append(row)
-        return {path: pooled(rows) for path, rows in grouped.items()}
+            self._known[subject] = grouped
+            self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
+        return self._pooled[subject]
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
@@ -158,7 +155,10 @@ class Evidence:
             return None
         made = replace(measured, subject=subject)
         self.measured += 1
-        self.rows(subject).append(made)
+        self.known(subject)  # what is there already stands first
+        rows = self._known[subject].setdefault(label, [])
+        rows.append(made)
+        self._pooled[subject][label] = pooled(rows)
         if path is not None:
             self._paths[path.digest] = path
         self._database.add(made, path=path, hardware=self.hardware, about=about)
@@ -169,6 +169,7 @@ class Evidence:
         self._bench = self._start()
         self._measurer = self._bench.__enter__()
         self._known.clear()
+        self._pooled.clear()
 
     def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
         try:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcp.autodiff.flops import flops_of
 from pcp.backends import Executable
 from pcp.backends.base import Buffer
 from pcp.ir import Argument, Program, Result, Role, Tree
@@ -23,7 +24,6 @@ from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.program_file import write_atomically
 from pcp.ir.tree import LEAF, flatten
 from pcp.planning.capacity import human
-from pcp.planning.cost import flops_of
 from pcp.planning.dataflow import Dataflow
 from pcp.planning.instrument import flat
 from pcp.planning.plan import Plan

@@ -29,13 +29,16 @@ class TrainingConfig:
     """The settings of a run. The defaults are nanoGPT's recipe for a small character model on a CPU.
 
     Arguments:
-        model: name of a configuration of GPT-2.
-        data: `shakespeare`, or the path of a text file.
+        model: name of a configuration of GPT-2, or the file of a loss.
+        weights: for a loss from a file, the file of the weights that it begins with.
+        data: `shakespeare`, the path of a text file, or of an `.npz` or safetensors file of samples.
         tokenizer: `characters`, `bytes`, or `bpe` (byte pairs learnt from the data; needs the extra `tokenizers`).
         vocabulary: tokens that `bpe` learns.
         steps: inner steps of each worker (of the one process where there are no workers).
         batch: sequences in a batch.
         accumulate: parts of a batch that are computed one after another, for less memory; a divisor of `batch`.
+        remat: what the backward pass keeps of the forward pass: the name of a policy, or a budget of bytes; the rest is
+            computed again, for less memory.
         learning_rate: largest learning rate, reached after `warmup_steps` steps.
         final_learning_rate: learning rate at the end of the cosine.
         warmup_steps: steps of the linear rise.
@@ -57,12 +60,14 @@ class TrainingConfig:
     """
 
     model: str = "gpt2-nano"
+    weights: str = ""
     data: str = "shakespeare"
     tokenizer: str = "characters"
     vocabulary: int = 1024
     steps: int = 2000
     batch: int = 12
     accumulate: int = 1
+    remat: str = "everything"
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     warmup_steps: int = 100

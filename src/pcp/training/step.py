@@ -1,19 +1,22 @@
 """The training step: forward pass, gradient and update of every parameter as one Program with donated state."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pcp.autodiff import value_and_grad
+from pcp.autodiff import ByteBudget, Remat, value_and_grad
+from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
-from pcp.training.accumulation import mean_over_micro_batches, widened
+from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batches, widened
+from pcp.training.carried_buffers import loss_with_buffers
 
 Metrics = dict[str, Tensor]
 
@@ -26,20 +29,22 @@ class NotALoss(PCPError):
 class TrainingStep(Program):
     """A Program `(state, batch) -> (state, metrics)`.
 
-    The state is `{"params": ..., "optimizer": ..., "step": i32}` and is donated. The batch is a tuple of the loss's arguments
-    after the parameters. The metrics are scalars: `loss`, `gradient_norm` and what the optimizer reports.
+    The state is `{"params": ..., "optimizer": ..., "step": i32}`, with `"buffers"` if the loss has some, and is donated. The
+    batch is a tuple of the loss's arguments after these. The metrics are scalars: `loss`, `gradient_norm` and what the
+    optimizer reports.
     """
 
     optimizer: Optimizer = field(compare=False, repr=False, kw_only=True)
 
-    def initial_state(self, parameters: Any) -> dict[str, Any]:
-        """The state before the first step, from parameters that are arrays."""
-        return initial_state(parameters, self.optimizer)
+    def initial_state(self, parameters: Any, buffers: Any = None) -> dict[str, Any]:
+        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays."""
+        return initial_state(parameters, self.optimizer, buffers)
 
 
-def initial_state(parameters: Any, optimizer: Optimizer) -> dict[str, Any]:
-    """The state before the first step, from parameters that are arrays."""
+def initial_state(parameters: Any, optimizer: Optimizer, buffers: Any = None) -> dict[str, Any]:
+    """The state before the first step, from parameters and buffers that are arrays."""
     return {
+        **({} if buffers is None else {"buffers": buffers}),
         "params": parameters,
         "optimizer": optimizer.initial_state(parameters),
         "step": np.zeros((), np.int32),
@@ -52,43 +57,67 @@ def training_step(
     *arguments: Any,
     clip_norm: float | None = None,
     accumulate: int = 1,
+    remat: Remat | None = None,
 ) -> TrainingStep:
     """One step of training as one Program.
 
     Arguments:
         loss: a Program, or a function to trace with `arguments`, from parameters and then anything to a scalar, or to a pair
-            of a scalar and a dictionary of metrics.
+            of a scalar and a dictionary of metrics. The second argument may be buffers, which the state carries: if it is
+            `state`, the loss returns its successor before the scalar; if it is `weight` and all that follows `input`, it
+            stays as it is.
         optimizer: what makes new parameters from gradients.
         arguments: only for a function: parameters (arrays or specs), then the specs of one batch.
         clip_norm: largest global norm of the gradient; None leaves it as it is.
         accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
             takes is that many of them, one after another along the first axis of every array. The gradient is the mean
             of theirs: for a loss that is a mean over equally many examples, that of the whole batch, to rounding.
+        remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`. A budget of bytes is that of
+            the whole step, with the state of the optimizer.
 
     Returns:
         A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
 
     Raises:
-        InvalidAccumulation: `accumulate` is below 1.
+        InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
         InvalidOptimizer: `clip_norm` is not above 0.
+        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `pcp.value_and_grad`.
     """
-    program = loss if isinstance(loss, Program) else trace(loss, *arguments)
+    given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
+    program = given.program
     parameters, *batch = _specs(program)
+    buffers = batch.pop(0) if given.has_buffers else None
     has_metrics = _has_metrics(program)
-    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics)
+    if given.changes and accumulate > 1:
+        raise InvalidAccumulation(
+            f"accumulate is {accumulate}, but the loss changes buffers, which is not the same for a batch in parts; expected 1"
+        )
+    # Shapes only: a broadcast zero takes no memory, however large the model.
+    example, held = map_tree(
+        lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
+    )
+    initial = initial_state(example, optimizer, held)
+    if isinstance(policy := policy_of(remat), ByteBudget):
+        remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
+    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
     whole = widened(tuple(batch), accumulate)
 
-    def evaluated(params: Any, *batch: Any) -> tuple[Any, Any]:
-        value, gradients = call(differentiated, params, *batch)
+    def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
+        held = (state["buffers"],) if given.has_buffers else ()
+        value, gradients = call(differentiated, params, *held, *batch)
         return value, gradients
 
     def step(state: dict[str, Any], batch: tuple[Any, ...]) -> tuple[dict[str, Any], Metrics]:
         if accumulate == 1:
-            value, gradients = evaluated(state["params"], *batch)
+            value, gradients = evaluated(state, state["params"], *batch)
         else:
-            value, gradients = mean_over_micro_batches(evaluated, state["params"], batch, accumulate)
+            of_part = functools.partial(evaluated, state)
+            value, gradients = mean_over_micro_batches(of_part, state["params"], batch, accumulate)
         loss, metrics = value if has_metrics else (value, {})
+        carried = {"buffers": state["buffers"]} if given.has_buffers else {}
+        if given.changes:
+            carried["buffers"], metrics = metrics["buffers"], metrics["metrics"]
         if clip_norm is None:
             norm = global_norm(gradients)
         else:
@@ -96,12 +125,10 @@ def training_step(
         params, moments, reported = optimizer.update(
             gradients, state["optimizer"], state["params"], state["step"]
         )
-        new = {"params": params, "optimizer": moments, "step": state["step"] + 1}
+        new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    # Shapes only: a broadcast zero takes no memory, however large the model.
-    example = map_tree(lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), parameters)
-    traced = trace(step, initial_state(example, optimizer), whole, roles=(Role.state, Role.input))
+    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
     return TrainingStep(traced.bytecode, optimizer=optimizer)
 
 
@@ -134,7 +161,8 @@ def _specs(program: Program) -> list[Any]:
 
 def _has_metrics(program: Program) -> bool:
     tree, first = program.result_tree, program.results[0].spec if program.results else None
-    is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
+    kinds = [child.kind for child in tree.children]
+    is_pair = tree.kind == "tuple" and kinds == ["leaf", "dict"]
     if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
         raise NotALoss(
             f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"

@@ -4,12 +4,16 @@
 """
 
 from tests.autodiff.rows.control import CONTROL
+from tests.autodiff.rows.decompositions import DECOMPOSITIONS
 from tests.autodiff.rows.elementwise import BINARY, COMPLEX, UNARY
 from tests.autodiff.rows.factorization import FACTORIZATION
 from tests.autodiff.rows.indexing import INDEXING
 from tests.autodiff.rows.linear_algebra import LINEAR_ALGEBRA
 from tests.autodiff.rows.movement import MOVEMENT
+from tests.autodiff.rows.normalization import GENERAL_BODIES, NORMALIZATION, OTHERS
 from tests.autodiff.rows.reduction import REDUCTION
+from tests.autodiff.rows.scatters import SCATTERS
+from tests.autodiff.rows.special import COMPLEX_NUMBERS, FOURIER, SPECIAL
 from tests.autodiff.rows.windows import WINDOWS
 
 ROWS = [
@@ -23,4 +27,12 @@ ROWS = [
     *CONTROL,
     *WINDOWS,
     *FACTORIZATION,
+    *DECOMPOSITIONS,
+    *SCATTERS,
+    *SPECIAL,
+    *FOURIER,
+    *COMPLEX_NUMBERS,
+    *NORMALIZATION,
+    *GENERAL_BODIES,
+    *OTHERS,
 ]

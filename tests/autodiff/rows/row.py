@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -39,6 +40,7 @@ class Row:
         tolerance: of the relative error of finite differences.
         second_order: whether the gradient is differentiated, too.
         float32: whether the expression keeps its meaning in float32.
+        long: whether it only runs with the long tests, because another row checks the same rule.
     """
 
     rule: str
@@ -49,6 +51,7 @@ class Row:
     tolerance: float = 1e-6
     second_order: bool = True
     float32: bool = True
+    long: bool = False
 
 
 def chlo(name: str) -> Callable[[Tensor], Tensor]:
@@ -65,6 +68,34 @@ def from_text(text: str) -> Callable[..., Any]:
     """A function that calls the program `main` in MLIR text."""
     program = Program.parse(text)
     return lambda *arguments: call(program, *arguments)
+
+
+def lowered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of JAX as one of Tensors: the program that JAX lowers it to."""
+
+    def apply(*arguments: Tensor) -> Any:
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype.numpy) for x in arguments]
+        with jax.enable_x64(True):
+            module = jax.jit(function).lower(*shapes).compiler_ir("stablehlo")
+        return call(Program.parse(str(module)), *arguments)
+
+    return apply
+
+
+def of_jax(rule: str, function: Callable[..., Any], *domains: Domain, **options: Any) -> Row:
+    """A row for what JAX makes of a function."""
+    return Row(rule, lowered(function), function, domains, **options)
+
+
+def halves(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of JAX of the real and imaginary parts of its arguments, whose results are real parts and imaginary parts."""
+
+    def apply(*parts: Any) -> Any:
+        results = function(*(a + 1j * b for a, b in zip(parts[::2], parts[1::2], strict=True)))
+        leaves = jax.tree.leaves(results)
+        return tuple(part for leaf in leaves for part in (jnp.real(leaf), jnp.imag(leaf)))
+
+    return apply
 
 
 def of_complex(

@@ -4,9 +4,11 @@ from typing import Any
 
 from pcp.autodiff.regions import combiner
 from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import integer_elements, ir
 from pcp.ops.collectives import all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter
-from pcp.tensor import Tensor
+from pcp.ops.elementwise import where
+from pcp.tensor import Tensor, emit
 
 
 def _rows(primal: Primal, name: str, width: int | None = None) -> list[tuple[int, ...]]:
@@ -23,8 +25,8 @@ def _groups(primal: Primal) -> list[tuple[int, ...]]:
     Raises:
         NoDerivative: the operation is of a kind whose groups are not of replicas alone.
     """
-    if len(primal.op.operands) != 1 or "channel_handle" in primal.op.attributes:
-        primal.refuse("only collectives of one tensor among replicas, without channels, have a rule")
+    if "channel_handle" in primal.op.attributes:
+        primal.refuse("only collectives among replicas, without channels, have a rule")
     return _rows(primal, "replica_groups")
 
 
@@ -33,13 +35,15 @@ def _only_sums(primal: Primal) -> None:
         primal.refuse("only its sum is linear; reduce by another way, or sum")
 
 
-def _all_reduce(primal: Primal, g: Tensor) -> list[Cotangent]:
+def _all_reduce(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
     _only_sums(primal)
-    return [all_reduce(g, _groups(primal))]
+    groups = _groups(primal)
+    return [None if g is None else all_reduce(g, groups) for g in cotangents]
 
 
-def _all_gather(primal: Primal, g: Tensor) -> list[Cotangent]:
-    return [reduce_scatter(g, _groups(primal), primal.integer("all_gather_dim"))]
+def _all_gather(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    groups, axis = _groups(primal), primal.integer("all_gather_dim")
+    return [None if g is None else reduce_scatter(g, groups, axis) for g in cotangents]
 
 
 def _reduce_scatter(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -47,9 +51,20 @@ def _reduce_scatter(primal: Primal, g: Tensor) -> list[Cotangent]:
     return [all_gather(g, _groups(primal), primal.integer("scatter_dimension"))]
 
 
-def _all_to_all(primal: Primal, g: Tensor) -> list[Cotangent]:
+def _all_to_all(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    groups = _groups(primal)
     split, joined = primal.integer("split_dimension"), primal.integer("concat_dimension")
-    return [all_to_all(g, _groups(primal), joined, split)]
+    return [None if g is None else all_to_all(g, groups, joined, split) for g in cotangents]
+
+
+def _collective_broadcast(primal: Primal, g: Tensor) -> list[Cotangent]:
+    """The first replica of each group gets the sum of the group, the others nothing."""
+    groups = _groups(primal)
+    own = emit("replica_id", (), (TensorSpec((), DType.u32),))
+    first = own == groups[0][0]
+    for group in groups[1:]:
+        first = first | (own == group[0])
+    return [where(first, all_reduce(g, groups), 0)]
 
 
 def _collective_permute(primal: Primal, g: Tensor) -> list[Cotangent]:
@@ -63,6 +78,7 @@ register_rules(
         "all_gather": _all_gather,
         "reduce_scatter": _reduce_scatter,
         "all_to_all": _all_to_all,
+        "collective_broadcast": _collective_broadcast,
         "collective_permute": _collective_permute,
     }
 )

@@ -1,9 +1,13 @@
 """Derivatives of products of tensors."""
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from collections.abc import Sequence
+
+from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.autodiff.rules.movement import inverse
 from pcp.ir import TensorSpec
+from pcp.ir.bindings import string_of
 from pcp.ops.elementwise import convert
+from pcp.ops.linear_algebra import einsum
 from pcp.ops.movement import transpose
 from pcp.ops.promotion import promote
 from pcp.tensor import Tensor, emit
@@ -67,11 +71,16 @@ def _dot(
         f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
         f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
     )
-    kept = {
-        name: primal.op.attributes[name] for name in ("precision_config",) if name in primal.op.attributes
-    }
+    # An algorithm is one for certain element types.
+    same = left.dtype is primal.input(0).dtype is primal.input(1).dtype
+    names = ("precision_config", "algorithm") if same else ("precision_config",)
+    kept = {name: primal.op.attributes[name] for name in names if name in primal.op.attributes}
     attributes = {"dot_dimension_numbers": numbers, **kept}
     return emit("dot_general", (left, right), (TensorSpec(shape, left.dtype),), attributes)
 
 
-register_rules({"dot_general": _dot_general})
+def _einsum(primal: Primal) -> Sequence[Tensor]:
+    return [einsum(string_of(primal.op.attributes["einsum_config"]), *primal.inputs)]
+
+
+register_rules({"dot_general": _dot_general, "einsum": Expansion(_einsum)})

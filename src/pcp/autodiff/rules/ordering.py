@@ -1,10 +1,12 @@
 """Derivatives of sorting: the cotangents go back to the places that the elements came from."""
 
+import re
 from collections.abc import Sequence
 
 from pcp.autodiff.regions import copy_region
 from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
 from pcp.ops.along_axis import take_along_axis
 from pcp.ops.movement import iota
 from pcp.ops.sorting import argsort
@@ -12,7 +14,14 @@ from pcp.tensor import Tensor, current_builder
 
 
 def _sort(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    """The same sort once more, in which the places of the elements take part; then back by the inverse permutation."""
+    """Back by the inverse permutation."""
+    axis = primal.integer("dimension")
+    back = argsort(sorted_places(primal), axis)
+    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+
+
+def sorted_places(primal: Primal) -> Tensor:
+    """Where each sorted element came from: the same sort once more, in which the places of the elements take part."""
     builder, inputs = current_builder(), primal.inputs
     axis = primal.integer("dimension")
     specs = [t.spec for t in inputs] + [TensorSpec(inputs[0].shape, DType.i32)]
@@ -23,8 +32,7 @@ def _sort(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     with builder.region(op, 0, scalars) as arguments:
         _, returned = copy_region(builder, primal.op, 0, arguments[:-2])
         builder.emit("stablehlo.return", returned, ())
-    back = argsort(Tensor(op.results[len(inputs)], builder, specs[-1]), axis)
-    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+    return Tensor(op.results[len(inputs)], builder, specs[-1])
 
 
 def _top_k(primal: Primal) -> Sequence[Tensor]:
@@ -32,4 +40,22 @@ def _top_k(primal: Primal) -> Sequence[Tensor]:
     return [take_along_axis(primal.input(0), places, places.ndim - 1), places]
 
 
-register_rules({"sort": _sort, "chlo.top_k": Expansion(_top_k)})
+def _approximate_top_k(primal: Primal) -> Sequence[Tensor]:
+    """The operands are values, their places and what both begin with."""
+    places = primal.output(1)
+    owner = primal.op.operands[1].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.iota":
+        primal.refuse("only a selection that counts the places of its elements has a rule")
+    found = re.search(r"reduction_dim = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
+    axis = int(found[1]) if found else places.ndim - 1
+    return [take_along_axis(primal.input(0), places, axis), places]
+
+
+register_rules(
+    {
+        "sort": _sort,
+        "chlo.top_k": Expansion(_top_k),
+        "custom_call.TopK": Expansion(_top_k),
+        "custom_call.ApproxTopK": Expansion(_approximate_top_k),
+    }
+)

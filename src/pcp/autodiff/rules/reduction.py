@@ -1,23 +1,27 @@
-"""Derivatives of reductions. Sum, maximum and minimum have rules; any other body is expanded into elementwise operations."""
+"""Derivatives of reductions and of map: sum, maximum and minimum have rules; other bodies become elementwise operations."""
 
 import math
 from collections.abc import Sequence
 
 from pcp.autodiff.regions import combiner, operations_of, returned_by
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import TensorSpec
+from pcp.ir.bindings import Value
 from pcp.ir.program import spec_of
-from pcp.ops.elementwise import convert, equal, where
+from pcp.ops.elementwise import abs_, bitwise_or, convert, equal, greater_equal, less_equal, maximum, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
 from pcp.ops.reduction import spread, sum_
 from pcp.tensor import Tensor, current_builder
+
+EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10}
+"""The distance from 1 to the next number of an element type."""
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     name = combiner(primal.op.regions[0])
     if name == "add":
         return _sum(primal, *cotangents)
-    if name in ("maximum", "minimum") and not primal.active[1]:
+    if name in ("maximum", "minimum") and not primal.active[1] and primal.input(0).dtype.is_float:
         return _extreme(primal, *cotangents)
     return primal.engine.through(primal, _by_pairs(primal), cotangents)
 
@@ -29,11 +33,21 @@ def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
 
 
 def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
-    """Elements that are equal to the largest share the cotangent evenly, as in JAX."""
+    """Elements that are equal to the largest share the cotangent evenly, as in JAX.
+
+    A compiler may compute the element anew and round it otherwise than the largest one, so a few units in the last place do
+    not part the two.
+    """
     assert g is not None
     x, axes = primal.input(0), primal.integers("dimensions")
-    chosen = equal(x, spread(primal.output(), x.shape, axes))
-    count = sum_(convert(chosen, g.dtype), axes)
+    extreme = primal.output()
+    margin = abs_(extreme) * (4 * EPSILON.get(x.dtype.name, 2.0**-7))
+    if combiner(primal.op.regions[0]) == "maximum":
+        near = greater_equal(x, spread(extreme - margin, x.shape, axes))
+    else:
+        near = less_equal(x, spread(extreme + margin, x.shape, axes))
+    chosen = bitwise_or(equal(x, spread(extreme, x.shape, axes)), near)
+    count = maximum(sum_(convert(chosen, g.dtype), axes), 1)
     return [where(chosen, spread(g / count, x.shape, axes), 0), None]
 
 
@@ -68,22 +82,46 @@ def _rows(tensor: Tensor, start: int, stop: int, step: int) -> Tensor:
     return slice_(tensor, (start, *[0] * len(rest)), (stop, *rest), (step, *[1] * len(rest)))
 
 
-def map_body(primal: Primal, arguments: Sequence[Tensor]) -> list[Tensor]:
-    """The body of a reduction, which is written for scalars, applied to whole tensors of one shape."""
-    (block,) = primal.op.regions[0].blocks
+IDENTITIES = ("broadcast_in_dim", "reshape", "reverse", "transpose")
+"""Operations that do nothing to a scalar."""
+
+NOT_ELEMENTWISE = ("custom_call", "dot_general", "iota", "rng", "rng_bit_generator")
+
+
+def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> list[Tensor]:
+    """A body that is written for scalars, applied to whole tensors of one shape.
+
+    Raises:
+        NoDerivative: the body is more than elementwise operations.
+    """
+    (block,) = primal.op.regions[region].blocks
     shape, builder = arguments[0].shape, current_builder()
     known = {value: tensor.value for value, tensor in zip(block.arguments, arguments, strict=True)}
+
+    def whole(value: Value) -> Value:
+        if value not in known:  # made outside of the body
+            known[value] = Tensor(value, builder).broadcast_to(shape).value
+        return known[value]
+
     for op in operations_of(block):
-        if op.name == "stablehlo.constant":
-            copy = op.clone(ip=builder.insertion)
-            known[op.results[0]] = Tensor(copy.results[0], builder).broadcast_to(shape).value
-            continue
-        if len(op.regions) or any(value not in known for value in op.operands):
-            primal.refuse(f"its body is more than elementwise operations on its arguments: {op.name}")
-        specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
-        made = builder.emit(op.name, [known[v] for v in op.operands], specs, dict(op.attributes.items()))
-        known.update(zip(op.results, made.results, strict=True))
-    return [Tensor(known[value], builder) for value in returned_by(block)]
+        name = op.name.removeprefix("stablehlo.")
+        scalars = all(spec_of(value.type).shape == () for value in (*op.operands, *op.results))
+        if len(op.regions) or not scalars or name in NOT_ELEMENTWISE:
+            primal.refuse(f"its body is more than elementwise operations on scalars: {op.name}")
+        if name == "constant":
+            known[op.results[0]] = op.clone(ip=builder.insertion).results[0]
+            known[op.results[0]] = Tensor(known[op.results[0]], builder).broadcast_to(shape).value
+        elif name in IDENTITIES:
+            known[op.results[0]] = whole(op.operands[0])
+        else:
+            specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]
+            made = builder.emit(op.name, [whole(v) for v in op.operands], specs, dict(op.attributes.items()))
+            known.update(zip(op.results, made.results, strict=True))
+    return [Tensor(whole(value), builder) for value in returned_by(block)]
 
 
-register_rules({"reduce": _reduce})
+def _map(primal: Primal) -> Sequence[Tensor]:
+    return map_body(primal, primal.inputs)
+
+
+register_rules({"reduce": _reduce, "map": Expansion(_map)})

@@ -1,199 +1,20 @@
-"""Derivatives of convolutions and of reductions over windows.
-
-The cotangent of either operand of a convolution is a convolution of the cotangent of its result with the other operand, in
-which strides and dilations change places.
-
-Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter 4.
-"""
+"""Derivatives of reductions over windows: sums have a rule, any other body is applied place by place."""
 
 import itertools
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pcp.autodiff.regions import combiner
 from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
-from pcp.ir import TensorSpec
-from pcp.ir.bindings import integer_elements, ir
-from pcp.ops.elementwise import convert, greater, less, where
-from pcp.ops.movement import pad, reshape, reverse, slice_, transpose
-from pcp.ops.promotion import promote
-from pcp.ops.windows import dilated, pairs_attribute, places, reduce_window
-from pcp.tensor import Tensor, emit
+from pcp.ir.bindings import integer_elements
+from pcp.ops.cumulative import associative_scan
+from pcp.ops.elementwise import greater, less, where
+from pcp.ops.movement import pad, slice_
+from pcp.ops.windows import dilated, reduce_window
+from pcp.tensor import Tensor
 
 Pair = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """The axes of operands and result: batch (or outputs), features (or inputs), then the spatial ones."""
-
-    x: tuple[int, ...]
-    kernel: tuple[int, ...]
-    result: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """The attributes of a convolution; windows of one number for each spatial axis."""
-
-    sides: Sides
-    strides: tuple[int, ...]
-    padding: tuple[Pair, ...]
-    x_dilation: tuple[int, ...]
-    kernel_dilation: tuple[int, ...]
-    feature_groups: int
-    batch_groups: int
-
-    def of(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """The convolution of two tensors of one element type."""
-        x_axes, k_axes, r_axes = self.sides.x, self.sides.kernel, self.sides.result
-        sizes = [0] * x.ndim
-        sizes[r_axes[0]] = x.shape[x_axes[0]] // self.batch_groups
-        sizes[r_axes[1]] = kernel.shape[k_axes[0]]
-        for i, place in enumerate(r_axes[2:]):
-            wide = dilated(x.shape[x_axes[2 + i]], self.x_dilation[i])
-            reach = dilated(kernel.shape[k_axes[2 + i]], self.kernel_dilation[i])
-            sizes[place] = places(wide, self.padding[i], reach, self.strides[i])
-        attributes: dict[str, Any] = {
-            "window_strides": self.strides,
-            "padding": pairs_attribute(self.padding),
-            "lhs_dilation": self.x_dilation,
-            "rhs_dilation": self.kernel_dilation,
-            "dimension_numbers": _written(self.sides),
-            "feature_group_count": self.feature_groups,
-            "batch_group_count": self.batch_groups,
-        }
-        return emit("convolution", (x, kernel), (TensorSpec(tuple(sizes), x.dtype),), attributes)
-
-
-def _written(sides: Sides) -> str:
-    """StableHLO's form of the axes: `#stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`."""
-    texts = []
-    for letters, axes in zip(("bf", "oi", "bf"), (sides.x, sides.kernel, sides.result), strict=True):
-        names = [*letters, *map(str, range(len(axes) - 2))]
-        texts.append(", ".join(names[axes.index(place)] for place in range(len(axes))))
-    return f"#stablehlo.conv<[{texts[0]}]x[{texts[1]}]->[{texts[2]}]>"
-
-
-def _read(text: str) -> Sides:
-    found = []
-    for letters, group in zip(("bf", "oi", "bf"), re.findall(r"\[([^]]*)\]", text), strict=True):
-        names = group.split(", ")
-        wanted = [*letters, *map(str, range(len(names) - 2))]
-        found.append(tuple(names.index(name) for name in wanted))
-    return Sides(*found)
-
-
-def _pairs(primal: Primal, count: int) -> tuple[Pair, ...]:
-    """The padding; none if it is absent."""
-    if "padding" not in primal.op.attributes:
-        return ((0, 0),) * count
-    flat = integer_elements(primal.op.attributes["padding"])
-    return tuple(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _of(primal: Primal) -> Convolution:
-    sides = _read(str(primal.op.attributes["dimension_numbers"]))
-    ones = (1,) * (len(sides.x) - 2)
-    return Convolution(
-        sides,
-        primal.integers("window_strides") or ones,
-        _pairs(primal, len(ones)),
-        primal.integers("lhs_dilation") or ones,
-        primal.integers("rhs_dilation") or ones,
-        primal.integer("feature_group_count"),
-        primal.integer("batch_group_count"),
-    )
-
-
-def _convolution(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
-    conv = _of(primal)
-    x, kernel = primal.inputs
-    turned = [i for i, flag in enumerate(_reversal(primal)) if flag]
-    if turned:
-        again = convert(conv.of(x, reverse(kernel, [conv.sides.kernel[2 + i] for i in turned])), g.dtype)
-        return primal.engine.through(primal, [again], [g])
-    dtype = promote(g.dtype, promote(x.dtype, kernel.dtype))
-    g, wide_x, wide_kernel = (convert(t, dtype) for t in (g, x, kernel))
-    if not g.size:
-        return [None, None]
-    return [
-        convert(_to_x(conv, g, wide_x, wide_kernel), x.dtype) if primal.active[0] else None,
-        convert(_to_kernel(conv, g, wide_x, wide_kernel), kernel.dtype) if primal.active[1] else None,
-    ]
-
-
-def _reversal(primal: Primal) -> list[bool]:
-    if "window_reversal" not in primal.op.attributes:
-        return []
-    return [bool(flag) for flag in ir.DenseBoolArrayAttr(primal.op.attributes["window_reversal"])]
-
-
-def _to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
-    sides, groups = conv.sides, max(conv.feature_groups, conv.batch_groups)
-    turned = reverse(kernel, sides.kernel[2:]) if len(sides.kernel) > 2 else kernel
-    back = Convolution(
-        Sides(sides.result, (sides.kernel[1], sides.kernel[0], *sides.kernel[2:]), sides.x),
-        conv.x_dilation,
-        _padding_to_x(conv, g, x, kernel),
-        conv.strides,
-        conv.kernel_dilation,
-        groups,
-        1,
-    )
-    found = back.of(g, _regrouped(turned, sides.kernel[0], sides.kernel[1], groups))
-    # With batch groups, what comes out as features of a group belongs to a part of the batch.
-    return _regrouped(found, sides.x[1], sides.x[0], conv.batch_groups)
-
-
-def _padding_to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> tuple[Pair, ...]:
-    sides, found = conv.sides, []
-    for i, (low, _) in enumerate(conv.padding):
-        wide = dilated(x.shape[sides.x[2 + i]], conv.x_dilation[i])
-        reach = dilated(kernel.shape[sides.kernel[2 + i]], conv.kernel_dilation[i])
-        result = dilated(g.shape[sides.result[2 + i]], conv.strides[i])
-        before = reach - low - 1
-        found.append((before, wide + reach - 1 - result - before))
-    return tuple(found)
-
-
-def _to_kernel(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
-    sides, pairs = conv.sides, []
-    for i, (low, _) in enumerate(conv.padding):
-        wide = dilated(x.shape[sides.x[2 + i]], conv.x_dilation[i])
-        reach = dilated(kernel.shape[sides.kernel[2 + i]], conv.kernel_dilation[i])
-        result = dilated(g.shape[sides.result[2 + i]], conv.strides[i])
-        pairs.append((low, result - wide + reach - low - 1))
-
-    def swapped(axes: tuple[int, ...]) -> tuple[int, ...]:
-        return (axes[1], axes[0], *axes[2:])
-
-    back = replace(
-        conv,
-        sides=Sides(swapped(sides.x), swapped(sides.result), swapped(sides.kernel)),
-        strides=conv.kernel_dilation,
-        padding=tuple(pairs),
-        kernel_dilation=conv.strides,
-        feature_groups=conv.batch_groups,
-        batch_groups=conv.feature_groups,
-    )
-    return back.of(x, g)
-
-
-def _regrouped(tensor: Tensor, source: int, target: int, groups: int) -> Tensor:
-    """The tensor with axis `source` cut into groups, which become the slower part of axis `target`."""
-    if groups == 1:
-        return tensor
-    shape = list(tensor.shape)
-    cut = reshape(tensor, (*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]))
-    order = [axis for axis in range(cut.ndim) if axis != source]
-    order.insert(order.index(target if target < source else target + 1), source)
-    shape[source] //= groups
-    shape[target] *= groups
-    return reshape(transpose(cut, order), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,24 +27,71 @@ class Windows:
     base_dilation: tuple[int, ...]
     window_dilation: tuple[int, ...]
 
+    def offsets(self) -> Iterator[tuple[int, ...]]:
+        """Every place in a window, in order."""
+        return itertools.product(*map(range, self.sizes))
 
-def _reduce_window(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
-    if len(primal.op.operands) != 2:
-        primal.refuse("a reduction of several tensors at once over windows has no rule")
-    sizes = primal.integers("window_dimensions")
-    ones = (1,) * len(sizes)
-    windows = Windows(
-        sizes,
+    def padded(self, x: Tensor, filler: Tensor) -> Tensor:
+        """The whole that the windows slide over."""
+        widths = [(low, high, d - 1) for (low, high), d in zip(self.padding, self.base_dilation, strict=True)]
+        return pad(x, widths, filler) if any(map(any, widths)) else x
+
+    def reach(self, offset: Sequence[int], shape: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where the elements at one place of all windows (of which there are `shape`) begin and end in the whole."""
+        first = [o * d for o, d in zip(offset, self.window_dilation, strict=True)]
+        return first, [f + dilated(n, s) for f, n, s in zip(first, shape, self.strides, strict=True)]
+
+    def cumulative(self, shape: Sequence[int]) -> tuple[int, bool] | None:
+        """The axis whose beginnings (or ends, then true) are the windows; None if they are anything else."""
+        long = [axis for axis, size in enumerate(self.sizes) if size != 1]
+        steps = (*self.strides, *self.base_dilation, *self.window_dilation)
+        if len(long) != 1 or any(step != 1 for step in steps):
+            return None
+        (axis,), rest = long, self.sizes[long[0]] - 1
+        others = [pair for place, pair in enumerate(self.padding) if place != axis]
+        if shape[axis] != rest + 1 or any(map(any, others)):
+            return None
+        return {(rest, 0): (axis, False), (0, rest): (axis, True)}.get(self.padding[axis])
+
+
+def pairs_of(primal: Primal, count: int) -> tuple[Pair, ...]:
+    """The padding; none if it is absent."""
+    if "padding" not in primal.op.attributes:
+        return ((0, 0),) * count
+    flat = integer_elements(primal.op.attributes["padding"])
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def windows_of(primal: Primal) -> Windows:
+    """The windows of an operation."""
+    ones = (1,) * primal.input(0).ndim
+    return Windows(
+        primal.integers("window_dimensions") or ones,
         primal.integers("window_strides") or ones,
-        _pairs(primal, len(sizes)),
+        pairs_of(primal, len(ones)),
         primal.integers("base_dilations") or ones,
         primal.integers("window_dilations") or ones,
     )
-    (g,) = cotangents
-    assert g is not None
-    if combiner(primal.op.regions[0]) == "add" and not primal.active[1]:
-        return [_spread(g, primal.input(0), windows), None]
-    return primal.engine.through(primal, [_place_by_place(primal, windows)], cotangents)
+
+
+def _reduce_window(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    count = len(primal.op.operands) // 2
+    windows, x = windows_of(primal), primal.input(0)
+    name = combiner(primal.op.regions[0])
+    if name == "add" and not primal.active[1] and cotangents[0] is not None:
+        return [_spread(cotangents[0], x, windows), None]
+    along = windows.cumulative(x.shape)
+    if along is not None and count == 1:
+
+        def combine(left: Tensor, right: Tensor) -> Tensor:
+            (joined,) = map_body(primal, [left, right])
+            return joined
+
+        start = primal.input(1).broadcast_to(x.shape)
+        return primal.engine.through(
+            primal, [combine(start, associative_scan(combine, x, *along))], cotangents
+        )
+    return primal.engine.through(primal, _place_by_place(primal, windows, count, name), cotangents)
 
 
 def _spread(g: Tensor, x: Tensor, windows: Windows) -> Tensor:
@@ -241,29 +109,23 @@ def _spread(g: Tensor, x: Tensor, windows: Windows) -> Tensor:
     )
 
 
-def _place_by_place(primal: Primal, windows: Windows) -> Tensor:
+def _place_by_place(primal: Primal, windows: Windows, count: int, name: str | None) -> list[Tensor]:
     """The reduction as elementwise operations on the elements at each place in the window.
 
     Of equal largest (or smallest) elements the first is taken, so that it alone gets the cotangent, as in JAX and PyTorch.
     """
-    x, start = primal.inputs
-    name = combiner(primal.op.regions[0])
-    widths = [
-        (low, high, d - 1) for (low, high), d in zip(windows.padding, windows.base_dilation, strict=True)
-    ]
-    whole = pad(x, widths, start) if any(map(any, widths)) else x
+    tensors, starts = primal.inputs[:count], primal.inputs[count:]
+    whole = [windows.padded(x, start) for x, start in zip(tensors, starts, strict=True)]
     shape = primal.output().shape
-    found = start.broadcast_to(shape)
-    for offset in itertools.product(*map(range, windows.sizes)):
-        first = [o * d for o, d in zip(offset, windows.window_dilation, strict=True)]
-        last = [f + dilated(n, s) for f, n, s in zip(first, shape, windows.strides, strict=True)]
-        part = slice_(whole, first, last, windows.strides)
+    found = [start.broadcast_to(shape) for start in starts]
+    for offset in windows.offsets():
+        parts = [slice_(x, *windows.reach(offset, shape), windows.strides) for x in whole]
         if name in ("maximum", "minimum"):
-            better = greater(part, found) if name == "maximum" else less(part, found)
-            found = where(better, part, found)
+            better = (greater if name == "maximum" else less)(parts[0], found[0])
+            found = [where(better, parts[0], found[0])]
         else:
-            (found,) = map_body(primal, [found, part])
+            found = map_body(primal, [*found, *parts])
     return found
 
 
-register_rules({"convolution": _convolution, "reduce_window": _reduce_window})
+register_rules({"reduce_window": _reduce_window})

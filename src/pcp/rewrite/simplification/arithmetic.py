@@ -264,8 +264,8 @@ ROWS: tuple[Row, ...] = (
     ),  # x ^ 0 = 1, for NaN too
     Row("power_of_one", _POWER, _EXACT, _if_number(_SECOND, _one, _itself)),  # x ^ 1 = x
     Row("square_of_integers", _POWER, _EXACT, _integral_square),  # n ^ 2 = n * n, of integers
-    Row("abs_of_negate", "stablehlo.abs", _EXACT, _abs_of_negate),  # |-x| = |x|
-    Row("abs_of_abs", "stablehlo.abs", _EXACT, _twice("abs")),  # ||x|| = |x|
+    Row("abs_of_negate", "stablehlo.abs", _EXACT, _abs_of_negate),  # abs(-x) = abs(x)
+    Row("abs_of_abs", "stablehlo.abs", _EXACT, _twice("abs")),  # abs(abs(x)) = abs(x)
     Row("floor_of_floor", "stablehlo.floor", _EXACT, _twice("floor")),  # floor(floor(x)) = floor(x)
     Row("ceil_of_ceil", "stablehlo.ceil", _EXACT, _twice("ceil")),  # ceil(ceil(x)) = ceil(x)
     Row(

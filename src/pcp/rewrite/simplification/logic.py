@@ -1,6 +1,7 @@
 """Choices, comparisons and logic whose answer is known."""
 
 import math
+from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -81,8 +82,11 @@ def _not_of_compare(op: ir.Operation) -> Found:
     direction = direction_of(inner)
     if spec(inner.operands[0]).dtype.is_differentiable and direction not in ("EQ", "NE"):
         return None  # of NaN, neither is true
-    attributes = {name: inner.attributes[name] for name in ("compare_type",) if name in inner.attributes}
-    attributes["comparison_direction"] = f"#stablehlo<comparison_direction {_OPPOSITE[direction]}>"  # type: ignore[assignment]  # `emit` takes MLIR's syntax, too
+    attributes: dict[str, Any] = {
+        "comparison_direction": f"#stablehlo<comparison_direction {_OPPOSITE[direction]}>"
+    }
+    if "compare_type" in inner.attributes:
+        attributes["compare_type"] = inner.attributes["compare_type"]
     operands = (tensor(inner.operands[0]), tensor(inner.operands[1]))
     return [emit("compare", operands, (spec(op.results[0]),), attributes)]
 

@@ -1,0 +1,218 @@
+"""Forward mode on StableHLO: one walk over the operations of a block, from the first to the last.
+
+There is no second table of rules. A pull-back is linear in the cotangents that it is given, so its own transpose, which
+reverse mode makes of it, takes tangents of the operands to tangents of the results. Where that detour is needless, because
+an operation is linear itself or works on each element alone, the tangent is written down directly. Only control flow has
+functions of its own (`forward_control`).
+
+Source: Radul, Paszke, Frostig, Johnson and Maclaurin, "You Only Linearize Once", 2023, section 2 (linear maps and their
+transposes); Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.1 (tangents).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import zip_longest
+
+from pcp.autodiff import rules as rules
+from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
+from pcp.autodiff.regions import combiner, is_used, values_from_outside
+from pcp.autodiff.rule import RULES, Captured, InvalidRule, Primal, Rule, rule_name
+from pcp.ir import Builder
+from pcp.ir.bindings import Value, ir
+from pcp.ir.elementwise import ELEMENTWISE
+from pcp.ir.program import spec_of
+from pcp.ops.movement import STOP_GRADIENT, zeros
+from pcp.tensor import Tensor
+
+Tangent = Tensor | None
+"""The derivative of one value along a direction; None is zero."""
+
+# The operands in which an operation is linear together (None: all); the others, indices and predicates, stay as they are.
+LINEAR: dict[str, tuple[int, ...] | None] = {
+    "transpose": None,
+    "reshape": None,
+    "broadcast_in_dim": None,
+    "slice": None,
+    "reverse": None,
+    "pad": None,
+    "concatenate": None,
+    "convert": None,
+    "real": None,
+    "imag": None,
+    "complex": None,
+    "fft": None,
+    "select": (1, 2),
+    "gather": (0,),
+    "dynamic_slice": (0,),
+    "dynamic_update_slice": (0, 1),
+    "all_gather": None,
+    "all_to_all": None,
+    "collective_permute": None,
+}
+# The same for those that combine elements by a body, if it adds.
+SUMS: dict[str, tuple[int, ...] | None] = {
+    "reduce": None,
+    "reduce_window": None,
+    "scatter": (0, 2),
+    "all_reduce": None,
+    "reduce_scatter": None,
+}
+BILINEAR = ("stablehlo.dot_general", "stablehlo.convolution")
+
+SHIPPED = dict(RULES)  # as the tables enter them; a user may put others in their place
+
+OWN: dict[str, Callable[["Forward", ir.Operation], None]] = {}
+"""Functions that set the tangents of an operation's results, by its full name, where the detour would be worse or none."""
+
+
+class Forward:
+    """The forward sweep over the operations of one module.
+
+    Arguments:
+        builder: where the operations on tangents are added.
+        main: the outermost block. It gets further arguments, which stand for cotangents while pull-backs are transposed;
+            nothing uses them once dead operations are gone.
+    """
+
+    def __init__(self, builder: Builder, main: ir.Block) -> None:
+        self.builder = builder
+        self.tangents: dict[Value, Tensor] = {}
+        self.placeholders: list[str] = []
+        self._main = main
+        self._in_place_of: dict[Value, Value] = {}
+        self._returned: set[Value] = set()
+
+    def push(self, operations: Sequence[ir.Operation], returned: Sequence[Value] = ()) -> None:
+        """Add the tangents of what the operations make, from those of what they use.
+
+        Arguments:
+            operations: of one block, one after another; the builder stands behind the last.
+            returned: values whose tangents are wanted though no operation uses them yet.
+        """
+        pinned = self.builder.pinned
+        self._returned.update(returned)
+        for op, following in zip_longest(operations, operations[1:]):
+            self.builder.pinned = op.location
+            # Each right behind its operation, so that control flow with tangents can take the place of that without.
+            with nullcontext() if following is None else self.builder.before(following):
+                own = OWN.get(op.name) if _is_shipped(op) else None
+                (own or Forward._push)(self, op)
+        self.builder.pinned = pinned
+
+    def tangent_or_zeros(self, value: Value) -> Tensor:
+        """The tangent of a value, written out where it is zero."""
+        known = self.tangents.get(value)
+        spec = spec_of(value.type)
+        return zeros(spec.shape, spec.dtype) if known is None else known
+
+    def current(self, value: Value) -> Value:
+        """What stands for a value whose operation was replaced."""
+        return self._in_place_of.get(value, value)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
+        old.replace_all_uses_with(new)
+        self._in_place_of[old] = new
+
+    def _push(self, op: ir.Operation) -> None:
+        incoming = [self.tangents.get(value) for value in op.operands]
+        captured = [v for v in values_from_outside(op) if v in self.tangents] if len(op.regions) else []
+        reached = captured or any(t is not None for t in incoming)
+        if not reached or STOP_GRADIENT in op.attributes or not any(map(is_differentiable, op.results)):
+            return
+        rule = rule_of(op)
+        if rule is None:
+            return
+        for result, tangent in zip(op.results, self._outgoing(op, rule, incoming, captured), strict=True):
+            if tangent is not None:
+                if tangent.value.type != result.type:
+                    raise InvalidRule(
+                        f"the rule of {rule_name(op)} gave a tangent of {tangent.spec} for a value of {spec_of(result.type)}"
+                    )
+                self.tangents[result] = tangent
+
+    def _outgoing(
+        self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
+    ) -> Sequence[Tangent]:
+        if not captured and _is_shipped(op):
+            linear = _linear_operands(op)
+            if linear:
+                return [self._again(op, {place: incoming[place] for place in linear})]
+            if op.name in BILINEAR:
+                return [_sum([self._again(op, {i: t}) for i, t in enumerate(incoming) if t is not None])]
+        if op.name in ELEMENTWISE and isinstance(rule, tuple) and self._is_diagonal(op, incoming):
+            inputs, y = [Tensor(v, self.builder) for v in op.operands], Tensor(op.results[0], self.builder)
+            pairs = zip(rule, incoming, strict=True)
+            return [_sum([row(t, y, *inputs) for row, t in pairs if row is not None and t is not None])]
+        return self._transposed(op, rule, incoming, captured)
+
+    def _again(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
+        """The same operation on tangents in the place of some operands."""
+        values = {place: self.tangent_or_zeros(op.operands[place]).value for place in tangents}
+        copy = op.clone(ip=self.builder.insertion)
+        for place, value in values.items():
+            copy.operands[place] = value
+        return Tensor(copy.results[0], self.builder)
+
+    @staticmethod
+    def _is_diagonal(op: ir.Operation, incoming: Sequence[Tangent]) -> bool:
+        """Whether every tangent has the type of the result: its row then multiplies each element alone."""
+        return all(t is None or t.value.type == op.results[0].type for t in incoming)
+
+    def _transposed(
+        self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
+    ) -> Sequence[Tangent]:
+        """The transpose of the operation's pull-back, applied to tangents."""
+        # A rule may refuse cotangents of results that nothing uses.
+        cotangents = [
+            self._placeholder(op, r) if is_differentiable(r) and (is_used(r) or r in self._returned) else None
+            for r in op.results
+        ]
+        if not any(g is not None for g in cotangents):
+            return cotangents
+        reverse = Reverse(self.builder)
+        primal = Primal(op, reverse, [t is not None for t in incoming], captured)
+        found = apply_rule(rule, primal, cotangents)
+        pairs: list[tuple[Tangent, Tangent]] = list(
+            zip(found.operands if isinstance(found, Captured) else found, incoming, strict=True)
+        )
+        if isinstance(found, Captured):
+            pairs += [(g, self.tangents.get(value)) for value, g in found.values.items()]
+        chosen = [(g.value, t) for g, t in pairs if g is not None and t is not None]
+        wanted = [g.value for g in cotangents if g is not None]
+        outputs = [value for value, _ in chosen]
+        known = [*wanted, *op.operands, *op.results, *captured]
+        made = iter(
+            reverse.gradients(operations_between(known, outputs), outputs, [t for _, t in chosen], wanted)
+        )
+        return [None if g is None else next(made) for g in cotangents]
+
+    def _placeholder(self, op: ir.Operation, result: Value) -> Tensor:
+        self.placeholders.append(rule_name(op))
+        return Tensor(self._main.add_argument(result.type, self.builder.location), self.builder)
+
+
+def _is_shipped(op: ir.Operation) -> bool:
+    """Whether the rule of an operation is the one that PCP has for it; one that a user put in its place decides alone."""
+    return RULES.get(op.name) is SHIPPED.get(op.name)
+
+
+def _linear_operands(op: ir.Operation) -> Sequence[int]:
+    """The operands in which an operation of one result is linear; none if it is not."""
+    name = op.name.removeprefix("stablehlo.")
+    table = LINEAR if name in LINEAR else SUMS
+    if (
+        name not in table
+        or len(list(op.results)) != 1
+        or (table is SUMS and combiner(op.regions[0]) != "add")
+    ):
+        return ()
+    operands = table[name]
+    return range(len(list(op.operands))) if operands is None else operands
+
+
+def _sum(terms: Sequence[Tensor]) -> Tangent:
+    total: Tangent = None
+    for term in terms:
+        total = term if total is None else total + term
+    return total

@@ -1,0 +1,194 @@
+"""Programs from programs: Jacobian-vector products, and Hessian-vector products by way of them."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, overload
+
+from pcp.autodiff.forward import Forward
+from pcp.autodiff.gradient import grad
+from pcp.autodiff.regions import erase_dead, is_used
+from pcp.autodiff.rule import InvalidRule
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
+from pcp.ir import Argument, Builder, Program, Result, Role, Tree
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.tensor import Tensor, building
+from pcp.tracing import call, close_main, trace_closure
+
+
+@overload
+def jvp(function: Program, wrt: Wrt | None = None) -> Program: ...
+@overload
+def jvp(function: Callable[..., Any], wrt: Wrt | None = None) -> Callable[..., Any]: ...
+def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Program | Callable[..., Any]:
+    """The Jacobian-vector product of a program: its results, and their derivative along given directions.
+
+    Arguments:
+        function: a Program, or a function of Tensors.
+        wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument of a
+            Program whose leaves are all floating-point or complex, and every argument of a function.
+
+    Returns:
+        For a Program, a Program `(arguments..., tangents...) -> (results, tangents of the results)`, where each argument
+        that `wrt` names has a tangent of its nesting, shapes and types; for a function, such a function to be called inside
+        a traced one. The tangents of the results are nested like these, with None in the place of integers and booleans.
+        Loops whose number of trips depends on data are fine.
+
+    Raises:
+        UnknownArgument: `wrt` names no argument.
+        NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
+        NoDerivative: an operation on the way has no rule.
+
+    Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.1.
+    """
+    if isinstance(function, Program):
+        return pushed_forward(function, wrt, keep=True)
+    return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
+
+
+@overload
+def hvp(function: Program, wrt: Wrt = 0) -> Program: ...
+@overload
+def hvp(function: Callable[..., Any], wrt: Wrt = 0) -> Callable[..., Any]: ...
+def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Callable[..., Any]:
+    """The product of the Hessian of a scalar function with a vector, by forward mode over reverse mode.
+
+    Arguments:
+        function: a Program, or a function of Tensors, whose result is one real number (shape ()).
+        wrt: the arguments to differentiate for, counted at the top level: one or several.
+
+    Returns:
+        For a Program, a Program `(arguments..., vectors...) -> products`, where each argument that `wrt` names has a vector
+        of its nesting, shapes and types, and the products are nested like the gradient; for a function, such a function to
+        be called inside a traced one. It takes about as long as two gradients, whatever the number of parameters.
+
+    Raises:
+        NonScalarLoss: the result is no real number.
+        UnknownArgument, NotDifferentiable, NoDerivative: as `jvp`.
+
+    Source: Pearlmutter, "Fast Exact Multiplication by the Hessian", 1994.
+    """
+
+    def along(program: Program, wrt: Wrt) -> Program:
+        return pushed_forward(grad(program, wrt), wrt, keep=False)
+
+    if isinstance(function, Program):
+        return along(function, wrt)
+    return _on_functions(function, wrt, along)
+
+
+def _on_functions(
+    function: Callable[..., Any], wrt: Wrt | None, transform: Callable[[Program, Wrt], Program]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def differentiated(*arguments: Any) -> Any:
+        named = range(len(arguments) // 2) if wrt is None else wrt
+        count = len(arguments) - (1 if isinstance(named, int) else len(named))
+        primals, tangents = arguments[:count], arguments[count:]
+        program, captured = trace_closure(function, *primals)
+        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
+        places = from_the_front(named, count)
+        return call(transform(program, places), *primals, *captured, *tangents)
+
+    return differentiated
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    arguments: Sequence[Argument]
+    argument_tree: Tree
+    result_names: Sequence[str]
+    result_tree: Tree
+
+
+def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+    """The program with tangents; `keep` says whether it returns its own results before theirs."""
+    wrt = every_differentiable(program) if wrt is None else wrt
+    leaves, tree = chosen_leaves(program, wrt)
+    moving = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
+    signature = _signature(program, leaves, (tree,) if isinstance(wrt, int) else tree.children, keep)
+    module = program.module()
+    inline_composites(module)
+    inline_calls(module)
+    with context(), ir.Location.unknown():
+        placeholders = _append_tangents(module, leaves, moving, keep)
+    # Pull-backs are dead once they are transposed.
+    with context(), ir.Location.unknown():
+        # Pull-backs are dead once they are transposed.
+        erase_dead(main_of(module).regions[0].blocks[0])
+        _describe(module, placeholders, signature)
+    run_passes(module, "builtin.module(cse)")
+    return Program.from_module(module)
+
+
+def _signature(program: Program, leaves: Sequence[int], trees: Sequence[Tree], keep: bool) -> _Signature:
+    tangents = [
+        Argument(f"tangent.{program.arguments[i].name}", program.arguments[i].spec, Role.input)
+        for i in leaves
+    ]
+    own = [replace(entry, alias=None) for entry in program.arguments]
+    takes = Tree("tuple", (), (*program.argument_tree.children, *trees))
+    flags = iter([entry.spec.dtype.is_differentiable for entry in program.results])
+    returns = _where(program.result_tree, flags)
+    if keep:
+        returns = Tree("tuple", (), (program.result_tree, returns))
+    return _Signature([*own, *tangents], takes, returns.names(), returns)
+
+
+def _where(tree: Tree, flags: Iterator[bool]) -> Tree:
+    """The structure with None for the leaves whose flag is false."""
+    if tree.kind == "leaf":
+        return tree if next(flags) else Tree("none")
+    return replace(tree, children=tuple(_where(child, flags) for child in tree.children))
+
+
+def _append_tangents(
+    module: ir.Module, leaves: Sequence[int], moving: Sequence[int], keep: bool
+) -> list[str]:
+    """Make `main` take and return tangents; returns what its last arguments, which are to be erased, stand for."""
+    main = main_of(module)
+    block = main.regions[0].blocks[0]
+    *operations, terminator = (op.operation for op in block.operations)
+    builder = Builder(module, block)
+    builder.pinned = ir.Location.unknown()
+    with building(builder), builder.before(terminator):
+        forward = Forward(builder, block)
+        for leaf in leaves:
+            argument = block.arguments[leaf]
+            tangent = block.add_argument(argument.type, builder.location)
+            forward.tangents[argument] = Tensor(tangent, builder)
+        forward.push(operations)
+        builder.pinned = ir.Location.unknown()
+        outputs = list(
+            terminator.operands
+        )  # control flow that makes tangents stands in the place of what did not
+        own = [Tensor(value, builder) for value in outputs] if keep else []
+        results = [*own, *(forward.tangent_or_zeros(outputs[i]) for i in moving)]
+        terminator.erase()
+        close_main(main, block, results)
+        for name in ("arg_attrs", "res_attrs"):  # those of another signature
+            if name in main.attributes:
+                del main.attributes[name]
+    return forward.placeholders
+
+
+def _describe(module: ir.Module, placeholders: Sequence[str], signature: _Signature) -> None:
+    main = main_of(module)
+    block = main.regions[0].blocks[0]
+    first = len(signature.arguments)
+    for index, name in reversed(list(enumerate(placeholders, first))):
+        if is_used(block.arguments[index]):
+            raise InvalidRule(
+                f"the rule of {name} is not linear in the cotangent: forward mode needs its transpose; "
+                "multiply, add and move the cotangent, but apply nothing else to it"
+            )
+        block.erase_argument(index)
+    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    main.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get([argument.type for argument in block.arguments], type_.results)
+    )
+    results = [
+        Result(name, spec_of(t)) for name, t in zip(signature.result_names, type_.results, strict=True)
+    ]
+    describe_signature(main, signature.arguments, results, signature.argument_tree, signature.result_tree)

@@ -1,0 +1,107 @@
+"""What a differentiated program takes in memory, estimated from the order of its operations and the shapes of its values.
+
+A compiler that fuses does not write the result of an operation on single elements if another such operation is its only
+reader: that value takes nothing, and what it is computed from lives as long as the reader needs it. All other values take
+their bytes from where they are made to where they are last read. Arguments and results take theirs throughout.
+"""
+
+from pcp.autodiff.joint_graph import JointGraph
+
+_FREE = {
+    "broadcast_in_dim", "reshape", "iota", "constant", "bitcast_convert", "get_tuple_element", "tuple",
+    "optimization_barrier",
+}  # fmt: skip
+_FUSED = _FREE | {
+    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "cosine", "divide", "erf",
+    "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum",
+    "minimum", "multiply", "negate", "not", "or", "pad", "power", "real", "remainder", "reverse", "rsqrt", "select",
+    "shift_left", "shift_right_logical", "sign", "sine", "slice", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
+}  # fmt: skip
+_PRODUCTS = {"dot_general", "dot", "convolution"}
+_READERS = _FUSED | {"reduce"}
+
+
+def peak_bytes(graph: JointGraph, order: list[int]) -> int:
+    """The most bytes that a program takes at once.
+
+    Arguments:
+        graph: the program.
+        order: its backward pass, as `JointGraph.schedule` returns it.
+    """
+    sequence = [*range(graph.forward), *order]
+    made = _Values(graph, sequence)
+    steps = len(sequence)
+    last = [-1] * len(made.bytes)
+    returned = {source for value in graph.returned for source in made.sources_of(value)}
+    for step, sources in enumerate(made.reads):
+        for value in sources:
+            last[value] = step
+    frees: list[list[int]] = [[] for _ in range(steps)]
+    held = sum(graph.bytes(v) for v in range(graph.argument_count)) + sum(map(graph.bytes, graph.returned))
+    peak = now = held
+    for step in range(steps):
+        for value in made.makes[step]:
+            if value in returned:  # counted already
+                continue
+            now += made.bytes[value]
+            frees[max(last[value], step)].append(value)
+        peak = max(peak, now + made.scratch[step])
+        now -= sum(made.bytes[value] for value in frees[step])
+    return peak
+
+
+class _Values:
+    """The values that a sequence of operations keeps in memory: each making of a value is one of its own."""
+
+    def __init__(self, graph: JointGraph, sequence: list[int]) -> None:
+        self.bytes: list[int] = []
+        self.reads: list[list[int]] = []
+        self.makes: list[list[int]] = []
+        self.scratch: list[int] = []
+        self._sources: dict[int, tuple[int, ...]] = {}
+        again: dict[int, tuple[int, ...]] = {}
+        readers = _readers(graph, sequence)
+        for op in sequence:
+            index = op if op >= 0 else ~op
+            read = graph.reads[index]
+            known = again if op < 0 or index >= graph.forward else self._sources
+            sources = {s for v in read for s in known.get(v, self._sources.get(v, ()))}
+            self.reads.append(sorted(sources))
+            self.makes.append([])
+            # Compilers rearrange the operands of a product before they multiply.
+            copied = graph.reads[index] if graph.names[index] in _PRODUCTS else ()
+            self.scratch.append(sum(map(graph.bytes, copied)))
+            for value in graph.results[index]:
+                if value in graph.constant:
+                    continue
+                if _is_fused(graph.names[index], readers.get((op < 0, value), [])):
+                    found = tuple(sources)
+                else:
+                    found = (len(self.bytes),)
+                    self.bytes.append(graph.bytes(value))
+                    self.makes[-1].append(found[0])
+                (again if op < 0 else self._sources)[value] = found
+
+    def sources_of(self, value: int) -> tuple[int, ...]:
+        """The values in memory that a value is computed from: itself, unless it is fused."""
+        return self._sources.get(value, ())
+
+
+def _readers(graph: JointGraph, sequence: list[int]) -> dict[tuple[bool, int], list[str]]:
+    """The names of the operations that read each making of a value: (whether it was made again, value)."""
+    again: set[int] = set()
+    found: dict[tuple[bool, int], list[str]] = {}
+    for op in sequence:
+        index = op if op >= 0 else ~op
+        for value in graph.reads[index]:
+            second = value in again and (op < 0 or index >= graph.forward)
+            found.setdefault((second, value), []).append(graph.names[index])
+        if op < 0:
+            again.update(graph.results[index])
+    for value in graph.returned:
+        found.setdefault((False, value), []).append("return")
+    return found
+
+
+def _is_fused(name: str, readers: list[str]) -> bool:
+    return name in _FREE or (name in _FUSED and len(readers) < 2 and all(r in _READERS for r in readers))

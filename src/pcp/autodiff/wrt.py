@@ -1,0 +1,84 @@
+"""Which arguments a program is differentiated for."""
+
+from collections.abc import Sequence
+
+from pcp.errors import PCPError
+from pcp.ir import Argument, Program, Tree
+
+Wrt = int | Sequence[int]
+"""The arguments to differentiate for, counted at the top level: one or several."""
+
+
+class NotDifferentiable(PCPError):
+    """An argument of integers or booleans that a gradient was asked for."""
+
+
+class UnknownArgument(PCPError):
+    """A `wrt` that names no argument of the program."""
+
+
+def every_differentiable(program: Program) -> list[int]:
+    """The arguments whose leaves are all floating-point or complex."""
+    return [
+        index
+        for index, (leaves, _) in enumerate(_top_level(program))
+        if leaves and _undifferentiable(program, leaves) is None
+    ]
+
+
+def from_the_front(wrt: Wrt, count: int) -> Wrt:
+    """`wrt` with arguments that are named from the end, of `count`, named from the front."""
+    if isinstance(wrt, int):
+        return wrt + count if wrt < 0 else wrt
+    return [place + count if place < 0 else place for place in wrt]
+
+
+def _top_level(program: Program) -> list[tuple[list[int], Tree]]:
+    """For each top-level argument, which leaves it has and how they are nested."""
+    found, start = [], 0
+    for child in program.argument_tree.children:
+        found.append((list(range(start, start + child.leaf_count)), child))
+        start += child.leaf_count
+    return found
+
+
+def chosen_leaves(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
+    """The leaves of the arguments that `wrt` names, and the nesting of their gradients.
+
+    Raises:
+        UnknownArgument: `wrt` names no argument, or one twice.
+        NotDifferentiable: an argument that it names has leaves of integers or booleans.
+    """
+    arguments = _top_level(program)
+    chosen = []
+    for index in (wrt,) if isinstance(wrt, int) else wrt:
+        if (
+            isinstance(index, bool)
+            or not isinstance(index, int)
+            or not -len(arguments) <= index < len(arguments)
+        ):
+            raise UnknownArgument(
+                f"wrt={wrt!r} names argument {index!r}; the program has {len(arguments)}, counted from 0"
+            )
+        leaves, tree = arguments[index]
+        wrong = _undifferentiable(program, leaves)
+        if wrong is not None:
+            raise NotDifferentiable(
+                f"wrt={wrt!r} names argument {index}, but {wrong.name} is {wrong.spec}; only floating-point and complex "
+                "numbers have gradients: name another argument, or convert it before"
+            )
+        chosen.append((leaves, tree))
+    if len({leaf for leaves, _ in chosen for leaf in leaves}) != sum(len(leaves) for leaves, _ in chosen):
+        raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
+    if isinstance(wrt, int):
+        return chosen[0]
+    return [leaf for leaves, _ in chosen for leaf in leaves], Tree(
+        "tuple", (), tuple(tree for _, tree in chosen)
+    )
+
+
+def _undifferentiable(program: Program, leaves: Sequence[int]) -> Argument | None:
+    """The first of these arguments that has no gradient."""
+    return next(
+        (program.arguments[i] for i in leaves if not program.arguments[i].spec.dtype.is_differentiable), None
+    )

@@ -1,0 +1,5 @@
+"""The batched form of every operation, as tables; importing this enters them all."""
+
+from pcp.batching.rules import axes, control, elementwise, indexing, products
+
+__all__ = ["axes", "control", "elementwise", "indexing", "products"]

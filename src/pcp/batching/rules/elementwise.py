@@ -1,0 +1,31 @@
+"""Batching of elementwise operations: the axis of samples is one more."""
+
+from pcp.batching.rule import Batched, Mixed, register_batching
+from pcp.ir.elementwise import ELEMENTWISE
+from pcp.ops.movement import broadcast_in_dim
+from pcp.tensor import Tensor
+
+_MAY_BE_SCALAR = {"stablehlo.select": (0,), "stablehlo.clamp": (0, 2)}
+
+
+def _elementwise(batched: Batched) -> list[Tensor]:
+    scalars = _MAY_BE_SCALAR.get(batched.op.name, ())
+    (spec,) = batched.specs
+    operands = []
+    for index, flag in enumerate(batched.flags):
+        if index not in scalars or batched.spec(index).shape != ():
+            operands.append(batched.whole(index))
+        elif flag:
+            operands.append(broadcast_in_dim(batched.given(index), (batched.size, *spec.shape), (0,)))
+        else:
+            operands.append(batched.given(index))
+    return batched.again(operands)
+
+
+def _barrier(batched: Batched) -> Mixed:
+    given = [batched.given(index) for index in range(len(batched.flags))]
+    return Mixed(batched.again(given, specs=[t.spec for t in given]), batched.flags)
+
+
+register_batching(dict.fromkeys(ELEMENTWISE, _elementwise))
+register_batching({"optimization_barrier": _barrier})

@@ -1,0 +1,87 @@
+"""From a module to a graph of ATen operations that stand in the table, by `torch.export`."""
+
+import importlib
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.importers.torch.table import TABLE
+
+_LOG = logging.getLogger("pcp.importers.torch")
+
+
+class TorchMissing(PCPError):
+    """PyTorch is not installed."""
+
+
+class CannotExport(PCPError):
+    """A module that `torch.export` cannot trace, or that no graph of tensors stands for."""
+
+
+def torch_package() -> Any:
+    """PyTorch, which is imported only when it is asked for.
+
+    Raises:
+        TorchMissing: it is not installed.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise TorchMissing(
+            "from_torch needs PyTorch, which is not installed; install it as https://pytorch.org describes for this machine "
+            "(pip install torch), version 2.6 or later"
+        ) from None
+
+
+def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """The `ExportedProgram` of a module, decomposed until every operation has a row in the table, where that is possible.
+
+    Raises:
+        CannotExport: `torch.export` refuses the module.
+    """
+    torch = torch_package()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            program = torch.export.export(module, tuple(arguments), dict(keywords))
+            _stop_gradients(torch, program.graph_module)
+            program = program.run_decompositions(_decompositions(torch))
+        except Exception as error:
+            first = "\n".join(str(error).strip().splitlines()[:12])
+            raise CannotExport(
+                f"torch.export refuses {type(module).__name__}: {type(error).__name__}: {first}\n"
+                "expected a module whose control flow does not depend on the values of tensors"
+            ) from error
+    for warning in caught:
+        _LOG.info("torch.export: %s", warning.message)
+    return program
+
+
+def _decompositions(torch: Any) -> dict[Any, Any]:
+    """PyTorch's own decompositions of whatever has no row in the table."""
+    table = importlib.import_module("torch._decomp").decomposition_table
+    # What `torch._refs` defines ends in operations of another dialect, below ATen.
+    further = {
+        op: function for op, function in table.items() if not function.__module__.startswith("torch._refs")
+    }
+    known = {**further, **dict(torch.export.default_decompositions().items())}
+    return {op: function for op, function in known.items() if str(op).removeprefix("aten.") not in TABLE}
+
+
+def _stop_gradients(torch: Any, graph_module: Any) -> None:
+    """Detach what leaves a `no_grad` block: decomposition dissolves the block, and gradients would flow through it."""
+    graph = graph_module.graph
+    wrapped = torch.ops.higher_order.wrap_with_set_grad_enabled
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target is not wrapped or node.args[0]:
+            continue
+        for result in list(node.users):
+            with graph.inserting_after(result):
+                detached = graph.call_function(torch.ops.aten.detach.default, (result,))
+            detached.meta = {key: result.meta[key] for key in ("val", "stack_trace") if key in result.meta}
+            result.replace_all_uses_with(detached, delete_user_cb=lambda user, d=detached: user is not d)
+    graph_module.recompile()

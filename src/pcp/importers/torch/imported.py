@@ -1,0 +1,164 @@
+"""A module of PyTorch as a Program, with its weights and buffers beside it."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.importers.torch.arrays import Arrays, example_from
+from pcp.importers.torch.exporting import exported, torch_package
+from pcp.importers.torch.interpreting import Interpreter, check_supported
+from pcp.importers.torch.signature import Signature
+from pcp.ir import Program, Role
+from pcp.ops import random
+from pcp.tensor import Tensor
+from pcp.tracing import specs_of, trace
+
+RANDOM_KEY = "random_key"
+"""The buffer that holds the key of the random generator."""
+
+
+class NoModule(PCPError):
+    """Something given to `from_torch` that is neither a module nor a function."""
+
+
+class HiddenParameters(PCPError):
+    """A function that uses a module or a trainable tensor, whose parameters would become constants."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What `from_torch` makes of a module.
+
+    Arguments:
+        program: `(weights, inputs...) -> outputs`; `(weights, buffers, inputs...) -> outputs` if it reads buffers; and
+            `(weights, buffers, inputs...) -> (buffers, outputs)` if it also changes some: then buffers are state.
+        weights: the trainable parameters by their names in the module; one that has several names has the first.
+        buffers: what else it reads, by name: buffers, frozen parameters, and `random_key` if there is a seed.
+    """
+
+    program: Program
+    weights: Arrays
+    buffers: Arrays
+
+
+def from_torch(
+    module: Any,
+    *inputs: Any,
+    keywords: Mapping[str, Any] | None = None,
+    output: Callable[[Any], Any] | None = None,
+    seed: int | None = None,
+) -> Imported:
+    """A Program that computes what a module of PyTorch does, in the mode (`train()` or `eval()`) in which it stands.
+
+    Arguments:
+        module: a `torch.nn.Module`, or a function of tensors that has no parameters.
+        inputs: an example of each argument of `forward`, nested: tensors, arrays, or what `pcp.spec` makes; only shapes and
+            element types count, and they become fixed. Numbers, strings, flags and None are constants of the program.
+        keywords: examples of keyword arguments; those that are tensors follow the others as arguments of the program.
+        output: from what the module returns to what the program does, as `lambda output: output["loss"]`; None: all of it.
+        seed: of the random numbers that the module draws, as dropout does in training; the key of the generator becomes
+            the buffer `random_key`, which every call replaces. The numbers are not those of PyTorch's generator.
+
+    Returns:
+        The program, and the weights and buffers by name: NumPy arrays that share the module's memory where they can.
+        A model's output object becomes a dictionary.
+
+    Raises:
+        TorchMissing: PyTorch is not installed.
+        NoModule: `module` is neither a module nor a function.
+        HiddenParameters: it is a function that uses parameters of a module.
+        CannotExport: `torch.export` refuses the module.
+        DynamicShape: the size of a tensor depends on the values of others.
+        UnsupportedOperations: operations have no counterpart; all are listed, with the lines that they come from.
+        RandomWithoutSeed: the module draws random numbers, and there is no seed.
+        CannotImport: an operation cannot take these operands.
+    """
+    wrapped = _as_module(module)
+    examples = [example_from(entry) for entry in inputs]
+    named = {name: example_from(entry) for name, entry in (keywords or {}).items()}
+    graph = exported(wrapped, examples, named)
+    check_supported(graph.graph, seed is not None)
+    border = Signature(wrapped, graph, [*examples, *named.values()])
+    buffers = dict(border.buffers) if seed is None else {**border.buffers, RANDOM_KEY: random.key(seed)}
+    changes = bool(border.changed) or seed is not None
+
+    def computed(weights: dict[str, Tensor], *rest: Any) -> Any:
+        held: dict[str, Tensor] = rest[0] if buffers else {}
+        interpreter = Interpreter(held.get(RANDOM_KEY))
+        values = border.values(weights, held, rest[1:] if buffers else rest)
+        found = interpreter.run(graph.graph, values, border.attribute)
+        new, returned = border.results(found)
+        chosen = returned if output is None else output(returned)
+        if not changes:
+            return chosen
+        successors = {**held, **new}
+        if interpreter.key is not None:
+            successors[RANDOM_KEY] = interpreter.key
+        return successors, chosen
+
+    _name_arguments(computed, module, bool(buffers), [_place(i, inputs, named) for i in border.places])
+    held_specs = [specs_of(buffers, Role.state if changes else Role.weight)] if buffers else []
+    program = trace(computed, specs_of(border.weights), *held_specs, *border.specs)
+    return Imported(program, border.weights, buffers)
+
+
+def _as_module(module: Any) -> Any:
+    torch = torch_package()
+    if isinstance(module, torch.nn.Module):
+        return module
+    if not callable(module):
+        raise NoModule(
+            f"{type(module).__name__} was given to from_torch; expected a torch.nn.Module, or a function of tensors"
+        )
+
+    for name, value in _used_names(module).items():
+        if isinstance(value, torch.nn.Module) or getattr(value, "requires_grad", False):
+            raise HiddenParameters(
+                f"the function uses {name}, a {type(value).__name__}, whose parameters would become constants; give from_torch "
+                "a torch.nn.Module that holds it and does the same in its forward"
+            )
+    # PyTorch keeps the lines of functions named `forward`, and of those that are entered here.
+    remember = getattr(torch.fx.proxy, "_register_stack_trace_anchor", None)
+    if remember is not None:
+        remember(module)
+
+    class Function(torch.nn.Module):  # type: ignore[misc, name-defined]  # PyTorch is known only here
+        def forward(self, *arguments: Any, **keywords: Any) -> Any:
+            return module(*arguments, **keywords)
+
+    return Function()
+
+
+def _used_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """What a function refers to outside of itself."""
+    try:
+        used = inspect.getclosurevars(function)
+    except TypeError:  # not written in Python
+        return {}
+    return {**used.globals, **used.nonlocals, "self": getattr(function, "__self__", None)}
+
+
+def _place(number: int, inputs: Sequence[Any], named: Mapping[str, Any]) -> int | str:
+    """How the caller gave an argument: the number of a positional one, or its name."""
+    return number if number < len(inputs) else list(named)[number - len(inputs)]
+
+
+def _name_arguments(
+    function: Callable[..., Any], module: Any, has_buffers: bool, places: Sequence[int | str]
+) -> None:
+    """Give the traced function a signature, from which the program takes the names of its arguments."""
+    known = [
+        parameter.name
+        for parameter in inspect.signature(getattr(module, "forward", module)).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    names = [
+        place if isinstance(place, str) else known[place] if place < len(known) else f"input_{place}"
+        for place in places
+    ]
+    leading = ["weights", "buffers"] if has_buffers else ["weights"]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    signature = inspect.Signature([inspect.Parameter(name, kind) for name in (*leading, *names)])
+    function.__signature__ = signature  # type: ignore[attr-defined]  # functions may have attributes

@@ -1,0 +1,14 @@
+"""The rows of the table, by families."""
+
+from pcp.importers.torch.rows import arrangement as arrangement
+from pcp.importers.torch.rows import attention as attention
+from pcp.importers.torch.rows import creation as creation
+from pcp.importers.torch.rows import elementwise as elementwise
+from pcp.importers.torch.rows import indexing as indexing
+from pcp.importers.torch.rows import normalization as normalization
+from pcp.importers.torch.rows import products as products
+from pcp.importers.torch.rows import randomness as randomness
+from pcp.importers.torch.rows import recurrence as recurrence
+from pcp.importers.torch.rows import reduction as reduction
+from pcp.importers.torch.rows import resampling as resampling
+from pcp.importers.torch.rows import windows as windows

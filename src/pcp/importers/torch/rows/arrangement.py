@@ -1,0 +1,143 @@
+"""Operations that arrange elements: shapes, orders of axes, joining, cutting, padding. Copies and views are one here."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pcp import ops
+from pcp.importers.torch.table import row, rows
+from pcp.ir import TensorSpec
+from pcp.tensor import Tensor
+
+
+def _same(x: Tensor, *_: object, **__: object) -> Tensor:
+    return x
+
+
+rows(
+    {
+        # The conversion to PyTorch's element type happens to every result.
+        "_to_copy.default alias.default clone.default": _same,
+        "detach.default": ops.stop_gradient,
+        "flip.default": ops.flip,
+        "permute.default": ops.transpose,
+        "repeat.default": ops.tile,
+        "roll.default": lambda x, shifts, dims=(): ops.roll(x, shifts, list(dims) or None),
+        "squeeze.default": ops.squeeze,
+        "transpose.int": ops.swapaxes,
+        "unbind.int": lambda x, dim=0: ops.unstack(x, dim),
+        "unsqueeze.default": lambda x, dim: ops.expand_dims(x, dim % (x.ndim + 1)),
+    }
+)
+
+
+@row("view.default", "_unsafe_view.default", "expand.default", knows_result=True)
+def reshape(x: Tensor, _: Sequence[int], *, result: TensorSpec, **__: object) -> Tensor:
+    """The elements in another shape, or repeated to fill it."""
+    return ops.reshape(x, result.shape) if x.size == result.size else ops.broadcast_to(x, result.shape)
+
+
+@row("squeeze.dim", "squeeze.dims")
+def squeeze(x: Tensor, axes: int | Sequence[int]) -> Tensor:
+    """x without those of the axes that have size 1."""
+    given = [axes] if isinstance(axes, int) else axes
+    gone = {axis % x.ndim for axis in given if x.ndim and x.shape[axis] == 1}
+    return ops.reshape(x, [size for axis, size in enumerate(x.shape) if axis not in gone])
+
+
+@row("cat.default")
+def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors one after another; empty vectors are left out whatever the rank of the others."""
+    parts = [t for t in tensors if t.shape != (0,)]
+    return ops.concatenate(parts, axis) if parts else tensors[0]
+
+
+@row("stack.default")
+def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """The tensors along a new axis."""
+    return ops.stack(tensors, axis % (tensors[0].ndim + 1))
+
+
+@row("slice.Tensor")
+def narrow(
+    x: Tensor, axis: int = 0, start: int | None = None, stop: int | None = None, step: int = 1
+) -> Tensor:
+    """Part of an axis."""
+    return x[(*[slice(None)] * (axis % x.ndim), slice(start, stop, step))]
+
+
+@row("select.int")
+def select(x: Tensor, axis: int, place: int) -> Tensor:
+    """One slice of an axis, without the axis."""
+    return x[(*[slice(None)] * (axis % x.ndim), place)]
+
+
+@row("slice_scatter.default")
+def slice_update(
+    x: Tensor,
+    source: Tensor,
+    axis: int = 0,
+    start: int | None = None,
+    stop: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    """x with part of an axis replaced."""
+    key = (*[slice(None)] * (axis % x.ndim), slice(start, stop, step))
+    return ops.index_update(x, key, ops.convert(source, x.dtype))
+
+
+@row("select_scatter.default")
+def select_update(x: Tensor, source: Tensor, axis: int, place: int) -> Tensor:
+    """x with one slice of an axis replaced."""
+    return ops.index_update(x, (*[slice(None)] * (axis % x.ndim), place), ops.convert(source, x.dtype))
+
+
+@row("split_with_sizes.default")
+def split_with_sizes(x: Tensor, sizes: Sequence[int], axis: int = 0) -> list[Tensor]:
+    """x cut along an axis into parts of given sizes."""
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(x, axis, start, start + size))
+        start += size
+    return parts
+
+
+@row("unfold.default")
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    """Windows of an axis, each along a new last axis."""
+    place = axis % x.ndim
+    starts = np.arange(0, x.shape[place] - size + 1, step)
+    windows = ops.take(x, starts[:, None] + np.arange(size), place)
+    return ops.moveaxis(windows, place + 1, -1)
+
+
+@row("diagonal.default")
+def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
+    """The elements of a diagonal along a new last axis."""
+    return ops.diagonal(x, offset, first, second)
+
+
+@row("tril.default")
+def tril(x: Tensor, offset: int = 0) -> Tensor:
+    """The last two axes with 0 above a diagonal."""
+    return ops.tril(x, offset)
+
+
+@row("triu.default")
+def triu(x: Tensor, offset: int = 0) -> Tensor:
+    """The last two axes with 0 below a diagonal."""
+    return ops.triu(x, offset)
+
+
+@row("constant_pad_nd.default")
+def pad(x: Tensor, widths: Sequence[int], value: float = 0) -> Tensor:
+    """A constant around x; the widths begin with those of the last axis, and negative ones cut off."""
+    pairs = [(low, high) for low, high in zip(widths[::2], widths[1::2], strict=True)][::-1]
+    filler = ops.convert(value, x.dtype)
+    return ops.pad(x, [*[(0, 0)] * (x.ndim - len(pairs)), *pairs], filler)
+
+
+@row("copy.default", knows_result=True)
+def copy(_: Tensor, source: Tensor, non_blocking: bool = False, *, result: TensorSpec) -> Tensor:  # noqa: ARG001
+    """What stands in a tensor after another was copied into it."""
+    return ops.broadcast_to(source, result.shape)

@@ -1,0 +1,119 @@
+"""Reading and writing at places that tensors name. Negative places count from the end."""
+
+from collections.abc import Sequence
+
+from pcp import ops
+from pcp.errors import PCPError
+from pcp.importers.torch.table import row
+from pcp.ir import DType
+from pcp.tensor import Tensor, TensorLike
+
+
+class DataDependentShape(PCPError):
+    """An operation whose result has a size that depends on the values of tensors."""
+
+
+def _key(x: Tensor, indices: Sequence[Tensor | None]) -> tuple[slice | Tensor, ...]:
+    if any(entry is not None and entry.dtype is DType.bool for entry in indices):
+        raise DataDependentShape(
+            f"a boolean mask was given as an index of shape {x.shape}; how many elements it picks depends on its values: "
+            "use torch.where, or masked_fill to write"
+        )
+    return tuple(slice(None) if entry is None else entry for entry in indices)
+
+
+@row("index.Tensor", "_unsafe_index.Tensor")
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[indices], where None leaves an axis whole."""
+    return x[_key(x, indices)]
+
+
+@row("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False, *_: object
+) -> Tensor:
+    """x with `x[indices]` replaced by values, or with them added."""
+    if len(indices) == 1 and indices[0] is not None and indices[0].dtype is DType.bool and not values.ndim:
+        mask = ops.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
+        return ops.where(mask, ops.add(x, values) if accumulate else values, x)
+    return ops.index_update(x, _key(x, indices), values, "add" if accumulate else "set")
+
+
+@row("index_select.default")
+def index_select(x: Tensor, axis: int, places: Tensor) -> Tensor:
+    """The slices of x at places along an axis."""
+    return ops.take(x, places, axis) if x.ndim else x
+
+
+@row("embedding.default")
+def embedding(table: Tensor, places: Tensor, *_: object) -> Tensor:
+    """Rows of a table."""
+    return ops.take(table, places)
+
+
+@row("gather.default")
+def gather(x: Tensor, axis: int, places: Tensor, **_: object) -> Tensor:
+    """The elements of x at places along an axis; the other axes of the places may be shorter than those of x."""
+    if not x.ndim:
+        return ops.broadcast_to(x, places.shape)
+    part = tuple(slice(None) if a == axis % x.ndim else slice(0, size) for a, size in enumerate(places.shape))
+    return ops.take_along_axis(x[part], places, axis)
+
+
+def _scattered(x: Tensor, axis: int, places: Tensor, source: TensorLike, mode: str) -> Tensor:
+    """x with the elements at places along an axis joined with those of the source; its other axes may be longer than theirs."""
+    if not x.ndim:
+        whole, where = ops.reshape(x, (1,)), ops.reshape(places, (1,))
+        values = ops.reshape(source, (1,)) if isinstance(source, Tensor) else source
+        return ops.reshape(_scattered(whole, 0, where, values, mode), ())
+    corner = tuple(slice(0, size) for size in places.shape)
+    values = ops.convert(source[corner] if isinstance(source, Tensor) and source.ndim else source, x.dtype)
+    part = tuple(slice(None) if a == axis % x.ndim else c for a, c in enumerate(corner))
+    block = x[part]
+    written = ops.put_along_axis(block, places, ops.broadcast_to(values, places.shape), axis, mode)
+    return written if block.shape == x.shape else ops.index_update(x, part, written)
+
+
+@row("scatter.src", "scatter.value")
+def scatter(x: Tensor, axis: int, places: Tensor, source: TensorLike) -> Tensor:
+    """x with the elements at places along an axis replaced."""
+    return _scattered(x, axis, places, source, "set")
+
+
+@row("scatter_add.default")
+def scatter_add(x: Tensor, axis: int, places: Tensor, source: Tensor) -> Tensor:
+    """x with the source added at places along an axis."""
+    return _scattered(x, axis, places, source, "add")
+
+
+_MODES = {"sum": "add", "prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
+_NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": float("-inf"), "amin": float("inf")}
+
+
+@row("scatter_reduce.two")
+def scatter_reduce(
+    x: Tensor, axis: int, places: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
+    """x with the source joined to the elements at places along an axis; `include_self` says whether with those of x."""
+    start = x
+    touched = _scattered(ops.zeros(x.shape, x.dtype), axis, places, ops.ones(source.shape, x.dtype), "add")
+    if not include_self:
+        start = ops.where(ops.equal(touched, 0), x, ops.full(x.shape, _NEUTRAL[reduce], x.dtype))
+    joined = _scattered(start, axis, places, source, _MODES[reduce])
+    if reduce != "mean":
+        return joined
+    count = touched + (1 if include_self else 0)
+    return ops.divide(joined, ops.maximum(count, 1))
+
+
+@row("masked_scatter.default")
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """x with the elements that a mask names replaced by the first ones of the source, in order."""
+    wide, chosen = (ops.broadcast_to(t, _shape(x, mask)) for t in (x, mask))
+    place = ops.cumsum(ops.ravel(ops.convert(chosen, DType.i32)), 0) - 1
+    taken = ops.take(ops.ravel(source), ops.maximum(place, 0))
+    return ops.where(chosen, ops.reshape(taken, wide.shape), wide)
+
+
+def _shape(x: Tensor, mask: Tensor) -> tuple[int, ...]:
+    return ops.broadcast_arrays(ops.zeros(x.shape, DType.bool), mask)[0].shape

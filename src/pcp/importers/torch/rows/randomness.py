@@ -1,0 +1,81 @@
+"""Random numbers, from PCP's own generator: the distributions are PyTorch's, the numbers are not."""
+
+from pcp import ops
+from pcp.importers.torch.table import row
+from pcp.ir import DType, TensorSpec
+from pcp.ops import random
+from pcp.tensor import Tensor
+
+
+@row("native_dropout.default", is_random=True)
+def native_dropout(
+    x: Tensor, rate: float, train: bool | None = True, *, key: Tensor
+) -> tuple[Tensor, Tensor]:
+    """x with elements replaced by 0 at a rate, the others scaled up; and which were kept."""
+    if not train or rate == 0:
+        return x, ops.full(x.shape, True, DType.bool)
+    if rate == 1:
+        return ops.zeros(x.shape, x.dtype), ops.full(x.shape, False, DType.bool)
+    kept = random.bernoulli(key, 1 - rate, x.shape)
+    return ops.where(kept, x * (1 / (1 - rate)), 0), kept
+
+
+@row("rand.default", "rand_like.default", knows_result=True, is_random=True)
+def uniform(*_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
+    """Evenly distributed over 0 <= x < 1."""
+    return random.uniform(key, result.shape, result.dtype)
+
+
+@row("randn.default", "randn_like.default", knows_result=True, is_random=True)
+def normal(*_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
+    """Normally distributed with mean 0 and variance 1."""
+    return random.normal(key, result.shape, result.dtype)
+
+
+@row("bernoulli.default", is_random=True)
+def bernoulli(chance: Tensor, *, key: Tensor, **_: object) -> Tensor:
+    """1 with a probability, else 0."""
+    return random.bernoulli(key, chance)
+
+
+@row("bernoulli.p", is_random=True)
+def bernoulli_like(x: Tensor, chance: float = 0.5, *, key: Tensor, **_: object) -> Tensor:
+    """1 with a probability, else 0, in the shape of x."""
+    return random.bernoulli(key, chance, x.shape)
+
+
+@row("randint.default", knows_result=True, is_random=True)
+def integers(high: int, *_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
+    """Integers from 0 up to `high`, evenly distributed."""
+    return random.randint(key, result.shape, 0, high)
+
+
+@row("randint.low", knows_result=True, is_random=True)
+def integers_between(
+    low: int, high: int, *_: object, key: Tensor, result: TensorSpec, **__: object
+) -> Tensor:
+    """Integers from `low` up to `high`, evenly distributed."""
+    return random.randint(key, result.shape, low, high)
+
+
+@row("randint_like.low_dtype", knows_result=True, is_random=True)
+def integers_between_like(
+    _: Tensor, low: int, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
+) -> Tensor:
+    """Integers from `low` up to `high`, evenly distributed."""
+    return random.randint(key, result.shape, low, high)
+
+
+@row("randint_like.default", knows_result=True, is_random=True)
+def integers_like(
+    _: Tensor, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
+) -> Tensor:
+    """Integers from 0 up to `high`, evenly distributed."""
+    return random.randint(key, result.shape, 0, high)
+
+
+@row("randperm.default", knows_result=True, is_random=True)
+def permutation(count: int, *, key: Tensor, result: TensorSpec, **_: object) -> Tensor:
+    """The integers below a number in random order."""
+    del result
+    return random.permutation(key, count)

@@ -1,0 +1,188 @@
+"""Reductions, cumulative operations, sorting and softmax."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from pcp import ops
+from pcp.importers.torch.table import row, rows
+from pcp.ir import DType, TensorSpec
+from pcp.tensor import Tensor
+
+Axes = int | Sequence[int] | None
+
+
+def axes_of(x: Tensor, axes: Axes) -> tuple[int, ...] | None:
+    """Axes in PyTorch's manner, where none means all, and a scalar has an axis 0."""
+    if axes is None or not x.ndim:
+        return None
+    return (axes,) if isinstance(axes, int) else tuple(axes) or None
+
+
+def _truth(x: Tensor) -> Tensor:
+    return x if x.dtype is DType.bool else ops.not_equal(x, 0)
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in the type in which PyTorch adds up."""
+    return ops.convert(x, DType.f32) if x.dtype.is_float and x.dtype.itemsize < 4 else x
+
+
+def _reduced(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda x, dim=None, keepdim=False: function(x, axes_of(x, dim), keepdim)
+
+
+def _along(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    def apply(x: Tensor, dim: int, *_: object, **__: object) -> Tensor:
+        return function(wide(x), dim) if x.ndim else ops.reshape(function(ops.reshape(x, (1,)), 0), ())
+
+    return apply
+
+
+rows(
+    {
+        "_log_softmax.default": _along(ops.log_softmax),
+        "_softmax.default": _along(ops.softmax),
+        "all.default all.dim all.dims": lambda x, dim=None, keepdim=False: ops.all(
+            _truth(x), axes_of(x, dim), keepdim
+        ),
+        "amax.default": _reduced(ops.max),
+        "amin.default": _reduced(ops.min),
+        "any.default any.dim any.dims": lambda x, dim=None, keepdim=False: ops.any(
+            _truth(x), axes_of(x, dim), keepdim
+        ),
+        "logcumsumexp.default": _along(ops.logcumsumexp),
+        "max.default": ops.max,
+        "min.default": ops.min,
+    }
+)
+
+
+@row("sum.default", "sum.dim_IntList", knows_result=True)
+def total(x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object) -> Tensor:
+    """The sum along axes; of integers in i64."""
+    return ops.sum(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
+
+
+@row("mean.default", "mean.dim", knows_result=True)
+def mean(x: Tensor, axes: Axes = None, keepdim: bool = False, *, result: TensorSpec, **_: object) -> Tensor:
+    """The mean along axes."""
+    return ops.mean(wide(ops.convert(x, result.dtype)), axes_of(x, axes), keepdim)
+
+
+@row("prod.default", "prod.dim_int", knows_result=True)
+def product(
+    x: Tensor, axis: int | None = None, keepdim: bool = False, *, result: TensorSpec, **_: object
+) -> Tensor:
+    """The product along an axis, or of everything."""
+    return ops.product(wide(ops.convert(x, result.dtype)), axes_of(x, axis), keepdim)
+
+
+@row("var.correction")
+def variance(
+    x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """The variance along axes; the number of elements is lessened by `correction`, which is 1 if None."""
+    given, along = wide(x), axes_of(x, axes)
+    count = x.size if along is None else math.prod(x.shape[axis] for axis in along)
+    lessened = max(count - (1 if correction is None else correction), 0)
+    centred = given - ops.mean(given, along, keepdims=True)
+    return ops.sum(centred * centred, along, keepdim) / lessened
+
+
+@row("var_mean.correction")
+def variance_and_mean(
+    x: Tensor, axes: Axes = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The variance and the mean along axes."""
+    return variance(x, axes, correction=correction, keepdim=keepdim), ops.mean(
+        wide(x), axes_of(x, axes), keepdim
+    )
+
+
+@row("argmax.default")
+def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
+    """The place of the largest element along an axis, or in everything."""
+    return _place_of(ops.argmax, x, axis, keepdim)
+
+
+@row("argmin.default")
+def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
+    """The place of the smallest element along an axis, or in everything."""
+    return _place_of(ops.argmin, x, axis, keepdim)
+
+
+def _place_of(
+    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int | None, keepdim: bool
+) -> Tensor:
+    if axis is None or not x.ndim:
+        found = function(ops.ravel(x), 0)
+        return ops.reshape(found, (1,) * x.ndim) if keepdim else found
+    found = function(x, axis)
+    return ops.expand_dims(found, axis % x.ndim) if keepdim else found
+
+
+@row("max.dim")
+def max_and_place(x: Tensor, axis: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The largest element along an axis, which gets the whole cotangent, and its place."""
+    return _extreme(ops.argmax, x, axis, keepdim)
+
+
+@row("min.dim")
+def min_and_place(x: Tensor, axis: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The smallest element along an axis, which gets the whole cotangent, and its place."""
+    return _extreme(ops.argmin, x, axis, keepdim)
+
+
+def _extreme(
+    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int, keepdim: bool
+) -> tuple[Tensor, Tensor]:
+    if not x.ndim:
+        return x, ops.zeros((), DType.i64)
+    places = ops.expand_dims(function(x, axis), axis % x.ndim)
+    values = ops.take_along_axis(x, places, axis)
+    return (values, places) if keepdim else (ops.squeeze(values, axis), ops.squeeze(places, axis))
+
+
+@row("cumsum.default", knows_result=True)
+def cumulative_sum(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
+    """Sums of every beginning of an axis."""
+    given = wide(ops.convert(x, result.dtype))
+    return ops.cumsum(given, axis) if x.ndim else given
+
+
+@row("cumprod.default", knows_result=True)
+def cumulative_product(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
+    """Products of every beginning of an axis."""
+    given = wide(ops.convert(x, result.dtype))
+    return ops.cumprod(given, axis) if x.ndim else given
+
+
+@row("sort.default")
+def sort(x: Tensor, axis: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
+    """The elements in order along an axis, and their places."""
+    if not x.ndim:
+        return x, ops.zeros((), DType.i64)
+    places = ops.argsort(x, axis, descending)
+    return ops.take_along_axis(x, places, axis), places
+
+
+@row("sort.stable")
+def stable_sort(
+    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The elements in order along an axis, and their places; equal ones keep their order in any case."""
+    del stable
+    return sort(x, dim, descending)
+
+
+@row("topk.default")
+def top_k(
+    x: Tensor, k: int, axis: int = -1, largest: bool = True, in_order: bool = True
+) -> tuple[Tensor, Tensor]:
+    """The k largest or smallest elements along an axis, always in order, and their places."""
+    del in_order
+    if largest:
+        return ops.top_k(x, k, axis)
+    values, places = sort(x, axis)
+    part = (*[slice(None)] * (axis % x.ndim), slice(0, k))
+    return values[part], places[part]

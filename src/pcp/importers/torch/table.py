@@ -1,0 +1,56 @@
+"""The table of PyTorch's operations: for each ATen operation a function of Tensors that computes the same.
+
+Whatever stands in the table is kept whole when a module is exported; PyTorch itself decomposes the rest into rows of it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+Promotion = Literal["default", "int_to_float", "bool"]
+"""How the operands of an elementwise operation meet in one element type: as `torch.result_type` says; the same, but integers
+become floating-point; the same, but the result is boolean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one ATen operation is computed.
+
+    Arguments:
+        function: takes what the operation takes: Tensors, numbers, lists, and element types as `DType`. Devices, layouts
+            and memory formats are left out. What it returns is converted to the element type that PyTorch's result has.
+        promotion: for an elementwise operation, in which element type its Tensors are given.
+        knows_result: whether the function takes `result`, the `TensorSpec` of what PyTorch's returns; if that is several
+            tensors, a tuple with None for those that nothing uses.
+        is_random: whether the function takes `key`, of which every call gets another one.
+    """
+
+    function: Callable[..., Any]
+    promotion: Promotion | None = None
+    knows_result: bool = False
+    is_random: bool = False
+
+
+TABLE: dict[str, Row] = {}
+"""Every row by the name of its operation with the overload: `add.Tensor`."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def row(
+    *names: str, promotion: Promotion | None = None, knows_result: bool = False, is_random: bool = False
+) -> Callable[[_F], _F]:
+    """Enter a function in the table under the names of the operations that it computes."""
+
+    def enter(function: _F) -> _F:
+        for name in names:
+            TABLE[name] = Row(function, promotion, knows_result, is_random)
+        return function
+
+    return enter
+
+
+def rows(functions: Mapping[str, Callable[..., Any]], promotion: Promotion | None = None) -> None:
+    """Enter several functions; a key may name several operations, separated by spaces."""
+    for names, function in functions.items():
+        row(*names.split(), promotion=promotion)(function)
