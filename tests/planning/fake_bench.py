@@ -68,6 +68,7 @@ class FakeBench:
         fails: names a failure for a candidate, if it has one.
         before: called before every measurement.
         overhead: seconds that a whole program takes besides.
+        noise: of sites alone, by the name of the operation: the seconds of each call.
     """
 
     seconds: dict[str, float] = field(
@@ -79,6 +80,7 @@ class FakeBench:
     fails: Callable[[Request], Failure | None] = lambda _: None
     before: Callable[[], object] = lambda: None
     overhead: float = 0.0
+    noise: dict[str, list[float]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
 
     def measure(self, request: Request) -> Measurement:
@@ -113,6 +115,9 @@ class FakeBench:
         return math.sqrt(sum(count * self.errors[name] ** 2 for name, count in counts.items()))
 
     def _times(self, counts: dict[str, int], base: float) -> tuple[float, ...]:
+        for name, times in self.noise.items():
+            if counts[name] == sum(counts.values()) == 1:
+                return tuple(times)
         total = base + sum(count * self.seconds[name] for name, count in counts.items())
         return tuple(total * factor for factor in (1.0, 1.004, 0.997, 1.002, 0.999))
 

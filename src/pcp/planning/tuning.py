@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pcp.ir import Program
@@ -27,6 +27,9 @@ LARGE_SECONDS = 0.02
 """A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
 TIMING_SECONDS = 1.5
+SEEMS_FASTER = 0.95
+REPEATS = 3
+"""How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
 FOR_WHOLE = 0.4
 """The part of the budget that classes leave for measuring the whole program."""
 
@@ -115,15 +118,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
         if reason:
             tuned.skipped[kernel.name] = reason
             continue
-        row = evidence.of(
-            each.digest,
-            kernel_label(kernel),
-            functools.partial(request, kernel),
-            lambda _: True,
-            f"{kernel.name} for {each}",
-            about=each.signature,
-            until=FOR_WHOLE * evidence.budget,
-        )
+        row = _decided(each, kernel, functools.partial(request, kernel), evidence)
         if row is None:
             tuned.skipped[kernel.name] = evidence.trouble
             tuned.complete = False
@@ -134,6 +129,32 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
     )
     tuned.alternatives = _alternatives(each, tuned)
     return tuned
+
+
+def _decided(
+    each: SiteClass, kernel: Kernel, request: Callable[[], Request], evidence: Evidence
+) -> Measurement | None:
+    """What is known of a kernel; one that seems faster, but not beyond noise, is measured again, a few times at most."""
+    row = None
+    for repeat in range(1, REPEATS + 1):
+
+        def enough(row: Measurement, calls: int = repeat * CALLS) -> bool:
+            seems_faster = row.failure is None and row.ratio < SEEMS_FASTER
+            return not seems_faster or len(row.seconds) >= calls or is_faster(row.seconds, row.plain_seconds)
+
+        row = (
+            evidence.of(
+                each.digest,
+                kernel_label(kernel),
+                request,
+                enough,
+                f"{kernel.name} for {each}",
+                about=each.signature,
+                until=FOR_WHOLE * evidence.budget,
+            )
+            or row
+        )
+    return row
 
 
 def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:
