@@ -19,6 +19,8 @@ COMMANDS = {
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
     "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
+    "plan": "find the fastest way to run a program within a tolerance",
+    "explore": "measure a program's paths in the background",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",

@@ -78,10 +78,11 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     check_tolerance(tolerance)
-    whole = Whole(program, tolerance, conditions.options, *_example(program, conditions.example))
+    whole = Whole(program, tolerance, conditions.options, *example_of(program, conditions.example))
     with evidence_of(conditions) as evidence:
         found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
-    log.info("tolerance %g: path %s after %d measurements", tolerance, found.path.digest[:12], found.measured)
+    name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
+    log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
     return found
 
 
@@ -127,7 +128,7 @@ def check_tolerance(tolerance: float) -> None:
         )
 
 
-def _example(program: Program, example: Sequence[Any] | None) -> tuple[Sequence[Arrays] | None, str]:
+def example_of(program: Program, example: Sequence[Any] | None) -> tuple[Sequence[Arrays] | None, str]:
     """Flat arguments, and a name for them: errors on them are not those on others."""
     if example is None:
         return None, ""

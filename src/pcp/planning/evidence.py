@@ -11,7 +11,7 @@ from typing import Protocol
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.request import Request
 
@@ -68,12 +68,14 @@ class Evidence:
         self.budget = budget
         self.measured = 0
         self.planned = 0
+        self.trouble = ""
         self._database = database
         self._start = start
         self._progress = progress
         self._bench: AbstractContextManager[Measurer] | None = None
         self._measurer: Measurer | None = None
-        self._known: dict[str, list[Measurement]] = {}
+        self._known: dict[str, dict[str, list[Measurement]]] = {}
+        self._pooled: dict[str, dict[str, Measurement]] = {}
         self._paths: dict[str, Path] = {}
         self._began = time.monotonic()
 
@@ -91,19 +93,15 @@ class Evidence:
         """How much of the budget is left."""
         return max(0.0, self.budget - (time.monotonic() - self._began))
 
-    def rows(self, subject: str) -> list[Measurement]:
-        """All that is known of a program, on whatever hardware, oldest first."""
-        if subject not in self._known:
-            self._known[subject] = self._database.measurements(subject)
-        return self._known[subject]
-
     def known(self, subject: str) -> dict[str, Measurement]:
         """What is known of a program here, by path, as one row each; those first that were measured first."""
-        grouped: dict[str, list[Measurement]] = {}
-        for row in self.rows(subject):
-            if (row.hardware, row.versions) == (self.hardware.digest, self.versions):
+        if subject not in self._known:
+            grouped: dict[str, list[Measurement]] = {}
+            for row in self._database.measurements(subject, self.hardware.digest, self.versions):
                 grouped.setdefault(row.path, []).append(row)
-        return {path: pooled(rows) for path, rows in grouped.items()}
+            self._known[subject] = grouped
+            self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
+        return self._pooled[subject]
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
@@ -125,7 +123,7 @@ class Evidence:
         about: str | None = None,
         until: float = 0.0,
     ) -> Measurement | None:
-        """What is known of one path of a program, measured now if that is not enough; None if there is no time for that.
+        """What is known of one path of a program, measured now if that is not enough.
 
         Arguments:
             subject: what the program and its arguments are called in the database.
@@ -135,11 +133,15 @@ class Evidence:
             what: is measured, for people.
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
+
+        Returns:
+            None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
         found = self.known(subject).get(label)
         if found is not None and enough(found):
             return found
         if self.seconds_left <= until:
+            self.trouble = "the time was up"
             return None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
@@ -148,9 +150,15 @@ class Evidence:
             spent = time.monotonic() - self._began
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
-        made = replace(self._measure(self._measurer, request()), subject=subject)
+        measured = self._measure(self._measurer, request())
+        if measured is None:
+            return None
+        made = replace(measured, subject=subject)
         self.measured += 1
-        self.rows(subject).append(made)
+        self.known(subject)  # what is there already stands first
+        rows = self._known[subject].setdefault(label, [])
+        rows.append(made)
+        self._pooled[subject][label] = pooled(rows)
         if path is not None:
             self._paths[path.digest] = path
         self._database.add(made, path=path, hardware=self.hardware, about=about)
@@ -161,21 +169,15 @@ class Evidence:
         self._bench = self._start()
         self._measurer = self._bench.__enter__()
         self._known.clear()
+        self._pooled.clear()
 
-    def _measure(self, measurer: Measurer, request: Request) -> Measurement:
+    def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
         try:
             return measurer.measure(request)
-        except PlainProgramFailed as error:
+        except PlainProgramFailed as error:  # that says nothing of the path
             log.warning("%s", error)
-            return Measurement(
-                request.subject.digest,
-                request.path,
-                self.hardware.digest,
-                self.versions,
-                failure=Failure.run_error,
-                detail=f"the plain program: {error}",
-                when=time.time(),
-            )
+            self.trouble = str(error)
+            return None
 
 
 def pooled(rows: Sequence[Measurement]) -> Measurement:

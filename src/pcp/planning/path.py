@@ -125,7 +125,7 @@ class Path:
             here = found[choice.site].version
             if here != choice.version:
                 raise PathMismatch(
-                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which has version {here} here; "
+                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
                     "plan again, or install the version of PCP that made the path"
                 )
         return found

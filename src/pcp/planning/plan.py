@@ -102,7 +102,12 @@ class Plan:
     @functools.cached_property
     def operations(self) -> tuple[Operation, ...]:
         """Every operation that is run in order, with the user's line that it comes from."""
-        return operations_of(self.path.applied(self.program))
+        return operations_of(self.lowered)
+
+    @functools.cached_property
+    def lowered(self) -> Program:
+        """The program as it is run: with the kernels of its path in place."""
+        return self.path.applied(self.program)
 
     @functools.cached_property
     def path(self) -> Path:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 from pcp.planning.capacity import human
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.search import Found
+from pcp.planning.significance import undisturbed
 from pcp.planning.tuning import Tuned
 
 
@@ -49,8 +49,8 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "tolerance": tolerance,
         "error": None if row is None else row.error,
         "plain_error": None if row is None else row.plain_error,
-        "seconds": median(row.seconds) if row is not None and row.seconds else None,
-        "plain_seconds": median(row.plain_seconds) if row is not None and row.plain_seconds else None,
+        "seconds": undisturbed(row.seconds) if row is not None and row.seconds else None,
+        "plain_seconds": undisturbed(row.plain_seconds) if row is not None and row.plain_seconds else None,
         "peak_bytes": None if row is None else row.peak_bytes,
         "measurements": 0 if found is None else found.measured,
         "complete": found is None or found.complete,
@@ -82,7 +82,7 @@ def _named(path: Path) -> str:
 def _cost(row: Measurement | None) -> str:
     if row is None or not row.seconds:
         return "no other path was found to be faster"
-    plain, mine = median(row.plain_seconds), median(row.seconds)
+    plain, mine = undisturbed(row.plain_seconds), undisturbed(row.seconds)
     return (
         f"{plain / mine:.2f} times as fast as the plain path ({seconds(mine)} against {seconds(plain)}, "
         f"{len(row.seconds)} calls of each in turn)"
@@ -110,7 +110,7 @@ def _class(each: Tuned, found: Found) -> list[str]:
     row = None if chosen is None else each.rows.get(chosen.name)
     times = ""
     if row is not None and row.seconds:
-        times = f"  {seconds(row.typical)} against {seconds(median(row.plain_seconds))}, error {row.error or 0.0:.1e}"
+        times = f"  {seconds(row.typical)} against {seconds(undisturbed(row.plain_seconds))}, error {row.error or 0.0:.1e}"
     elif each.plain_seconds:
         times = f"  {seconds(each.plain_seconds)}"
     lines = [f"    {each.sites}: {name}{times}{where}"]
@@ -140,7 +140,7 @@ def _class_json(each: Tuned, found: Found) -> dict[str, Any]:
     def entry(row: Measurement) -> dict[str, Any]:
         return {
             "seconds": row.typical if row.seconds else None,
-            "plain_seconds": median(row.plain_seconds) if row.plain_seconds else None,
+            "plain_seconds": undisturbed(row.plain_seconds) if row.plain_seconds else None,
             "error": row.error,
             "failure": row.failure,
         }

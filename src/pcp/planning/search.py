@@ -1,15 +1,14 @@
 """The search for the fastest path of a program within a tolerance, by measurement.
 
 Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
-and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not faster
-than the plain program beyond noise is not used. Every step asks the database first, so the same search is answered from it the
-second time, and one that was cut short goes on where it stopped.
+and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
+faster than the plain program beyond noise is not used. Every step asks the database first, so the same search is answered from
+it the second time, and one that was cut short goes on where it stopped.
 """
 
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from statistics import median
 
 from pcp.errors import PCPError
 from pcp.kernels import Kernel, UnknownKernel
@@ -18,7 +17,7 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.preparation import prepared
 from pcp.planning.selection import ErrorModel, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster
+from pcp.planning.significance import MARGIN, is_faster, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tuning import Tuned, tune
 from pcp.planning.whole import Whole, culprit
@@ -105,7 +104,7 @@ class Search:
             tried.add(path.digest)
             row = self.whole.measured(path, self.evidence)
             if row is None:
-                self._say("the time was up before the whole program was measured")
+                self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
                 return
             if self.whole.is_broken(row):
@@ -117,7 +116,7 @@ class Search:
                 model.learn(selection, row.error)
             elif is_faster(row.seconds, row.plain_seconds):
                 model.learn(selection, row.error or 0.0)
-                best = saved(selection) + WORTHWHILE * median(row.plain_seconds)
+                best = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
             elif not self._ban_least(selection):
                 return
 

@@ -74,6 +74,8 @@ def select(
     """
     choices = {each.sites.digest: _usable(each, banned) for each in classes}
     chosen = {digest: usable[0] for digest, usable in choices.items()}
+    if not tolerance:  # bits are compared, and only kernels that should change none are here
+        return chosen
     limit = tolerance if not model.seen else MARGIN * tolerance
     while model.predicted(chosen) > limit:
         moves = []

@@ -3,7 +3,7 @@
 import math
 import runpy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,6 @@ class Trial:
     peak_bytes: int | None = None
     failure: Failure | None = None
     detail: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As values of JSON, but for infinite errors, which python's reads as well."""
-        return asdict(self)
 
 
 class Refused(Exception):
@@ -84,7 +80,7 @@ def _compiled(subject: Subject, candidate: Program | PythonFunction, options: Co
     plain = subject.program
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
-        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments])
+        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], subject.device)
         _check("returns", function.results, expected)
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
@@ -142,6 +138,7 @@ def _judged(
         known = known or exactly
         errors += made if exactly or not known else [each for each in made if not math.isfinite(each.error)]
         _check_errors(subject, made, found, tolerance, exactly, known)
+    del found  # memory is short where a program is large
     if subject.deterministic:
         stage("candidate")
         again = completed(runnable, subject.inputs[0], subject.backend, subject.device)
@@ -151,7 +148,7 @@ def _judged(
                 detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
                 raise Refused(Failure.nondeterministic, detail)
         del again
-    del first, found
+    del first
     largest = max(errors, key=lambda each: each.error, default=None)
     plain_error = max((each.plain for each in errors), default=0.0)
     mine, plain_times = [], []

@@ -2,9 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
@@ -15,7 +14,7 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
-from pcp.planning.significance import is_faster
+from pcp.planning.significance import is_faster, undisturbed
 from pcp.planning.site_classes import SiteClass, share
 
 log = logging.getLogger("pcp.planning.search")
@@ -24,8 +23,13 @@ NEGLIGIBLE = 1e-3
 """A class that takes less than this part of the time of all is not measured."""
 HOPELESS = 1.5
 """A kernel that should take this much longer than the plain operation is not measured."""
+LARGE_SECONDS = 0.02
+"""A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
-TIMING_SECONDS = 0.7
+TIMING_SECONDS = 1.5
+SEEMS_FASTER = 0.95
+REPEATS = 3
+"""How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
 FOR_WHOLE = 0.4
 """The part of the budget that classes leave for measuring the whole program."""
 
@@ -57,7 +61,7 @@ class Tuned:
         alternatives: those that pay, the fastest first; the last is the operation itself.
         rows: what was measured, by kernel name.
         skipped: kernel names that were not measured, and why.
-        complete: whether none was skipped for lack of time.
+        complete: whether none was skipped for lack of time, or could not be measured.
     """
 
     sites: SiteClass
@@ -93,7 +97,8 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
 
     @functools.cache
     def subject() -> tuple[Program, Recipe]:
-        return widened(each.region), Recipe(ranges=index_ranges(each.region))
+        sets = 2 if each.estimate < LARGE_SECONDS * each.uses else 1
+        return widened(each.region), Recipe(sets=sets, ranges=index_ranges(each.region))
 
     def request(kernel: Kernel) -> Request:
         exact, recipe = subject()
@@ -103,7 +108,8 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             kernel_label(kernel),
             exact,
             recipe,
-            calls=CALLS,
+            exact_inputs=1,
+            calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
         )
 
@@ -112,25 +118,43 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
         if reason:
             tuned.skipped[kernel.name] = reason
             continue
-        row = evidence.of(
-            each.digest,
-            kernel_label(kernel),
-            functools.partial(request, kernel),
-            lambda _: True,
-            f"{kernel.name} for {each}",
-            about=each.signature,
-            until=FOR_WHOLE * evidence.budget,
-        )
+        row = _decided(each, kernel, functools.partial(request, kernel), evidence)
         if row is None:
-            tuned.skipped[kernel.name] = "the time was up"
+            tuned.skipped[kernel.name] = evidence.trouble
             tuned.complete = False
             continue
         tuned.rows[kernel.name] = row
     tuned.plain_seconds = min(
-        (median(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+        (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
     )
     tuned.alternatives = _alternatives(each, tuned)
     return tuned
+
+
+def _decided(
+    each: SiteClass, kernel: Kernel, request: Callable[[], Request], evidence: Evidence
+) -> Measurement | None:
+    """What is known of a kernel; one that seems faster, but not beyond noise, is measured again, a few times at most."""
+    row = None
+    for repeat in range(1, REPEATS + 1):
+
+        def enough(row: Measurement, calls: int = repeat * CALLS) -> bool:
+            seems_faster = row.failure is None and row.ratio < SEEMS_FASTER
+            return not seems_faster or len(row.seconds) >= calls or is_faster(row.seconds, row.plain_seconds)
+
+        row = (
+            evidence.of(
+                each.digest,
+                kernel_label(kernel),
+                request,
+                enough,
+                f"{kernel.name} for {each}",
+                about=each.signature,
+                until=FOR_WHOLE * evidence.budget,
+            )
+            or row
+        )
+    return row
 
 
 def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:

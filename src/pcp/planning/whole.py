@@ -23,7 +23,7 @@ log = logging.getLogger("pcp.planning.search")
 
 CALLS = 3
 TIMING_SECONDS = 8.0
-WARM_CALLS = 3
+WARM_CALLS = 2
 """Calls of a training step before it is judged, so that its moments are those of a run."""
 
 
