@@ -6,6 +6,7 @@ import importlib
 BENCHMARKS = {
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
+    "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_overhead": "what calling a Plan costs",
 }
 

@@ -1,15 +1,25 @@
-"""Run a Program on NumPy arrays: for tests of what does not need a Plan of its own."""
+"""Run a Program, or a function of JAX, on NumPy arrays: for tests of what does not need a Plan of its own."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import jax
+import jaxlib.version
 import numpy as np
 
 import pcp
 from pcp.ir.tree import map_tree
 
 # Test programs run a few times on small arrays: compiling is what takes the time.
-QUICK = {"xla_backend_optimization_level": 0}
+QUICK: dict[str, bool | int] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
+if jaxlib.version.__version_info__ < (0, 11):
+    # Twice as much again; later compilers have no such option.
+    QUICK["xla_cpu_use_fusion_emitters"] = False
 
 
 @functools.lru_cache(maxsize=64)
@@ -26,3 +36,8 @@ def run(program: pcp.Program, *arguments: Any) -> Any:
     ]
     results = _planned(program).run(*program.argument_tree.unflatten(typed))
     return map_tree(np.asarray, results)
+
+
+def run_in_jax(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of JAX gives, compiled as quickly."""
+    return jax.jit(function, compiler_options=QUICK)(*arguments)

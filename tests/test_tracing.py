@@ -13,6 +13,7 @@ import pcp
 from pcp.ir import InvalidShape, Program, Role, TreeMismatch, UnknownDType
 from pcp.tensor import DTypeMismatch, ShapeMismatch
 from pcp.tracing import InvalidArgument
+from tests.execution import run
 
 F = pcp.spec((3,), "f32")
 Pair = namedtuple("Pair", ["left", "right"])
@@ -197,3 +198,53 @@ def test_tracing_many_times_does_not_leak() -> None:
         build()
     gc.collect()
     assert resident_bytes() - before < 400 * 5000  # a leaked module takes more
+
+
+def selection(order: str) -> pcp.Program:
+    """The two approximately largest, or smallest, elements, by a custom call that names a function of its module."""
+    return pcp.Program.parse(f"""module {{
+      func.func @before(%a: tensor<f32>, %b: tensor<f32>, %i: tensor<i32>, %j: tensor<i32>) -> tensor<i1> {{
+        %p = stablehlo.compare {order}, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+        return %p : tensor<i1>
+      }}
+      func.func public @main(%x: tensor<5xf32>) -> tensor<2xf32> {{
+        %places = stablehlo.iota dim = 0 : tensor<5xi32>
+        %none = stablehlo.constant dense<-1> : tensor<i32>
+        %worst = stablehlo.constant dense<{"0xFF800000" if order == "GT" else "0x7F800000"}> : tensor<f32>
+        %r:2 = stablehlo.custom_call @ApproxTopK(%x, %places, %worst, %none) {{called_computations = [@before],
+          mhlo.backend_config = {{aggregate_to_topk = true, is_fallback = true, recall_target = 0.95 : f32,
+          reduction_dim = 0 : i64, reduction_input_size_override = -1 : i64, top_k = 2 : i64}}}}
+          : (tensor<5xf32>, tensor<5xi32>, tensor<f32>, tensor<i32>) -> (tensor<2xf32>, tensor<2xi32>)
+        return %r#0 : tensor<2xf32>
+      }}
+    }}""")
+
+
+def test_a_called_program_brings_the_functions_that_it_names() -> None:
+    largest, smallest = selection("GT"), selection("LT")
+    x = np.array([3, 1, 5, 2, 4], np.float32)
+
+    def function(x: pcp.Tensor) -> tuple[pcp.Tensor, ...]:
+        return pcp.call(largest, x), pcp.call(smallest, x), pcp.call(largest, -x)
+
+    program = pcp.trace(function, x)
+    assert program.text.count("func.func private @before") == 2
+    first, second, third = run(program, x)
+    np.testing.assert_array_equal(np.sort(first), [4, 5])
+    np.testing.assert_array_equal(np.sort(second), [1, 2])
+    np.testing.assert_array_equal(np.sort(third), [-2, -1])
+
+
+def test_a_called_program_may_hold_composites() -> None:
+    inner = pcp.Program.parse("""module {
+      func.func private @twice(%x: tensor<2xf32>) -> tensor<2xf32> {
+        %y = stablehlo.add %x, %x : tensor<2xf32>
+        return %y : tensor<2xf32>
+      }
+      func.func public @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+        %y = stablehlo.composite "mine.twice" %x {decomposition = @twice} : (tensor<2xf32>) -> tensor<2xf32>
+        return %y : tensor<2xf32>
+      }
+    }""")
+    x = np.array([1, 2], np.float32)
+    np.testing.assert_array_equal(run(pcp.trace(lambda x: pcp.call(inner, x) + 1, x), x), [3, 5])

@@ -8,6 +8,7 @@ import numpy as np
 
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, inline_calls, ir
+from pcp.ir.called_functions import copy_functions
 from pcp.ir.program import describe_signature, main_of, mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
@@ -171,7 +172,9 @@ def call(program: Program, *arguments: Any) -> Any:
     builder = current_builder()
     module = program.module()
     inline_calls(module)
-    values = builder.inline(main_of(module), [t.value for t in tensors])
+    main = main_of(module)
+    copy_functions(module, main, builder.module)
+    values = builder.inline(main, [t.value for t in tensors])
     return program.unflatten_results(
         [Tensor(value, builder, entry.spec) for value, entry in zip(values, program.results, strict=True)]
     )

@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.autodiff import RULES, InvalidRule, NoDerivative, NotDifferentiable, UnknownArgument, register_rule
+from pcp.autodiff import (
+    RULES,
+    Expanded,
+    InvalidRule,
+    NoDerivative,
+    NotDifferentiable,
+    Primal,
+    UnknownArgument,
+    register_rule,
+)
 from tests.autodiff.rows.chunks import CHUNKS
 from tests.autodiff.rows.row import Row
 from tests.autodiff.test_rules import double_precision, drawn, in_a_graph
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 __all__ = ["double_precision"]  # a fixture for every test here
 
@@ -52,7 +61,7 @@ def test_tangents_and_hessian_products_are_those_of_jax(rows: dict[str, Row]) ->
         return lambda *given: [function(*x) for function, x in zip(functions, given, strict=True)]
 
     found = run(pcp.trace(each(mine), *arguments), *arguments)
-    expected = jax.jit(each(theirs))(*arguments)
+    expected = run_in_jax(each(theirs), *arguments)
     for name, ours, other in zip(rows, found, expected, strict=True):
         for got, reference in zip(jax.tree.leaves(ours), jax.tree.leaves(other), strict=True):
             assert got.dtype == np.float64
@@ -115,7 +124,7 @@ def test_a_loop_of_any_number_of_trips_has_tangents() -> None:
     assert int(trips) == 2
     assert nothing is None
     np.testing.assert_allclose(tangent, 4 * X * (X**2 + 1) * (X + 1))
-    np.testing.assert_allclose(run(pcp.vjp(program), X, X + 1), 4 * X * (X**2 + 1) * (X + 1))
+    np.testing.assert_allclose(run(pcp.vjp(program, 0), X, X + 1), 4 * X * (X**2 + 1) * (X + 1))
 
 
 def test_forward_mode_leaves_no_pull_backs_behind() -> None:
@@ -159,6 +168,45 @@ def test_a_new_rule_serves_both_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     # g -> (g1 x1, g2 x2, g0), and its transpose.
     np.testing.assert_array_equal(run(pcp.vjp(program, 0), X, X + 4), [6 * 2, 7 * 3, 5])
     np.testing.assert_array_equal(run(pcp.jvp(program), X, X + 4)[1], [7, 5 * 2, 6 * 3])
+
+
+def test_tangents_go_through_what_a_rule_computes_anew(mine: str) -> None:
+    def rule(primal: Primal, _: Any) -> Expanded:
+        # The squared size counts as constant, and the loop is no pull-back.
+        (x,) = primal.inputs
+        size = x * x
+        return Expanded([pcp.fori_loop(0, 2, lambda i, c: c * pcp.sin(c), x * size)], [size])
+
+    register_rule(mine, rule)
+    program = pcp.trace(
+        lambda x, t: pcp.jvp(custom)(x, t)[1], SPEC, SPEC
+    )  # without the value, which no CPU has
+    c = X**3
+    d = c * np.sin(c)
+    expected = (np.sin(d) + d * np.cos(d)) * (np.sin(c) + c * np.cos(c)) * X**2
+    np.testing.assert_allclose(run(program, X, X + 4), expected * (X + 4), rtol=1e-12)
+    back = pcp.vjp(pcp.trace(custom, SPEC), 0)
+    np.testing.assert_allclose(run(back, X, X + 4), expected * (X + 4), rtol=1e-12)
+
+
+def test_a_rule_may_compute_its_operation_otherwise() -> None:
+    matrix = np.diag([1.0, 2.0, 4.0]) + 0.1 * np.arange(9.0).reshape(3, 3)
+
+    def function(x: Any) -> Any:
+        return jax.numpy.linalg.eigvals(x).real ** 2
+
+    # LAPACK is asked for eigenvectors, too: the call that gives them takes the place of the first.
+    program = pcp.Program.parse(str(jax.jit(function).lower(matrix).compiler_ir("stablehlo")))
+    values, tangent = run(pcp.jvp(program), matrix, np.eye(3))
+    np.testing.assert_allclose(values, function(matrix), rtol=1e-12)
+    np.testing.assert_allclose(tangent, 2 * np.sqrt(values), rtol=1e-12)
+
+
+def test_deprecated_operations_have_tangents() -> None:
+    program = pcp.Program.parse("""func.func public @main(%x: tensor<3xf64>) -> tensor<f64> {
+      %y = "stablehlo.dot"(%x, %x) : (tensor<3xf64>, tensor<3xf64>) -> tensor<f64>
+      return %y : tensor<f64> }""")
+    np.testing.assert_allclose(run(pcp.jvp(program), X, X + 1)[1], 2 * X @ (X + 1))
 
 
 def test_a_rule_that_is_not_linear_is_refused(mine: str) -> None:

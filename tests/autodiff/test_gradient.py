@@ -269,3 +269,15 @@ def test_a_loss_with_something_else_is_a_pair() -> None:
 def test_a_differentiated_function_is_called_inside_a_traced_one() -> None:
     with pytest.raises(pcp.tensor.NoTrace, match=r"wrap the computation: pcp\.trace\(f, \.\.\.\)"):
         pcp.grad(lambda x: x.sum())(X)
+
+
+@pytest.mark.parametrize("wrt", [-1, (-1,)])
+def test_captured_tensors_are_not_counted_from_the_end(wrt: Any) -> None:
+    x, y, s = np.random.default_rng(0).normal(size=(3, 4))
+
+    def outer(s: Any, x: Any, y: Any) -> Any:
+        _, found = pcp.value_and_grad(lambda x, y: (s * x * y**2).sum(), wrt)(x, y)
+        return found, pcp.grad(lambda x, y: (s * x * y**2).sum(), wrt)(x, y)
+
+    for found in run(pcp.trace(outer, s, x, y), s, x, y):
+        np.testing.assert_allclose(np.reshape(found, 4), 2 * s * x * y, rtol=1e-12)

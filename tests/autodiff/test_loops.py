@@ -11,7 +11,7 @@ from jax import lax
 import pcp
 from tests.autodiff.rows.control import while_text
 from tests.autodiff.rows.row import from_text
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 RANDOM = np.random.default_rng(0)
 W, C, D = RANDOM.normal(size=(3, 3)), RANDOM.normal(size=3), RANDOM.normal(size=3)
@@ -54,7 +54,7 @@ def test_loops_and_branches_nest() -> None:
     program = as_program(function, W, C)
     mine = run(pcp.grad(program, wrt=(0, 1)), W, C)
     with jax.enable_x64(True):
-        theirs = jax.jit(jax.grad(function, (0, 1)))(W, C)
+        theirs = run_in_jax(jax.grad(function, (0, 1)), W, C)
     for gradient, other in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(gradient, other, rtol=1e-10)
 
@@ -71,7 +71,7 @@ def test_gradients_of_scanned_weights_are_added_in_place() -> None:
     assert "stablehlo.add %iterArg_3, " not in backward
     assert "tensor<4x3x3xf64>, tensor<1x3x3xf64>" in backward
     with jax.enable_x64(True):
-        expected = jax.jit(jax.grad(function))(weights, C)
+        expected = run_in_jax(jax.grad(function), weights, C)
     np.testing.assert_allclose(run(gradient, weights, C), expected, rtol=1e-10)
 
 
@@ -83,7 +83,7 @@ def assert_gradients_equal(
     program = pcp.grad(as_program(function, *arguments), wrt, loops=loops)
     mine = run(program, *arguments)
     with jax.enable_x64(True):
-        theirs = jax.jit(jax.grad(reference, wrt))(*arguments)
+        theirs = run_in_jax(jax.grad(reference, wrt), *arguments)
     for gradient, other in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(gradient, other, rtol=1e-10, atol=1e-12)
     return program
@@ -117,7 +117,7 @@ def test_a_loop_that_its_data_ends_has_a_second_derivative() -> None:
     once = pcp.grad(as_program(growing, W, C), wrt=1)
     twice = pcp.grad(pcp.trace(lambda w, c: (pcp.call(once, w, c) * D).sum(), W, C), wrt=(0, 1))
     with jax.enable_x64(True):
-        expected = jax.jit(jax.grad(lambda w, c: (jax.grad(grown, 1)(w, c) * D).sum(), (0, 1)))(W, C)
+        expected = run_in_jax(jax.grad(lambda w, c: (jax.grad(grown, 1)(w, c) * D).sum(), (0, 1)), W, C)
     for gradient, other in zip(run(twice, W, C), expected, strict=True):
         np.testing.assert_allclose(gradient, other, rtol=1e-10)
 

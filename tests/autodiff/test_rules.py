@@ -13,7 +13,7 @@ from pcp.autodiff import RULES
 from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.elementwise import ZERO
 from tests.autodiff.rows.row import Array, Row
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 NAMES = [f"{index}-{row.rule}" for index, row in enumerate(ROWS)]
 CASES = [
@@ -41,12 +41,9 @@ ELSEWHERE = {
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
-    """JAX computes in float64, too, and does not spend long on compiling."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
+    """JAX computes in float64, too."""
     with jax.enable_x64(True):
         yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 def test_every_rule_has_a_row() -> None:
@@ -132,7 +129,7 @@ def checked_gradient(
             float(np.linalg.norm(g) * np.linalg.norm(d)) for g, d in zip(found, direction, strict=True)
         )
         assert abs(along - expected) <= row.tolerance * (size + 1e-6)
-    theirs = jax.jit(jax.grad(reference))(tuple(scales), tuple(arguments))
+    theirs = run_in_jax(jax.grad(reference), tuple(scales), tuple(arguments))
     for mine, other in zip(found, theirs, strict=True):
         assert mine.dtype == np.float64
         np.testing.assert_allclose(mine, other, rtol=1e-10, atol=1e-10 * (1 + np.abs(other).max(initial=0)))

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import pcp
-from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.row import Row
-from tests.autodiff.test_rules import NAMES
+from tests.autodiff.test_rules import CASES
 from tests.execution import run
 
 SIZE = 3
@@ -18,7 +17,7 @@ def leaves(results: Any) -> list[Any]:
     return list(results) if isinstance(results, tuple) else [results]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=NAMES)
+@pytest.mark.parametrize("row", CASES)
 def test_a_batch_is_its_samples(row: Row) -> None:
     random = np.random.default_rng(0)
     samples = [tuple(domain(random) for domain in row.domains) for _ in range(SIZE)]

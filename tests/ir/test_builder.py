@@ -5,6 +5,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.execution import QUICK
 
 import pcp
 from pcp.ir import Builder, DType, InvalidProgram, TensorSpec
@@ -29,7 +30,7 @@ def test_constants_have_the_elements_of_the_array(
         )
     program = pcp.trace(lambda: array)
     assert program.results[0].spec == TensorSpec(shape, dtype)
-    result = np.asarray(pcp.plan(program, cache=False, options={"xla_backend_optimization_level": 0}).run())
+    result = np.asarray(pcp.plan(program, cache=False, options=QUICK).run())
     assert result.tobytes() == np.ascontiguousarray(array).tobytes()
 
 

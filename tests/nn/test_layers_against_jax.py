@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 import pcp
 from pcp import nn
@@ -26,9 +26,9 @@ def normal(*shape: int) -> Any:
 def assert_like(mine: Callable[..., Any], theirs: Callable[..., Any], *arguments: Any) -> None:
     """Both make the same, and so do the gradients of a weighted sum of what they make."""
     with jax.enable_x64(True):
-        expected = np.asarray(jax.jit(theirs)(*arguments))
+        expected = np.asarray(run_in_jax(theirs, *arguments))
         weights = RNG.normal(size=expected.shape)
-        wanted = jax.jit(jax.grad(lambda a: (theirs(*a) * weights).sum()))(arguments)
+        wanted = run_in_jax(jax.grad(lambda a: (theirs(*a) * weights).sum()), arguments)
     program = pcp.trace(lambda a: (pcp.grad(lambda a: (mine(*a) * weights).sum())(a), mine(*a)), arguments)
     gradients, found = run(program, arguments)
     assert (found.shape, found.dtype) == (expected.shape, np.float64)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
-from tests.execution import run
+from tests.execution import run, run_in_jax
 
 import pcp
 from pcp import ops
@@ -20,7 +20,7 @@ NHWC = ("NHWC", "HWIO", "NHWC")
 def near(function: Any, reference: Any, *arguments: Any) -> None:
     """A function of Tensors makes what a function of JAX makes."""
     with jax.enable_x64(True):
-        expected = np.asarray(jax.jit(reference)(*arguments))
+        expected = np.asarray(run_in_jax(reference, *arguments))
     found = run(pcp.trace(function, *arguments), *arguments)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-11)

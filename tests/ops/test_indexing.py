@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.execution import QUICK
 
 import pcp
 from pcp import ops
 from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.tensor import DTypeMismatch, IndexOutOfBounds, ShapeMismatch
-
-QUICK = {"xla_backend_optimization_level": 0}
 
 
 def indexed(array: np.ndarray[Any, Any], keys: list[Any]) -> list[Any]:

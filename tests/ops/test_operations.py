@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.execution import QUICK
 from tests.ops.composed_rows import COMPOSED, TESTED_ELSEWHERE
 from tests.ops.rows import OWN_TEST, ROWS, Row, Shape, draw
 
@@ -12,9 +13,6 @@ import pcp
 from pcp.ir import DType
 from pcp.ops.elementwise import bitcast
 from pcp.tensor import OPERATIONS, DTypeMismatch
-
-# Compiling takes most of the time here, and XLA's optimisations are not what is tested.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 _WIDE = {"float": np.float64, "complex": np.complex128}
 

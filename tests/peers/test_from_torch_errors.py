@@ -194,3 +194,13 @@ def test_random_rows_have_their_distributions() -> None:
     assert sorted(found["perm"]) == list(range(50))
     assert found["perm"].tolist() != list(range(50))
     assert set(np.unique(found["dropout"])) == {0, np.float32(4 / 3)}
+
+
+def test_a_function_without_a_signature_has_numbered_arguments() -> None:
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    imported = pcp.from_torch(torch.nn.functional.cosine_similarity, x, y)
+    assert [entry.name for entry in imported.program.arguments] == ["input_0", "input_1"]
+    found = pcp.plan(imported.program).run({}, x.numpy(), y.numpy())
+    np.testing.assert_allclose(
+        found, torch.nn.functional.cosine_similarity(x, y).numpy(), rtol=1e-5, atol=1e-6
+    )

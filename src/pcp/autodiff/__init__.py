@@ -27,6 +27,7 @@ from pcp.autodiff.remat_policy import UnknownPolicy as UnknownPolicy
 from pcp.autodiff.remat_policy import save_only_these_names as save_only_these_names
 from pcp.autodiff.rule import RULES as RULES
 from pcp.autodiff.rule import Captured as Captured
+from pcp.autodiff.rule import Expanded as Expanded
 from pcp.autodiff.rule import Expansion as Expansion
 from pcp.autodiff.rule import InvalidRule as InvalidRule
 from pcp.autodiff.rule import NoDerivative as NoDerivative

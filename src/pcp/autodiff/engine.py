@@ -9,6 +9,7 @@ section 6.2 (activity).
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cmp_to_key
 
 from pcp.autodiff.coverage import REFUSED, reason_against
 from pcp.autodiff.loop_memory import LoopMemory
@@ -17,8 +18,10 @@ from pcp.autodiff.rule import (
     RULES,
     Captured,
     Cotangent,
+    Expanded,
     Expansion,
     InvalidRule,
+    Outgoing,
     Primal,
     Rule,
     no_derivative,
@@ -75,25 +78,15 @@ class Reverse:
             self._cotangents = outer
             self.builder.pinned = pinned
 
-    def through(
-        self,
-        primal: Primal,
-        results: Sequence[Tensor],
-        cotangents: Sequence[Cotangent],
-        constants: Sequence[Tensor] = (),
+    def _through(
+        self, primal: Primal, expanded: Expanded, cotangents: Sequence[Cotangent]
     ) -> list[Cotangent]:
-        """The cotangents of an operation's operands by way of `results`, which were computed anew from these operands.
-
-        What the operation itself returned counts as constant there. So `results` may be the derivative of the operation as a
-        linear map, applied to its own operands: then this is the transpose of that map. So do `constants`.
-        """
+        """The cotangents of an operation's operands by way of what computes its results anew."""
         operands = list(primal.op.operands)
         moving = [value for value, active in zip(operands, primal.active, strict=True) if active]
         wanted = dict.fromkeys([*moving, *primal.captured])
-        outputs = [tensor.value for tensor in results]
-        operations = operations_between(
-            [*operands, *primal.op.results, *(t.value for t in constants)], outputs
-        )
+        outputs = [tensor.value for tensor in expanded.results]
+        operations = operations_of_expansion(primal.op, expanded, outputs)
         found = dict(zip(wanted, self.gradients(operations, outputs, cotangents, list(wanted)), strict=True))
         outgoing = [found.pop(value, None) for value in operands]
         for value, cotangent in found.items():  # what the regions use from outside
@@ -105,6 +98,10 @@ class Reverse:
         """Take away and return the cotangent that a value has so far."""
         return self._cotangents.pop(value, None)
 
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
+        old.replace_all_uses_with(new)
+
     def _pull_back(self, op: ir.Operation, active: set[Value], captured: Sequence[Value]) -> None:
         rule = rule_of(op)
         self.builder.pinned = op.location
@@ -112,6 +109,8 @@ class Reverse:
         incoming = [self._cotangents.pop(result, None) for result in op.results]
         primal = Primal(op, self, [value in active for value in operands], captured)
         found = apply_rule(rule, primal, incoming)
+        if isinstance(found, Expanded):
+            found = self._through(primal, found, incoming)
         outgoing = found.operands if isinstance(found, Captured) else found
         if len(outgoing) != len(operands):
             raise InvalidRule(
@@ -133,7 +132,7 @@ class Reverse:
         self._cotangents[value] = cotangent if known is None else known + cotangent
 
 
-def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> Sequence[Cotangent] | Captured:
+def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> Outgoing | Captured:
     """What a rule makes of the cotangents of an operation's results."""
     if isinstance(rule, tuple):
         inputs, y, g = primal.inputs, primal.output(), cotangents[0]
@@ -146,7 +145,7 @@ def apply_rule(rule: Rule, primal: Primal, cotangents: Sequence[Cotangent]) -> S
             for function, active in zip(rule, primal.active, strict=True)
         ]
     if isinstance(rule, Expansion):
-        return primal.engine.through(primal, rule.results(primal), cotangents)
+        return Expanded(rule.results(primal))
     if rule is None:
         return [None] * len(primal.active)
     return rule(primal, *cotangents)
@@ -198,6 +197,19 @@ def is_differentiable(value: Value) -> bool:
     except InvalidProgram:  # a token or a tuple
         return False
     return spec.dtype.is_differentiable
+
+
+def operations_of_expansion(
+    op: ir.Operation, expanded: Expanded, outputs: Sequence[Value]
+) -> list[ir.Operation]:
+    """The operations that compute some results of an operation anew, in the order of their block."""
+    constants = [*op.results, *(tensor.value for tensor in expanded.constants)]
+    found = operations_between([*op.operands, *values_from_outside(op), *constants], outputs)
+
+    def order(first: ir.Operation, second: ir.Operation) -> int:
+        return -1 if first.is_before_in_block(second) else 1
+
+    return sorted(found, key=cmp_to_key(order))
 
 
 def operations_between(inputs: Iterable[Value], outputs: Iterable[Value]) -> list[ir.Operation]:

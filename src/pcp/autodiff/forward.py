@@ -2,8 +2,8 @@
 
 There is no second table of rules. A pull-back is linear in the cotangents that it is given, so its own transpose, which
 reverse mode makes of it, takes tangents of the operands to tangents of the results. Where that detour is needless, because
-an operation is linear itself or works on each element alone, the tangent is written down directly. Only control flow has
-functions of its own (`forward_control`).
+an operation is linear itself, works on each element alone or is computed anew from others, the tangent is written down
+directly. Only control flow has functions of its own (`forward_control`).
 
 Source: Radul, Paszke, Frostig, Johnson and Maclaurin, "You Only Linearize Once", 2023, section 2 (linear maps and their
 transposes); Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.1 (tangents).
@@ -14,9 +14,16 @@ from contextlib import nullcontext
 from itertools import zip_longest
 
 from pcp.autodiff import rules as rules
-from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_between, rule_of
+from pcp.autodiff.engine import (
+    Reverse,
+    apply_rule,
+    is_differentiable,
+    operations_between,
+    operations_of_expansion,
+    rule_of,
+)
 from pcp.autodiff.regions import combiner, is_used, values_from_outside
-from pcp.autodiff.rule import RULES, Captured, InvalidRule, Primal, Rule, rule_name
+from pcp.autodiff.rule import RULES, Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.elementwise import ELEMENTWISE
@@ -129,7 +136,7 @@ class Forward:
                     raise InvalidRule(
                         f"the rule of {rule_name(op)} gave a tangent of {tangent.spec} for a value of {spec_of(result.type)}"
                     )
-                self.tangents[result] = tangent
+                self.tangents[result] = self.tangents[self.current(result)] = tangent
 
     def _outgoing(
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
@@ -144,7 +151,7 @@ class Forward:
             inputs, y = [Tensor(v, self.builder) for v in op.operands], Tensor(op.results[0], self.builder)
             pairs = zip(rule, incoming, strict=True)
             return [_sum([row(t, y, *inputs) for row, t in pairs if row is not None and t is not None])]
-        return self._transposed(op, rule, incoming, captured)
+        return self._by_pull_back(op, rule, incoming, captured)
 
     def _again(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
         """The same operation on tangents in the place of some operands."""
@@ -159,10 +166,10 @@ class Forward:
         """Whether every tangent has the type of the result: its row then multiplies each element alone."""
         return all(t is None or t.value.type == op.results[0].type for t in incoming)
 
-    def _transposed(
+    def _by_pull_back(
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
     ) -> Sequence[Tangent]:
-        """The transpose of the operation's pull-back, applied to tangents."""
+        """The tangents through what the rule computes anew; else the transpose of its pull-back, applied to tangents."""
         # A rule may refuse cotangents of results that nothing uses.
         cotangents = [
             self._placeholder(op, r) if is_differentiable(r) and (is_used(r) or r in self._returned) else None
@@ -170,9 +177,11 @@ class Forward:
         ]
         if not any(g is not None for g in cotangents):
             return cotangents
-        reverse = Reverse(self.builder)
+        reverse = _PullBack(self)
         primal = Primal(op, reverse, [t is not None for t in incoming], captured)
         found = apply_rule(rule, primal, cotangents)
+        if isinstance(found, Expanded):
+            return self._through(op, found, cotangents)
         pairs: list[tuple[Tangent, Tangent]] = list(
             zip(found.operands if isinstance(found, Captured) else found, incoming, strict=True)
         )
@@ -187,9 +196,31 @@ class Forward:
         )
         return [None if g is None else next(made) for g in cotangents]
 
+    def _through(
+        self, op: ir.Operation, expanded: Expanded, cotangents: Sequence[Cotangent]
+    ) -> Sequence[Tangent]:
+        outputs = [r.value for r, g in zip(expanded.results, cotangents, strict=True) if g is not None]
+        self.push(operations_of_expansion(op, expanded, outputs), outputs)
+        return [
+            None if g is None else self.tangents.get(r.value)
+            for r, g in zip(expanded.results, cotangents, strict=True)
+        ]
+
     def _placeholder(self, op: ir.Operation, result: Value) -> Tensor:
         self.placeholders.append(rule_name(op))
         return Tensor(self._main.add_argument(result.type, self.builder.location), self.builder)
+
+
+class _PullBack(Reverse):
+    """Reverse mode for one operation of a forward sweep, which must know what stands for its values."""
+
+    def __init__(self, forward: Forward) -> None:
+        super().__init__(forward.builder)
+        self._forward = forward
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
+        self._forward.replace(old, new)
 
 
 def _is_shipped(op: ir.Operation) -> bool:

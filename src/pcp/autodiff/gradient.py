@@ -12,7 +12,7 @@ from pcp.autodiff.regions import erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import Cotangent
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
@@ -168,7 +168,9 @@ def value_and_grad(
     memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=True))
+    return _on_functions(
+        function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=True)
+    )
 
 
 @overload
@@ -216,16 +218,19 @@ def grad(
     memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=False))
+    return _on_functions(
+        function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=False)
+    )
 
 
 def _on_functions(
-    function: Callable[..., Any], transform: Callable[[Program], Program]
+    function: Callable[..., Any], wrt: Wrt, transform: Callable[[Program, Wrt], Program]
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
         program, captured = trace_closure(function, *arguments)
-        return call(transform(program), *arguments, *captured)
+        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
+        return call(transform(program, from_the_front(wrt, len(arguments))), *arguments, *captured)
 
     return differentiated
 

@@ -11,7 +11,7 @@ from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
@@ -111,11 +111,11 @@ def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     module = program.module()
     inline_composites(module)
     inline_calls(module)
+    legalise(module)
     with context(), ir.Location.unknown():
         placeholders = _append_tangents(module, leaves, moving, keep)
     # Pull-backs are dead once they are transposed.
     with context(), ir.Location.unknown():
-        # Pull-backs are dead once they are transposed.
         erase_dead(main_of(module).regions[0].blocks[0])
         _describe(module, placeholders, signature)
     run_passes(module, "builtin.module(cse)")

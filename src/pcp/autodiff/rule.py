@@ -6,7 +6,8 @@ A row is one of four:
   `"multiply": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)`. None stands for an operand without derivative;
 - a function `(primal, *cotangents) -> cotangents of all operands`, where an operation has attributes, regions or several
   results. A cotangent that is None is zero, on both sides;
-- an `Expansion`: a function `(primal) -> results` that computes the same from operations that have rules;
+- an `Expansion`: a function `(primal) -> results` that computes the same from operations that have rules. A function of
+  cotangents may return `Expanded`, with such results, where only some cases are computed so;
 - None: the derivative is zero by definition, as that of `floor`.
 """
 
@@ -49,18 +50,32 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
+class Expanded:
+    """What a rule returns that computed the operation's results anew, from operations that have rules.
+
+    What the operation itself returned counts as constant there. So `results` may be the derivative of the operation as a
+    linear map, applied to its own operands: each mode takes from it that map, or its transpose.
+
+    Arguments:
+        results: one for each result of the operation.
+        constants: further values that count as constant.
+    """
+
+    results: Sequence[Tensor]
+    constants: Sequence[Tensor] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Expansion:
     """A rule by way of other operations: `results` computes the operation's results from its inputs."""
 
     results: Callable[["Primal"], Sequence[Tensor]]
 
 
-Rule = (
-    tuple[Callable[..., Tensor] | None, ...]
-    | Callable[..., Sequence[Cotangent] | Captured]
-    | Expansion
-    | None
-)
+Outgoing = Sequence[Cotangent] | Expanded
+"""What most rules of several lines return: the cotangents of the operands, or the way to them."""
+
+Rule = tuple[Callable[..., Tensor] | None, ...] | Callable[..., Outgoing | Captured] | Expansion | None
 
 RULES: dict[str, Rule] = {}
 """Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""

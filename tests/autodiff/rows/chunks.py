@@ -1,5 +1,7 @@
 """The rows in groups: where each costs little but its compilation, a group is compiled at once."""
 
+from typing import Any
+
 import pytest
 
 from tests.autodiff.rows import ROWS
@@ -7,7 +9,15 @@ from tests.autodiff.rows import ROWS
 _SIZE = 6
 _NAMED = [(f"{index}-{row.rule}", row) for index, row in enumerate(ROWS)]
 
-CHUNKS = [
-    pytest.param(dict(_NAMED[i : i + _SIZE]), id=f"{i}-{i + _SIZE - 1}") for i in range(0, len(_NAMED), _SIZE)
-]
+
+def _groups(long: bool) -> list[Any]:
+    named = [(name, row) for name, row in _NAMED if row.long == long]
+    groups = [dict(named[i : i + _SIZE]) for i in range(0, len(named), _SIZE)]
+    return [
+        pytest.param(g, id="-".join([*g][:1] + [*g][1:][-1:]), marks=[pytest.mark.long] if long else [])
+        for g in groups
+    ]
+
+
+CHUNKS = [*_groups(long=False), *_groups(long=True)]
 """Parameters of a test: dictionaries of rows by their names."""

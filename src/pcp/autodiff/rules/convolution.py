@@ -7,11 +7,10 @@ Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.windows import Pair, pairs_of
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
@@ -97,13 +96,13 @@ def _of(primal: Primal) -> Convolution:
     )
 
 
-def _convolution(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
+def _convolution(primal: Primal, g: Tensor) -> Outgoing:
     conv = _of(primal)
     x, kernel = primal.inputs
     turned = [i for i, flag in enumerate(_reversal(primal)) if flag]
     if turned:
         again = convert(conv.of(x, reverse(kernel, [conv.sides.kernel[2 + i] for i in turned])), g.dtype)
-        return primal.engine.through(primal, [again], [g])
+        return Expanded([again])
     dtype = promote(g.dtype, promote(x.dtype, kernel.dtype))
     g, wide_x, wide_kernel = (convert(t, dtype) for t in (g, x, kernel))
     if not g.size:

@@ -4,9 +4,7 @@ Complex numbers follow JAX: the map of cotangents is the transpose, without conj
 So do kinks: equal operands of a maximum share the cotangent, and |x| has derivative 1 at 0.
 """
 
-from collections.abc import Sequence
-
-from pcp.autodiff.rule import Cotangent, Primal, register_rules, scalar_constant
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules, scalar_constant
 from pcp.ops.elementwise import (
     abs_,
     bitwise_and,
@@ -47,13 +45,13 @@ def _abs(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return complex_(g, 0) * (conjugate(x) / complex_(where(equal(y, 0), 1, y), 0))
 
 
-def _sign(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
+def _sign(primal: Primal, g: Tensor) -> Outgoing:
     """Zero for real numbers; of a complex one the sign is x / |x|, and 0 at 0."""
     (x,) = primal.inputs
     if x.dtype.is_float:
         return [None]
     size = abs_(x)
-    return primal.engine.through(primal, [x / complex_(where(equal(size, 0), 1, size), 0)], [g])
+    return Expanded([x / complex_(where(equal(size, 0), 1, size), 0)])
 
 
 def _power(primal: Primal, g: Tensor) -> list[Cotangent]:

@@ -4,7 +4,7 @@ Source: Giles, "Collected Matrix Derivative Results for Forward and Reverse Mode
 2.2; Murray, "Differentiation of the Cholesky decomposition", 2016, equation 10.
 """
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.ops.elementwise import complex_, real, where
 from pcp.ops.linear_algebra import matmul
 from pcp.ops.matrices import triangular_solve, tril, triu
@@ -56,17 +56,17 @@ def cholesky_cotangent(factor: Tensor, g: Tensor, lower: bool) -> Tensor:
     return flipped(from_triangle(from_factor(tril(flipped(factor)), flipped(g))))
 
 
-def _triangular_solve(primal: Primal, g: Tensor) -> list[Cotangent]:
+def _triangular_solve(primal: Primal, g: Tensor) -> Outgoing:
     """op(A) y = b: the cotangent of b is op(A)^-T g =: h, that of op(A) is -h y^T in its triangle."""
     a, b = primal.inputs
     way = str(primal.op.attributes["transpose_a"])
     if "ADJOINT" in way and not a.dtype.is_float:
-        return list(primal.engine.through(primal, [_solved(primal, conj(a), b, "TRANSPOSE")], [g]))
+        return Expanded([_solved(primal, conj(a), b, "TRANSPOSE")])
     transposed = "NO_TRANSPOSE" not in way
     lower, unit = primal.flag("lower"), primal.flag("unit_diagonal")
     if not primal.flag("left_side"):  # y op(A) = b is op(A)^T y^T = b^T
         again = flipped(triangular_solve(a, flipped(b), lower, not transposed, unit))
-        return list(primal.engine.through(primal, [again], [g]))
+        return Expanded([again])
     y = primal.output()
     h = triangular_solve(a, g, lower, not transposed, unit)
     found = None

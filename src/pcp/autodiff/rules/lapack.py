@@ -7,7 +7,7 @@ for options. Which derivative each has is told in `factorization` and `decomposi
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, Rule, register_rules
+from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule, register_rules
 from pcp.autodiff.rules.decompositions import (
     eig_tangents,
     eigh_tangents,
@@ -53,7 +53,7 @@ def _again(primal: Primal, specs: Sequence[TensorSpec], **options: str) -> list[
         op = builder.emit("stablehlo.custom_call", list(primal.op.operands), list(specs), attributes)
     for old, new in zip(primal.op.results, op.results, strict=True):
         if old.type == new.type:
-            old.replace_all_uses_with(new)
+            primal.engine.replace(old, new)
     return [Tensor(value, builder) for value in op.results]
 
 
@@ -96,16 +96,16 @@ def _orgqr(primal: Primal) -> Sequence[Tensor]:
     return [reflected(*primal.inputs)]
 
 
-def _syevd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _syevd(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     a, made = primal.input(0), list(primal.outputs)
     if option(primal, "mode") == "N":
         made = _again(primal, [t.spec for t in made], mode="V")
     vectors, values, info = made
     tangents = eigh_tangents(vectors, values, hermitian(a, option(primal, "uplo") == "L"))
-    return primal.engine.through(primal, [*tangents, info], cotangents, made)
+    return Expanded([*tangents, info], made)
 
 
-def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _gesdd(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     a, made = primal.input(0), list(primal.outputs)
     left, s, u, vh, info = made
     lead, (m, n), k = a.shape[:-2], a.shape[-2:], s.shape[-1]
@@ -117,10 +117,10 @@ def _gesdd(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
         made = _again(primal, specs, mode="S")
         _, s, u, vh, _ = made
     du, ds, dvh = svd_tangents(u, s, vh, a)
-    return primal.engine.through(primal, [left, ds, du, dvh, info], cotangents, made)
+    return Expanded([left, ds, du, dvh, info], made)
 
 
-def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _geev(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     a, made = primal.input(0), list(primal.outputs)
     if option(primal, "compute_left") == "N" or option(primal, "compute_right") == "N":
         made = _again(primal, [t.spec for t in made], compute_left="V", compute_right="V")
@@ -132,7 +132,7 @@ def _geev(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     found, moved = eig_tangents(values, right, left, matrix)
     _, others = eig_tangents(conj(values), left, right, adjoint(matrix))
     tangents = [real(found), imag(found)] if a.dtype.is_float else [found]
-    return primal.engine.through(primal, [*tangents, others, moved, info], cotangents, made)
+    return Expanded([*tangents, others, moved, info], made)
 
 
 def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pcp.autodiff.regions import combiner, operations_of, returned_by
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, register_rules
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value
 from pcp.ir.program import spec_of
@@ -17,13 +17,13 @@ EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10}
 """The distance from 1 to the next number of an element type."""
 
 
-def _reduce(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     name = combiner(primal.op.regions[0])
     if name == "add":
         return _sum(primal, *cotangents)
     if name in ("maximum", "minimum") and not primal.active[1] and primal.input(0).dtype.is_float:
         return _extreme(primal, *cotangents)
-    return primal.engine.through(primal, _by_pairs(primal), cotangents)
+    return Expanded(_by_pairs(primal))
 
 
 def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pcp.autodiff.regions import combiner, returned_by
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.indexing import window_limits
 from pcp.autodiff.rules.reduction import map_body
 from pcp.ir import DType
@@ -16,7 +16,7 @@ from pcp.ops.reduction import all_
 from pcp.tensor import Tensor
 
 
-def _scatter(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _scatter(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     numbers = primal.numbers("scatter_dimension_numbers")
     axes = WindowAxes(
         numbers.get("update_window_dims", ()),
@@ -28,7 +28,7 @@ def _scatter(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     )
     g = cotangents[0]
     if len(cotangents) > 1 or g is None:
-        return primal.engine.through(primal, _any_body(primal, axes), cotangents)
+        return Expanded(_any_body(primal, axes))
     body = combiner(primal.op.regions[0])
     if body == "add":
         return [g, None, read(primal, g, axes) if primal.active[2] else None]
@@ -40,7 +40,7 @@ def _scatter(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
         return _extreme(primal, g, axes)
     if _replaces(primal):
         return _replacing(primal, g, axes)
-    return primal.engine.through(primal, _any_body(primal, axes), cotangents)
+    return Expanded(_any_body(primal, axes))
 
 
 def _replaces(primal: Primal) -> bool:

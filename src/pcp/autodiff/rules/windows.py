@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
 from pcp.ir.bindings import integer_elements
 from pcp.ops.cumulative import associative_scan
@@ -74,7 +74,7 @@ def windows_of(primal: Primal) -> Windows:
     )
 
 
-def _reduce_window(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+def _reduce_window(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     count = len(primal.op.operands) // 2
     windows, x = windows_of(primal), primal.input(0)
     name = combiner(primal.op.regions[0])
@@ -88,10 +88,8 @@ def _reduce_window(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent
             return joined
 
         start = primal.input(1).broadcast_to(x.shape)
-        return primal.engine.through(
-            primal, [combine(start, associative_scan(combine, x, *along))], cotangents
-        )
-    return primal.engine.through(primal, _place_by_place(primal, windows, count, name), cotangents)
+        return Expanded([combine(start, associative_scan(combine, x, *along))])
+    return Expanded(_place_by_place(primal, windows, count, name))
 
 
 def _spread(g: Tensor, x: Tensor, windows: Windows) -> Tensor:

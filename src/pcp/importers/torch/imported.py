@@ -149,11 +149,12 @@ def _name_arguments(
     function: Callable[..., Any], module: Any, has_buffers: bool, places: Sequence[int | str]
 ) -> None:
     """Give the traced function a signature, from which the program takes the names of its arguments."""
-    known = [
-        parameter.name
-        for parameter in inspect.signature(getattr(module, "forward", module)).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    try:
+        parameters = inspect.signature(getattr(module, "forward", module)).parameters.values()
+    except ValueError:  # a function written in C++ need not say what it takes
+        parameters = {}.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    known = [parameter.name for parameter in parameters if parameter.kind in positional]
     names = [
         place if isinstance(place, str) else known[place] if place < len(known) else f"input_{place}"
         for place in places
