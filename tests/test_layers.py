@@ -23,7 +23,7 @@ LAYERS = (
 CONFINED = {
     "jaxlib": ("ir/bindings.py", "backends/xla.py"),
     "jax._src": ("ir/bindings.py", "backends/xla.py"),
-    "jax": ("ir/bindings.py", "backends/xla.py", "importers/jax*.py", "kernels/*"),
+    "jax": ("ir/bindings.py", "backends/xla.py", "backends/jax*.py", "importers/jax*.py", "kernels/*"),
 }
 
 

@@ -99,10 +99,14 @@ from pcp.ops.statistics import std as std
 from pcp.ops.tapping import tap as tap
 from pcp.ops.updating import index_update as index_update
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
+from pcp.planning import Path as Path
 from pcp.planning import Plan as Plan
+from pcp.planning import explore as explore
 from pcp.planning import find_nan as find_nan
+from pcp.planning import paths as paths
 from pcp.planning import plan as plan
 from pcp.planning import plan_within as plan_within
+from pcp.planning.profile_database import ProfileDatabase as ProfileDatabase
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

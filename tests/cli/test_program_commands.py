@@ -10,6 +10,7 @@ import pytest
 
 import pcp
 from pcp.cli import main
+from pcp.ops import elementwise as e
 
 RANDOM = np.random.default_rng(0)
 W = RANDOM.standard_normal((3, 2)).astype(np.float32)
@@ -97,6 +98,15 @@ def test_grad_of_one_argument_as_json_and_vjp(
     code, said, _ = command(capsys, "grad", module, "--vjp", "--wrt", "1", "-o", tmp_path / "g.pcp", "--json")
     assert code == 0
     assert json.loads(said)["arguments"] == {"params.w": "f32[3,2]", "x": "f32[4,3]", "cotangent": "f32[]"}
+
+
+def test_inspect_simplified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "program.mlir"
+    file.write_text(pcp.trace(lambda x: e.negate(-x), pcp.spec((2,), "f32")).text)
+    for options, count in (((), 2), (("--simplified",), 0)):
+        code, said, _ = command(capsys, "inspect", file, "--json", *options)
+        assert code == 0
+        assert json.loads(said)["operations"].get("negate", {"count": 0})["count"] == count
 
 
 def test_grad_by_a_policy(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -301,12 +301,14 @@ def test_what_a_plan_tells_about_itself(step: pcp.Program) -> None:
     assert "of which 20 bytes in donated arguments" in text
 
 
-def test_a_tolerance_without_other_paths_says_that_the_plain_one_is_used(
+def test_without_time_and_knowledge_the_plain_path_is_used_and_said_to_be(
     step: pcp.Program, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "pcp.planning"):
-        pcp.plan(step, tolerance=1e-3)
-    assert "tolerance 0.001: no other path than the plain one is known" in caplog.text
+        plan = pcp.plan(step, tolerance=1e-3, budget=0)
+    assert plan.path.is_plain
+    assert "the error of the plain path is not known" in caplog.text
+    assert "tolerance 0.001: the plain path, after 0 measurements" in caplog.text
 
 
 def test_a_function_without_arguments_or_with_none_used() -> None:

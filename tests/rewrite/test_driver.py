@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execution import run
 
 import pcp
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import negate
 from pcp.rewrite import Effect, RewriteDiverges, Row, rewrite
 from pcp.tensor import Tensor, current_builder
+from tests.execution import run
 
 
 def tensors(op: ir.Operation) -> list[Tensor]:

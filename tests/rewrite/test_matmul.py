@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execution import run
 
 import pcp
 from pcp import Program
 from pcp.rewrite import ROWS, rewrite
+from tests.execution import run
 
 RNG = np.random.default_rng(0)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.execution import run
 
 import pcp
 from pcp import Program, nn
 from pcp.ir import TensorSpec
 from pcp.rewrite.raising import PHASES, raised
+from tests.execution import run
 
 RNG = np.random.default_rng(0)
 X, W, Q, K, T = "f32[2,3,5]", "f32[5]", "f32[2,6,4,8]", "f32[2,6,2,8]", "i32[2,3]"

@@ -129,15 +129,19 @@ def _wait_for(lock: int, path: Path) -> None:
     )
 
 
-def default_cache() -> CompileCache:
-    """The cache in `PCP_CACHE_DIR`, else in the user's cache folder; `PCP_CACHE_LIMIT` bounds its bytes."""
+def cache_folder() -> Path:
+    """Where PCP keeps what it may make again: the folder `PCP_CACHE_DIR`, else one in the user's cache folder."""
     own = os.environ.get("PCP_CACHE_DIR", "")
     users = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(own) if own else (Path(users) if os.path.isabs(users) else Path.home() / ".cache") / "pcp"
+    return Path(own) if own else (Path(users) if os.path.isabs(users) else Path.home() / ".cache") / "pcp"
+
+
+def default_cache() -> CompileCache:
+    """The cache in `cache_folder()`; `PCP_CACHE_LIMIT` bounds its bytes."""
     limit = os.environ.get("PCP_CACHE_LIMIT", "")
     if limit and not limit.isdecimal():
         log.warning("PCP_CACHE_LIMIT is %r, no number of bytes; %d is used", limit, DEFAULT_LIMIT)
-    return CompileCache(root / "xla", int(limit) if limit.isdecimal() else DEFAULT_LIMIT)
+    return CompileCache(cache_folder() / "xla", int(limit) if limit.isdecimal() else DEFAULT_LIMIT)
 
 
 def cache_key(parts: Iterable[bytes | str]) -> str:

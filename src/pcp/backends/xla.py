@@ -34,6 +34,7 @@ from pcp.backends.base import (
     OutOfMemory,
 )
 from pcp.backends.cache import cache_key, default_cache
+from pcp.backends.full_precision import with_full_precision
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import flat_bytecode
 
@@ -92,13 +93,15 @@ class XLABackend:
     def compile(
         self, program: Program, device: Device, options: CompileOptions, *, cache: bool
     ) -> XLAExecutable:
-        """The program compiled by XLA.
+        """The program compiled by XLA; products of floats have their full precision, where the program does not say less.
 
         Raises:
             CompilationFailed: XLA refuses the program or an option.
         """
         native = _devices()[device]
         made = _compile_options(native, options)
+        if device.kind == "cuda":
+            program = with_full_precision(program)
         if not cache:
             return XLAExecutable(_compile(program, device, native, made), program, native)
         store = default_cache()
@@ -152,6 +155,11 @@ def _devices() -> dict[Device, Any]:
         for index, native in enumerate(client.local_devices()):
             found[Device(kind, index, _capacity(native))] = native
     return found
+
+
+def native_device(device: Device) -> Any:
+    """A device as jax knows it."""
+    return _devices()[device]
 
 
 def _capacity(native: Any) -> int:

@@ -13,6 +13,7 @@ from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.cost import CostEstimate, estimate_cost
 from pcp.planning.operation_times import OperationProfile
+from pcp.rewrite import simplify
 from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
@@ -32,6 +33,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
+    parser.add_argument("--simplified", action="store_true", help="simplify the program first, exactly")
     parser.add_argument("--time", action="store_true", help="measure every operation alone")
     parser.add_argument("--trace", type=Path, default=None, help="write the times as a trace; implies --time")
     parser.add_argument("--inputs", type=Path, default=None, help=".npz file of arguments for --time")
@@ -42,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.module)
+    if arguments.simplified:
+        program = simplify(program)
     cost = estimate_cost(program)
     profile = _profile(program, arguments) if arguments.time or arguments.trace else None
     if arguments.json:

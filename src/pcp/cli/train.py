@@ -37,6 +37,7 @@ examples:
   pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
   pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
   pcp train --tokenizer bpe --vocabulary 2048  tokens learnt from the text instead of characters
+  pcp train --tolerance 1e-2                   a faster step, found by measurement, whose error is below 1 %
   pcp train --resume runs/gpt2-nano            go on after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
                                                any loss: a program of (weights, batch), from JAX, PyTorch or PCP
@@ -66,6 +67,8 @@ _OPTIONS = {
     "evaluate_every": "steps between evaluations on the whole validation part; 0 only at the end",
     "checkpoint_every": "steps between checkpoints; 0 only at the end",
     "device": "where a step runs",
+    "tolerance": "how far a step may be from exact numbers, like 1e-2: the fastest path within is looked for; 0 does not look",
+    "plan_seconds": "time to look for it; what is known already takes none",
     "workers": "worker processes; 0 trains in this process",
     "inner_steps": "steps of a worker between two outer steps (H)",
     "outer_learning_rate": "of the outer Nesterov step",

@@ -1,6 +1,7 @@
 """What a Shepherd tells a Worker of the run: which programs to run on which data. It travels as JSON in the welcome."""
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ class Job:
         seed: of the order of the batches.
         vocabulary: every token is smaller; 0 where the data is no text.
         kind: what the file holds.
+        tolerance: how far a step's numbers may be from exact ones; each Worker looks for its own fastest path within. 0 runs
+            the step as it is written.
+        plan_seconds: that a Worker may spend on looking.
     """
 
     programs: dict[str, Blob]
@@ -37,6 +41,8 @@ class Job:
     seed: int
     vocabulary: int
     kind: DataKind = DataKind.tokens
+    tolerance: float = 0.0
+    plan_seconds: float = 0.0
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -54,6 +60,8 @@ class Job:
             "seed": self.seed,
             "vocabulary": self.vocabulary,
         }
+        if self.tolerance:  # a Worker that does not know it computes more exactly than it need
+            content |= {"tolerance": self.tolerance, "plan_seconds": self.plan_seconds}
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -75,7 +83,8 @@ class Job:
                 name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
             }
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
-            return Job(programs, _decode(content[kind.value]), **numbers, kind=kind)
+            limits = {name: _amount(content.get(name, 0.0)) for name in ("tolerance", "plan_seconds")}
+            return Job(programs, _decode(content[kind.value]), **numbers, kind=kind, **limits)  # type: ignore[arg-type]  # by name
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
 
@@ -95,3 +104,9 @@ def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value
+
+
+def _amount(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is no amount")
+    return float(value)

@@ -37,6 +37,8 @@ def new_run(folder: RunFolder, recipe: Recipe, store: BlobStore, merger: Merger)
         seed=config.seed,
         vocabulary=data.vocabulary,
         kind=data.kind,
+        tolerance=config.tolerance,
+        plan_seconds=config.plan_seconds,
     )
     parameters, momentum = merger.begin()
     plan = RunConfig(

@@ -1,5 +1,6 @@
 """What a Worker computes: the inner steps of its leases."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,18 @@ import numpy as np
 from pcp.distributed.array_blobs import load_arrays, store_arrays
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease
-from pcp.distributed.verification import ProgramRefused, admit
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec, Tree
 from pcp.ir.tree import LEAF
 from pcp.ir.types import dtype_of
-from pcp.planning import plan
+from pcp.planning import Plan, plan
+from pcp.planning.evidence import Progress
 from pcp.training.data import Shape, open_batches
+from pcp.training.planned_step import describe_path, planned_step
+
+log = logging.getLogger("pcp.distributed.trainer")
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
@@ -75,6 +80,8 @@ class InnerTrainer:
         programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
         check_fit(programs, self._batches.shapes)
         self._plans = {name: plan(program, device=device) for name, program in programs.items()}
+        if job.tolerance:
+            self._plans["step"] = self._planned(programs["step"], job, device, cancelled)
         self._store = store
         self._parameters = programs["start"].argument_tree.children[0]
         self._specs = [entry.spec for entry in programs["start"].arguments[:-1]]
@@ -126,6 +133,17 @@ class InnerTrainer:
         seconds = time.monotonic() - began
         tokens = data.count * self._batches.tokens_per_batch
         return Trained(blob, tokens, values, seconds, seconds - stepped + before)
+
+    @staticmethod
+    def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
+        def look(_: Progress) -> None:
+            if cancelled():
+                raise VerificationCancelled("the worker was asked to stop while its step was planned")
+
+        seconds = min(job.plan_seconds, COMPILE_SECONDS)
+        found = planned_step(step, device, job.tolerance, seconds, progress=look)
+        log.info("%s", describe_path(found))
+        return found
 
     def _begin(self, held: Any, anchor: Any, first: np.int32) -> Any:
         if held is None:

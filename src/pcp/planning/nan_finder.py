@@ -148,7 +148,7 @@ def checked_run(checked: Plan, arguments: tuple[Any, ...]) -> Any:
             continue
         found = range_of(leaf)
         if found.nans or found.infinities:
-            report = find_nan(checked.program, *checked.bound, *placed, device=checked.device)
+            report = find_nan(checked.lowered, *checked.bound, *placed, device=checked.device)
             name = f"result {entry.name}" if entry.name else "the result"
             origin = report or "every operation is finite when it is run to be looked at: rounding decides"
             raise NaNFound(f"{name} is not finite: {found}\n{origin}", report)

@@ -120,7 +120,7 @@ def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -
         CompilationFailed: an operation does not compile alone.
     """
     placed = plan.place(*arguments)
-    program = flat(plan.program)
+    program = flat(plan.lowered)
     dataflow = Dataflow(program)
     pieces = _Pieces(program, dataflow, plan)
     values = dict(enumerate(flatten((*plan.bound, *placed))[0]))

@@ -4,14 +4,17 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
+from types import MappingProxyType
 from typing import Any
 
+from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, apply_kernels, kernel_named
+from pcp.planning.preparation import prepared
 
 FORMAT = 1
 
@@ -48,28 +51,67 @@ class Path:
         choices: for the sites that are not computed by the operation itself, in order of their keys.
         options: of the compiler, in order of their names.
         backend: what compiles.
+        prepared: digest of the prepared program that the choices are made for; empty where the program is run as written.
+        hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 
     program: str
     choices: tuple[Choice, ...] = ()
     options: tuple[tuple[str, str | int | float | bool], ...] = ()
     backend: str = "xla"
+    prepared: str = ""
+    hardware: str = field(default="", compare=False)
+    versions: str = field(default="", compare=False)
 
     @staticmethod
-    def of(program: Program, kernels: Mapping[str, Kernel] = {}) -> "Path":  # noqa: B006  (never changed)
-        """The path with these kernels, by the keys of their sites."""
+    def of(
+        program: Program,
+        kernels: Mapping[str, Kernel] = MappingProxyType({}),
+        options: CompileOptions = MappingProxyType({}),
+    ) -> "Path":
+        """The path with these kernels, by the keys of the sites of the prepared program."""
         choices = (Choice(site, kernel.name, kernel.version) for site, kernel in kernels.items())
-        return Path(program.digest, tuple(sorted(choices)))
+        return Path(
+            program.digest,
+            tuple(sorted(choices)),
+            tuple(sorted(options.items())),
+            prepared=prepared(program).digest,
+        )
+
+    @staticmethod
+    def plain(program: Program, options: CompileOptions = MappingProxyType({})) -> "Path":
+        """The path that runs a program as it is written."""
+        return Path(program.digest, options=tuple(sorted(options.items())))
 
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        return not self.choices and not self.options
+        return not self.choices and not self.prepared
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of its JSON form: equal for equal paths in every process."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """The SHA-256 of what it chooses: equal for equal paths in every process, on whatever hardware."""
+        return hashlib.sha256(json.dumps(self._chosen(), separators=(",", ":")).encode()).hexdigest()
+
+    def made_on(self, hardware: str, versions: str) -> "Path":
+        """The same path, for exactly this hardware and these versions; empty words leave it open."""
+        return replace(self, hardware=hardware, versions=versions)
+
+    def check_place(self, hardware: str, versions: str) -> None:
+        """Compare what it was made on with what is here.
+
+        Raises:
+            PathMismatch: its numbers would be others here.
+        """
+        for what, made, here in (
+            ("hardware", self.hardware, hardware),
+            ("versions", self.versions, versions),
+        ):
+            if made and made != here:
+                raise PathMismatch(
+                    f"the path was made on {what} {made}, and here is {here}: its results may differ in their last bits; "
+                    'plan again, or follow it anyway as path.made_on("", "")'
+                )
 
     def kernels(self) -> dict[str, Kernel]:
         """The kernels by the keys of their sites.
@@ -83,7 +125,7 @@ class Path:
             here = found[choice.site].version
             if here != choice.version:
                 raise PathMismatch(
-                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which has version {here} here; "
+                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
                     "plan again, or install the version of PCP that made the path"
                 )
         return found
@@ -99,20 +141,30 @@ class Path:
             raise PathMismatch(
                 f"the path is one of program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
             )
-        return apply_kernels(program, self.kernels())
+        if self.is_plain:
+            return program
+        ready = prepared(program)
+        if ready.digest != self.prepared:
+            raise PathMismatch(
+                f"the path was made for the program simplified to {self.prepared[:12]}, which is {ready.digest[:12]} here; "
+                "plan again, or install the version of PCP that made the path"
+            )
+        return apply_kernels(ready, self.kernels())
+
+    def _chosen(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "program": self.program,
+            "prepared": self.prepared,
+            "backend": self.backend,
+            "options": [list(option) for option in self.options],
+            "choices": [[choice.site, choice.kernel, choice.version] for choice in self.choices],
+        }
 
     def to_json(self) -> str:
         """The canonical JSON form."""
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "program": self.program,
-                "backend": self.backend,
-                "options": [list(option) for option in self.options],
-                "choices": [[choice.site, choice.kernel, choice.version] for choice in self.choices],
-            },
-            separators=(",", ":"),
-        )
+        whole = self._chosen() | {"hardware": self.hardware, "versions": self.versions}
+        return json.dumps(whole, separators=(",", ":"))
 
     @staticmethod
     def from_json(text: str) -> "Path":
@@ -124,17 +176,22 @@ class Path:
         try:
             found: Any = json.loads(text)
             if found["format"] != FORMAT:
-                raise NotAPath(f"the path has format {found['format']}; this version of PCP reads format {FORMAT}")
+                raise NotAPath(
+                    f"the path has format {found['format']}; this version of PCP reads format {FORMAT}"
+                )
             return Path(
                 str(found["program"]),
-                tuple(Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]),
+                tuple(
+                    Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]
+                ),
                 tuple((str(name), value) for name, value in found["options"]),
                 str(found["backend"]),
+                str(found["prepared"]),
+                str(found["hardware"]),
+                str(found["versions"]),
             )
         except (ValueError, KeyError, TypeError):
-            raise NotAPath(
-                f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it"
-            ) from None
+            raise NotAPath(f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.

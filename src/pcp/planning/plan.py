@@ -4,7 +4,7 @@ import functools
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,16 @@ from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
+from pcp.planning.chosen import BUDGET, Conditions, Database, searched
+from pcp.planning.evidence import Progress
+from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.measurement import Measurement
 from pcp.planning.nesting import unflattener
+from pcp.planning.path import Path
+from pcp.planning.report import as_json, described
+from pcp.planning.search import Found
 from pcp.planning.taps import Show, TappedExecutable, with_taps
+from pcp.planning.tolerance import ResultError
 from pcp.tensor import is_tracing
 from pcp.tracing import call
 
@@ -37,6 +45,10 @@ class DonatedTwice(PCPError):
     """One array given as two arguments of which one is donated."""
 
 
+class PlanConflict(PCPError):
+    """Wishes for a plan that exclude each other."""
+
+
 class Plan:
     """A Program compiled for a device. Make one with `pcp.plan`.
 
@@ -46,6 +58,9 @@ class Plan:
         backend: what compiled it.
         executable: the compiled form.
         bound: buffers for the first arguments, which `run` then does not take.
+        path: how it is run; None is the plain path.
+        found: what the search for the path came to, if there was one.
+        tolerance: that was asked for.
     """
 
     def __init__(
@@ -56,6 +71,10 @@ class Plan:
         executable: Executable,
         bound: Sequence[Buffer] = (),
         bound_count: int = 0,
+        *,
+        path: Path | None = None,
+        found: Found | None = None,
+        tolerance: float | None = None,
     ) -> None:
         self.program = program
         self.device = device
@@ -63,6 +82,9 @@ class Plan:
         self._executable = executable
         self._bound = list(bound)
         self._bound_count = bound_count
+        self._path = path
+        self._found = found
+        self.tolerance = tolerance
         rest = Tree("tuple", (), program.argument_tree.children[bound_count:])
         self._border = ArgumentBorder(program.arguments[len(bound) :], rest, device, backend)
         self._unflatten = unflattener(program.result_tree)
@@ -79,8 +101,54 @@ class Plan:
 
     @functools.cached_property
     def operations(self) -> tuple[Operation, ...]:
-        """Every operation of the program in order, with the user's line that it comes from."""
-        return operations_of(self.program)
+        """Every operation that is run in order, with the user's line that it comes from."""
+        return operations_of(self.lowered)
+
+    @functools.cached_property
+    def lowered(self) -> Program:
+        """The program as it is run: with the kernels of its path in place."""
+        return self.path.applied(self.program)
+
+    @functools.cached_property
+    def path(self) -> Path:
+        """How it is run: save it, and give it to `pcp.plan` to have the same results again, bit for bit."""
+        path = Path.plain(self.program) if self._path is None else self._path
+        return path.made_on(hardware_of(self.device).digest, versions())
+
+    @property
+    def error(self) -> float | None:
+        """The largest error of its results against float64 when the path was measured; None if no tolerance was asked for."""
+        row = None if self._found is None else self._found.measurement
+        return None if row is None else row.error
+
+    @property
+    def plain_error(self) -> float | None:
+        """The same of the plain path."""
+        row = None if self._found is None else self._found.measurement
+        return None if row is None else row.plain_error
+
+    @property
+    def measurement(self) -> Measurement | None:
+        """What was measured of the path when a tolerance was asked for, in turn with the plain one."""
+        return None if self._found is None else self._found.measurement
+
+    def errors(self, *arguments: Any) -> list[ResultError]:
+        """The error of every result on these arguments, against float64, and that of the plain path; state is not consumed.
+
+        It compiles the program twice more, once in float64.
+
+        Raises:
+            TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
+        """
+        from pcp.planning.judging import errors_on
+
+        return errors_on(self, arguments)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `print` says of its path, as values of JSON."""
+        return {"program": self.program.digest, "device": str(self.device)} | as_json(
+            self.path, self._found, self.tolerance
+        )
 
     @property
     def memory(self) -> Mapping[str, MemoryUse]:
@@ -193,7 +261,15 @@ class Plan:
         placed = ArgumentBorder(entries, first, self.device, self._backend).admit(arguments)
         bound_count = self._bound_count + len(arguments)
         return Plan(
-            self.program, self.device, self._backend, self._executable, [*self._bound, *placed], bound_count
+            self.program,
+            self.device,
+            self._backend,
+            self._executable,
+            [*self._bound, *placed],
+            bound_count,
+            path=self._path,
+            found=self._found,
+            tolerance=self.tolerance,
         )
 
     def profile(
@@ -232,6 +308,7 @@ class Plan:
                 f"arguments {human(use.arguments)}, results {human(use.results)} "
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
                 f"  operations  {counts.total()}: {shown}{more}",
+                *described(self.path, self._found, self.tolerance),
             ]
         )
 
@@ -254,32 +331,68 @@ def plan(
     memory_limit: int | None = None,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
+    path: Path | None = None,
+    database: Database = None,
+    budget: float = BUDGET,
+    example: Sequence[Any] | None = None,
+    progress: Callable[[Progress], object] | None = None,
 ) -> Plan:
-    """Compile a Program for a device.
+    """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
         device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
-        tolerance: how far results may be from the exact ones; None changes no numerics.
+        tolerance: how far results may be from the exact ones, relative to their norm; see `pcp.planning.tolerance`. 0 asks for
+            the bits of the plain path. None changes no numerics: nothing is searched, and the program runs as it is written.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
+        path: to follow exactly, from `Plan.path`; then nothing is searched. On the hardware and by the versions that it was
+            made with, results are the same, bit for bit.
+        database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
+        budget: seconds in which measurements for a tolerance may begin; 0 takes only what is known. Ctrl-C ends them too: what
+            was measured is kept, and the best that is known is taken.
+        example: one call's arguments, to measure on; None makes random ones.
+        progress: told before every measurement.
 
     Raises:
+        ToleranceUnreachable: no path is within the tolerance, not even the plain one.
+        InvalidTolerance, InvalidBudget: a number that is none.
+        PathMismatch: the path belongs to another program, other hardware, or other versions.
+        PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice: there is no such device.
         CompilationFailed: the compiler refuses the program.
     """
     backend = backends.backend()
     place = backends.device(device)
-    if tolerance is not None:
-        log.info("tolerance %g: no other path than the plain one is known, so it is used", tolerance)
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
-    compiled, labels = (program, []) if taps is None else with_taps(program)
+    found = None
+    if path is not None:
+        _check_pinned(path, place, tolerance, options)
+        options = dict(path.options)
+    elif tolerance is not None:
+        conditions = Conditions(place, limit, options, database, budget, example, progress)
+        found = searched(program, tolerance, conditions)
+        path = found.path
+    lowered = program if path is None else path.applied(program)
+    compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
     executable = backend.compile(compiled, place, options, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory, place, limit)
-    return Plan(program, place, backend, executable)
+    return Plan(program, place, backend, executable, path=path, found=found, tolerance=tolerance)
+
+
+def _check_pinned(path: Path, device: Device, tolerance: float | None, options: CompileOptions) -> None:
+    if tolerance is not None:
+        raise PlanConflict(
+            f"both a path and a tolerance of {tolerance:g} were given; a path is followed as it is, so give only one of the two"
+        )
+    if options and tuple(sorted(options.items())) != path.options:
+        raise PlanConflict(
+            f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
+        )
+    path.check_place(hardware_of(device).digest, versions())

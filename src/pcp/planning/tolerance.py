@@ -6,7 +6,7 @@ number that is not finite where the exact one is makes the error infinite. State
 does not hide behind the parameter that it is added to, nor a gradient behind its moment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,36 +63,42 @@ def error_of(y: Array, exact: Array, plain: Array | None = None) -> float:
     return distance / scale if scale > 0.0 else float("inf")
 
 
-def judged(program: Program, arguments: Sequence[Array], results: Sequence[Array]) -> list[Array]:
-    """What is judged of a call: every result, and of a state how it changed, in float64 or complex128.
+def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -> Iterator[Array]:
+    """What is judged of a call: every result, and of a state how it changed, in float64 or complex128, one after another.
 
     Arguments:
         program: what was called.
         arguments: its flat arguments before the call.
         results: its flat results.
     """
-    made = [np.asarray(result).astype(_wide(result)) for result in results]
-    for entry, before in zip(program.arguments, arguments, strict=True):
-        if entry.alias is not None and entry.spec.dtype.is_differentiable:
-            made[entry.alias] = made[entry.alias] - np.asarray(before).astype(made[entry.alias].dtype)
-    return made
+    donors = {
+        entry.alias: before
+        for entry, before in zip(program.arguments, arguments, strict=True)
+        if entry.alias is not None and entry.spec.dtype.is_differentiable
+    }
+    for index, result in enumerate(results):
+        made = np.asarray(result).astype(_wide(result))
+        if index in donors:
+            made -= np.asarray(donors[index]).astype(made.dtype)
+        yield made
 
 
 def errors_of(
-    program: Program, exact: Sequence[Array], plain: Sequence[Array], found: Sequence[Array]
+    program: Program, exact: Iterable[Array], plain: Iterable[Array], found: Iterable[Array]
 ) -> list[ResultError]:
-    """The error of every floating-point result, and that of the plain path; other results must be equal to the exact ones.
+    """The error of every floating-point result, and that of the plain path; other results must be equal to the plain ones.
 
     Arguments:
         program: what was called, for the names of its results.
         exact, plain, found: what `judged` made of the results in float64, by the plain path, and by the path in question.
     """
     made = []
-    for entry, y64, y32, y in zip(program.results, exact, plain, found, strict=True):
+    for index, (entry, y64, y32, y) in enumerate(zip(program.results, exact, plain, found, strict=True)):
+        name = entry.name or str(index)
         if entry.spec.dtype.is_differentiable:
-            made.append(ResultError(entry.name, error_of(y, y64, y32), error_of(y32, y64, y32)))
+            made.append(ResultError(name, error_of(y, y64, y32), error_of(y32, y64, y32)))
         else:
-            made.append(ResultError(entry.name, _unequal(y, y32), 0.0))
+            made.append(ResultError(name, _unequal(y, y32), 0.0))
     return made
 
 

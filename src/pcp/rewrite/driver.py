@@ -2,13 +2,14 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pcp.autodiff.regions import erase_dead, is_used
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import context, inline_calls, ir
 from pcp.ir.program import main_of
+from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.row import Row
 from pcp.rewrite.table import ROWS
 from pcp.tensor import building
@@ -36,71 +37,85 @@ def rewrite(program: Program, rows: Sequence[Row] = ROWS) -> Program:
     Raises:
         RewriteDiverges: the rows rewrite each other's results without end.
     """
+    module = program.module()
+    inline_calls(module)
+    return Program.from_module(module) if apply_rows(module, rows) else program
+
+
+def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
+    """Apply rows to a module in place, calls inlined, until none matches; returns how often each was applied.
+
+    Operations that bear a mark, an attribute such as `pcp.tap` or `sdy.sharding`, stay: no row knows what it says.
+
+    Raises:
+        RewriteDiverges: the rows rewrite each other's results without end.
+    """
     table: dict[str, list[Row]] = {}
     for row in rows:
         table.setdefault(row.root, []).append(row)
-    module = program.module()
-    inline_calls(module)
     block = main_of(module).regions[0].blocks[0]
+    counts: Counter[str] = Counter()
+    limit = before = None
     with context(), building(Builder(module, block)) as builder:
-        counts = _until_none_matches(block, builder, table)
-    if not counts:
-        return program
-    _clean(block)
+        while before != counts.total():
+            before = counts.total()
+            found = [op for op in operations_inside(block) if op.name in table]
+            limit = ROUNDS * (len(found) + 1) if limit is None else limit
+            counts += _round(found, builder, table)
+            del found  # no Python object may stand for what is erased now
+            _clean(block)
+            if counts.total() > limit:
+                name, count = counts.most_common(1)[0]
+                raise RewriteDiverges(
+                    f"{count} rewrites by {name!r} and no end; its result, or that of another row, holds its own pattern again"
+                )
     for name, count in counts.items():
         log.info("%s: %d places", name, count)
-    return Program.from_module(module)
-
-
-def _until_none_matches(block: ir.Block, builder: Builder, table: dict[str, list[Row]]) -> Counter[str]:
-    """Try every operation, again and again until a round changes nothing; returns how often each row was applied.
-
-    None is erased on the way: what is replaced has no uses left and is passed over.
-    """
-    counts: Counter[str] = Counter()
-    operations = [op for op in _inside(block) if op.name in table]
-    limit, before = ROUNDS * (len(operations) + 1), -1
-    while counts.total() > before:
-        before = counts.total()
-        for op in operations:
-            if any(is_used(result) for result in op.results):
-                counts.update(_applied(op, builder, table[op.name]))
-        if counts.total() > limit:
-            name, count = counts.most_common(1)[0]
-            raise RewriteDiverges(
-                f"{count} rewrites by {name!r} and no end; its result, or that of another row, holds its own pattern again"
-            )
-        operations = [op for op in _inside(block) if op.name in table]
     return counts
 
 
-def _applied(op: ir.Operation, builder: Builder, rows: Sequence[Row]) -> list[str]:
+def _round(
+    operations: Sequence[ir.Operation], builder: Builder, table: Mapping[str, Sequence[Row]]
+) -> Counter[str]:
+    """Try every operation once; what is replaced has no uses left, and is passed over."""
+    counts: Counter[str] = Counter()
+    for op in operations:
+        if any(is_used(result) for result in op.results) and not is_beyond_rows(op):
+            name = _applied(op, builder, table[op.name])
+            if name is not None:
+                counts[name] += 1
+    return counts
+
+
+def _applied(op: ir.Operation, builder: Builder, rows: Sequence[Row]) -> str | None:
     """Replace an operation as the first row says that matches; returns that row's name."""
-    for row in rows:
-        with builder.before(op):
-            builder.pinned = op.location
-            found = row.replace(op)
+    with builder.before(op):
+        builder.pinned = op.location
+        try:
+            for row in rows:
+                found = row.replace(op)
+                if found is not None:
+                    for old, new in zip(op.results, found, strict=True):
+                        old.replace_all_uses_with(new.value)
+                    return row.name
+        finally:
             builder.pinned = None
-        if found is not None:
-            for old, new in zip(op.results, found, strict=True):
-                old.replace_all_uses_with(new.value)
-            return [row.name]
-    return []
+    return None
 
 
-def _inside(block: ir.Block) -> Iterator[ir.Operation]:
+def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
     """Every operation of a block and of the regions in it."""
     for view in list(block.operations):
         op = view.operation
         yield op
         for region in op.regions:
             for inner in region.blocks:
-                yield from _inside(inner)
+                yield from operations_inside(inner)
 
 
 def _clean(block: ir.Block) -> None:
     """Erase what nothing uses any more, in the block and in the regions inside."""
-    for op in _inside(block):
+    for op in operations_inside(block):
         for region in op.regions:
             for inner in region.blocks:
                 erase_dead(inner)

@@ -7,7 +7,8 @@ from pcp.autodiff.rule import scalar_constant
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import STOP_GRADIENT, reshape, transpose
+from pcp.ops.movement import reshape, transpose
+from pcp.rewrite.pattern import maker
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor, current_builder
 
@@ -66,7 +67,7 @@ def _summed_product(op: ir.Operation) -> ir.Operation | None:
     """The multiplication that a sum is taken of, if nothing else uses it."""
     if len(op.results) != 1 or combiner(op.regions[0]) != "add" or scalar_constant(op.operands[1]) != 0:
         return None
-    product = _maker(op.operands[0])
+    product = maker(op.operands[0])
     if product is None or product.name != "stablehlo.multiply" or len(list(product.results[0].uses)) != 1:
         return None
     return product if spec_of(product.results[0].type).dtype.kind != "bool" else None
@@ -76,7 +77,7 @@ def _factor(value: Value) -> Factor:
     """Go back through broadcasts, transposes and reshapes that only add or drop axes of size 1."""
     shape = spec_of(value.type).shape
     axes: tuple[int | None, ...] = tuple(axis if size != 1 else None for axis, size in enumerate(shape))
-    while (op := _maker(value)) is not None:
+    while (op := maker(value)) is not None:
         before = _axes_before(op, axes)
         if before is None:
             break
@@ -95,7 +96,7 @@ def _axes_before(op: ir.Operation, axes: tuple[int | None, ...]) -> tuple[int | 
         for place, source in enumerate(integers_of(op.attributes["permutation"])):
             turned[source] = axes[place]
         return tuple(turned)
-    if op.name == "stablehlo.reshape" and STOP_GRADIENT not in op.attributes:
+    if op.name == "stablehlo.reshape":
         old, new = spec_of(op.operands[0].type).shape, spec_of(op.results[0].type).shape
         if [size for size in old if size != 1] == [size for size in new if size != 1]:
             wide = iter([axis for axis, size in zip(axes, new, strict=True) if size != 1])
@@ -109,11 +110,6 @@ def _without_ones(factor: Factor) -> tuple[Tensor, list[int]]:
     kept = [axis for axis in factor.axes if axis is not None]
     sizes = [size for size, axis in zip(tensor.shape, factor.axes, strict=True) if axis is not None]
     return reshape(tensor, sizes), kept
-
-
-def _maker(value: Value) -> ir.Operation | None:
-    owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
 # sum_k a[i,k] b[k,j] written out = dot_general(a, b); sums are taken in another order

@@ -16,6 +16,10 @@ class Effect(enum.StrEnum):
     lowers_precision = "lowers precision"
 
 
+Replace = Callable[[ir.Operation], Sequence[Tensor] | None]
+"""From an operation to Tensors in the place of its results, or None where the pattern is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One rewrite.
@@ -24,11 +28,10 @@ class Row:
         name: what it is called in messages and tests.
         root: the name of the operation whose results it replaces, `stablehlo.reduce`.
         effect: what it does to numbers.
-        replace: from the operation to Tensors in the place of its results, or None where the pattern is not there. It
-            returns None before it builds anything.
+        replace: what stands in its place; it returns None before it builds anything.
     """
 
     name: str
     root: str
     effect: Effect
-    replace: Callable[[ir.Operation], Sequence[Tensor] | None]
+    replace: Replace

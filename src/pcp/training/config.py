@@ -16,6 +16,8 @@ _NOT_NEGATIVE = (
     "clip_norm",
     "weight_decay",
     "final_learning_rate",
+    "tolerance",
+    "plan_seconds",
     "seed",
 )
 
@@ -50,6 +52,9 @@ class TrainingConfig:
         evaluate_every: steps between evaluations on the whole validation part; 0 only at the end.
         checkpoint_every: steps between checkpoints; 0 only at the end.
         device: where a step runs.
+        tolerance: how far loss, moments and updates of a step may be from exact ones, relative to their norm; the fastest path
+            within is looked for. 0 runs the step as it is written.
+        plan_seconds: that may be spent on looking for it; what is known already takes none.
         workers: worker processes; 0 trains in this process.
         inner_steps: H, steps of a worker between two outer steps.
         outer_learning_rate: of the outer Nesterov step.
@@ -79,6 +84,8 @@ class TrainingConfig:
     evaluate_every: int = 250
     checkpoint_every: int = 500
     device: str = "cpu:0"
+    tolerance: float = 0.0
+    plan_seconds: float = 60.0
     workers: int = 0
     inner_steps: int = 50
     outer_learning_rate: float = 0.7

@@ -49,6 +49,8 @@ class LiveDisplay(MetricSink):
         """Take one record into the display."""
         before, now = self.progress, self._clock()
         self.progress = advance(before, record, now)
+        if record.get("event") == "planned":
+            self._print(printable(self.progress.preparing, 200))
         if self._live is not None:
             return
         if record.get("event") == "worker":

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from pcp.ir.tree import map_tree
-from pcp.planning import plan
+from pcp.planning import Path, Plan, plan
+from pcp.planning.evidence import Progress
 from pcp.training import checkpoint
 from pcp.training.interruption import uninterrupted
 from pcp.training.plan_record import differences, plan_record
+from pcp.training.planned_step import describe_path, planned_step
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
 
@@ -44,10 +46,12 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
         CheckpointMismatch: it is of another model.
     """
     config = recipe.config
-    training = plan(recipe.step, device=config.device)
+    done, state, metadata = _start(recipe, folder)
+    training = _planned(recipe, metadata.get("path"), report)
     evaluation = plan(recipe.evaluation, device=config.device)
-    made_with = plan_record(training)
-    done, state = _start(recipe, folder, made_with)
+    record = plan_record(training)
+    made_with = {"plan": record, "path": training.path.to_json()}
+    _compare(done, metadata, record, folder)
     saved = done
     losses: list[Any] = []
     began = time.perf_counter()
@@ -82,12 +86,33 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     return map_tree(np.asarray, state["params"])
 
 
-def _start(recipe: Recipe, folder: RunFolder, made_with: dict[str, Any]) -> tuple[int, Any]:
+def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any, dict[str, Any]]:
     first = recipe.step.initial_state(recipe.parameters)
     if checkpoint.latest(folder.checkpoints) is None:
-        return 0, first
-    step, state, metadata = load_state(folder, expected=first)
-    changed = differences(metadata.get("plan", {}), made_with)
+        return 0, first, {}
+    return load_state(folder, expected=first)
+
+
+def _planned(recipe: Recipe, stored: str | None, report: Report) -> Plan:
+    config = recipe.config
+
+    def show(progress: Progress) -> None:
+        report(
+            {
+                "event": "planning",
+                "message": f"{progress.done + 1} of about {progress.total}: {progress.what}",
+            }
+        )
+
+    path = None if stored is None else Path.from_json(stored)
+    found = planned_step(recipe.step, config.device, config.tolerance, config.plan_seconds, path, show)
+    if config.tolerance:
+        report({"event": "planned", "message": describe_path(found)})
+    return found
+
+
+def _compare(step: int, metadata: dict[str, Any], made_with: dict[str, Any], folder: RunFolder) -> None:
+    changed = differences(metadata["plan"], made_with) if "plan" in metadata else []
     if changed:
         log.warning(
             "the checkpoint of step %d in %s was made with another plan: %s; the run goes on, but its numbers may differ "
@@ -96,12 +121,11 @@ def _start(recipe: Recipe, folder: RunFolder, made_with: dict[str, Any]) -> tupl
             folder.path,
             "; ".join(changed),
         )
-    return step, state
 
 
 def _save(recipe: Recipe, folder: RunFolder, step: int, state: Any, made_with: dict[str, Any]) -> None:
     host = map_tree(np.asarray, state)
-    metadata = {"tokens": step * recipe.tokens_per_step, "plan": made_with}
+    metadata = {"tokens": step * recipe.tokens_per_step, **made_with}
     save_state(folder, step, host, metadata, recipe.step.digest)
 
 

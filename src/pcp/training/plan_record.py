@@ -29,6 +29,7 @@ def plan_record(plan: Plan, options: Mapping[str, Any] | None = None) -> dict[st
         "device": str(plan.device),
         "options": {key: (options or {})[key] for key in sorted(options or {})},
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+        **({} if plan.path.is_plain else {"path": plan.path.digest[:12]}),
         "processor": platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "python": platform.python_version(),

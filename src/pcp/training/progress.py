@@ -64,6 +64,7 @@ class RunProgress:
     validation_loss: float | None = None
     tokens_per_second: float | None = None
     anchor: tuple[int, float] | None = None
+    preparing: str = "preparing the first steps"
     workers: Mapping[str, WorkerProgress] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -74,7 +75,8 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
         progress: the state before.
         record: with `step`: any of `loss`, `validation_loss`, `tokens_per_second`. With `event` "worker":
             `worker` (its name), and any of `state`, `lease`, `steps_per_second`; receiving it counts as
-            hearing the worker, except when its state is "lost". Other records change nothing.
+            hearing the worker, except when its state is "lost". With `event` "planning" or "planned": `message`. Other records
+            change nothing.
         now: the time on the display's clock, in seconds.
 
     Returns:
@@ -82,6 +84,8 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
     """
     if record.get("event") == "worker":
         return _advance_worker(progress, record, now)
+    if record.get("event") in ("planning", "planned"):
+        return replace(progress, preparing=f"{record['event']}: {record['message']}")
     if "step" not in record:
         return progress
     step = int(record["step"])
@@ -135,7 +139,7 @@ def render(progress: RunProgress, now: float) -> RenderableType:
         Text.assemble((f"{label} ", "dim"), value) for label, value in numbers_of(progress, now).items()
     )
     if not numbers:
-        numbers = Text("preparing the first steps", style="dim")
+        numbers = Text(printable(progress.preparing, 120), style="dim")
     if not progress.workers:
         return Group(grid, numbers)
     return Group(grid, numbers, _worker_table(progress, now))

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from pcp.autodiff.regions import maker_of
 from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
@@ -62,6 +63,18 @@ class Product:
             return False
         rows, columns = math.prod(self.x.shape[:count]), math.prod(self.x.shape[count:])
         return columns > 1 and rows % BLOCK == 0 and columns % BLOCK == 0
+
+    def emit_tf32(self, x: Tensor, y: Tensor) -> Tensor:
+        """As `emit`, with operands rounded to TF32 by the hardware."""
+        made = self.emit(x, y)
+        op = maker_of(made.value)
+        assert op is not None
+        op.attributes["algorithm"] = ir.Attribute.parse(
+            "#stablehlo.dot_algorithm<lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, "
+            "lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+            "allow_imprecise_accumulation = false>"
+        )
+        return made
 
     def emit(self, x: Tensor, y: Tensor) -> Tensor:
         """The product of other tensors of these shapes, accumulated in the result's element type."""

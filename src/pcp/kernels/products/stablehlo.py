@@ -64,6 +64,15 @@ def _f32_columns(op: ir.Operation, platform: str) -> bool:
     return platform == "cpu" and product.is_f32 and product.reads_columns
 
 
+def _f32_on_cuda(op: ir.Operation, platform: str) -> bool:
+    return platform == "cuda" and Product.of(op).is_f32
+
+
+def _tf32(op: ir.Operation) -> list[Tensor]:
+    left, right = (Tensor(value, current_builder()) for value in op.operands)
+    return [Product.of(op).emit_tf32(left, right)]
+
+
 register_family(
     Family("product", "sums of products over pairs of axes", lambda op: op.name == "stablehlo.dot_general")
 )
@@ -84,3 +93,12 @@ for _name, _terms, _about in (
             _by_parts(_terms, Product.emit_blocked),
         )
     )
+register_kernel(
+    Kernel(
+        "product.tf32",
+        Effect.lowers_precision,
+        "operands rounded to 11 bits by an NVIDIA GPU, sums in float32",
+        _f32_on_cuda,
+        _tf32,
+    )
+)

@@ -1,0 +1,83 @@
+"""`pcp explore`: measure one path of a program after another, so that later plans are answered from the database."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from pcp.cli.arrays import arguments_from, read_program
+from pcp.cli.plan import add_search_arguments
+from pcp.cli.search_progress import SearchProgress
+from pcp.planning.exploration import Explored, explore
+from pcp.planning.report import seconds
+from pcp.training.array_file import read_array_file
+
+DESCRIPTION = {
+    "description": "Measure one path of a program after another, so that later plans are answered from the database.",
+    "epilog": """The paths are walked best first, as far as the database and a cost model know. What was measured before is not
+measured again, so this may be stopped (Ctrl-C) and started as often as one likes, beside other work or over night: measurements
+are made in turn with the plain program. `pcp profile curve` draws what is known, `pcp plan --tolerance` chooses from it.
+
+examples:
+  pcp explore step.pcp --budget 3600
+  nohup nice pcp explore step.pcp --budget 36000 --json > explored.jsonl &
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
+    add_search_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    program = read_program(arguments.program)
+    example = None
+    if arguments.inputs is not None:
+        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
+    known = new = 0
+    try:
+        with SearchProgress(quiet=arguments.json) as progress:
+            for explored in explore(
+                program,
+                arguments.device,
+                database=arguments.database,
+                budget=arguments.budget,
+                example=example,
+                progress=progress,
+            ):
+                known, new = known + (not explored.is_new), new + explored.is_new
+                print(json.dumps(_json(explored)) if arguments.json else _line(explored), flush=True)
+    except KeyboardInterrupt:
+        pass  # what was measured is kept
+    if not arguments.json:
+        print(f"{new} paths were measured now, {known} were known")
+    return 0
+
+
+def _json(explored: Explored) -> dict[str, Any]:
+    row = explored.measurement
+    return {
+        "path": explored.path.digest,
+        "plain": explored.path.is_plain,
+        "sites": len(explored.path.choices),
+        "seconds": row.typical if row.seconds else None,
+        "ratio": row.ratio if row.seconds else None,
+        "error": row.error,
+        "failure": row.failure,
+        "detail": row.detail,
+        "new": explored.is_new,
+    }
+
+
+def _line(explored: Explored) -> str:
+    row = explored.measurement
+    name = "plain       " if explored.path.is_plain else explored.path.digest[:12]
+    what = f"{name}  {len(explored.path.choices):4d} sites"
+    if row.failure is not None:
+        return f"{what}  {row.failure}: {row.detail[:80]}"
+    error = "unknown" if row.error is None else f"{row.error:.2e}"
+    return f"{what}  {seconds(row.typical):>8}, {row.ratio:.3f} of plain, error {error}{'' if explored.is_new else '  (known)'}"

@@ -1,0 +1,97 @@
+"""`pcp plan`: find the fastest way to run a program within a tolerance, and say what was chosen and why."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
+from pcp.cli.search_progress import SearchProgress
+from pcp.planning import plan
+from pcp.planning.chosen import BUDGET
+from pcp.planning.path import Path as ExecutionPath
+from pcp.training.array_file import UnreadableFile, read_array_file
+
+DESCRIPTION = {
+    "description": "Find the fastest way to run a program within a tolerance, and say what was chosen and why.",
+    "epilog": """A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are measured
+once, alone; then the fastest kernels together in the whole program, against the plain program and a float64 evaluation. A path
+is taken if its results are within the tolerance and it is faster than the plain program beyond noise. All that is measured is
+kept (`pcp profile`), so the second time the answer is there at once. Ctrl-C ends the search; the best known path is taken.
+
+The tolerance is the largest relative error ||y - y64|| / ||y64|| of any result; of a training step, of the loss and of what is
+done to every parameter and moment. 0 asks for the bits of the plain program; without --tolerance nothing is searched.
+
+examples:
+  pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
+  pcp plan step.pcp --tolerance 1e-2 --budget 0                       only what is known already
+  pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
+  pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            write the path down
+  pcp plan step.pcp --path fast.json                                  follow it: the same results, bit for bit
+""",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
+    parser.add_argument("--tolerance", type=float, default=None, help="largest error of any result, as 1e-2")
+    add_search_arguments(parser)
+    parser.add_argument(
+        "--path", type=Path, default=None, help="follow the path in this file instead of searching"
+    )
+    parser.add_argument("--save-path", type=Path, default=None, help="write the path that was chosen here")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of whatever searches."""
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=BUDGET,
+        metavar="SECONDS",
+        help="time in which measurements may begin",
+    )
+    parser.add_argument("--inputs", type=Path, default=None, help=".npz file with arguments to measure on")
+    parser.add_argument("--device", default=None, help="where it is to run, as cpu:0")
+    parser.add_argument(
+        "--database",
+        type=Path,
+        default=None,
+        help="file of measurements, if not the one in PCP's cache folder",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    program = read_program(arguments.program)
+    example = None
+    if arguments.inputs is not None:
+        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
+    with SearchProgress(quiet=arguments.json) as progress:
+        made = plan(
+            program,
+            arguments.device,
+            arguments.tolerance,
+            path=None if arguments.path is None else _read(arguments.path),
+            database=arguments.database,
+            budget=arguments.budget,
+            example=example,
+            progress=progress,
+        )
+    if arguments.save_path is not None:
+        try:
+            made.path.save(arguments.save_path)
+        except OSError as error:
+            raise UnwritableFile(
+                f"cannot write the path to {arguments.save_path}: {error.strerror}"
+            ) from None
+    print(json.dumps(made.to_json()) if arguments.json else made)
+    return 0
+
+
+def _read(file: Path) -> ExecutionPath:
+    try:
+        return ExecutionPath.load(file)
+    except OSError as error:
+        raise UnreadableFile(f"cannot read the path {file}: {error.strerror}") from None

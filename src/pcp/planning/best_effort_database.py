@@ -1,0 +1,78 @@
+"""A ProfileDatabase for planning, which goes on without one: what fails is a warning, said once, and then there are no rows."""
+
+import logging
+
+from pcp.planning.hardware import Hardware
+from pcp.planning.measurement import Measurement
+from pcp.planning.path import Path
+from pcp.planning.profile_database import DatabaseUnusable, ProfileDatabase
+
+log = logging.getLogger("pcp.planning.best_effort_database")
+
+
+class BestEffortDatabase:
+    """The methods of a ProfileDatabase that planning needs, without their exceptions.
+
+    Arguments:
+        database: the one that is asked.
+    """
+
+    def __init__(self, database: ProfileDatabase) -> None:
+        self._database: ProfileDatabase | None = database
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing has failed yet."""
+        return self._database is not None
+
+    def add(
+        self,
+        measurement: Measurement,
+        *,
+        path: Path | None = None,
+        hardware: Hardware | None = None,
+        about: str | None = None,
+    ) -> None:
+        """Add a row if that is possible."""
+        if self._database is not None:
+            try:
+                self._database.add(measurement, path=path, hardware=hardware, about=about)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+
+    def measurements(
+        self,
+        subject: str | None = None,
+        hardware: str | None = None,
+        versions: str | None = None,
+        path: str | None = None,
+    ) -> list[Measurement]:
+        """The rows that can be read."""
+        if self._database is not None:
+            try:
+                return self._database.measurements(subject, hardware, versions, path)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
+        """The order in which to try paths, as far as it is known."""
+        if self._database is not None:
+            try:
+                return self._database.ranking(subject, hardware, versions)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def path_of(self, digest: str) -> Path | None:
+        """The path of that digest, if it is known and can be read."""
+        if self._database is not None:
+            try:
+                return self._database.path_of(digest)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return None
+
+    def _give_up(self, error: DatabaseUnusable) -> None:
+        self._database = None
+        log.warning("%s; planning goes on, and nothing that it measures is kept", error)

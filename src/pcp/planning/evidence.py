@@ -1,0 +1,203 @@
+"""What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol
+
+from pcp.planning.bench import PlainProgramFailed
+from pcp.planning.best_effort_database import BestEffortDatabase
+from pcp.planning.hardware import Hardware
+from pcp.planning.measurement import Measurement
+from pcp.planning.path import Path
+from pcp.planning.request import Request
+
+log = logging.getLogger("pcp.planning.search")
+
+
+class Measurer(Protocol):
+    """What makes measurements: a `Bench`."""
+
+    def measure(self, request: Request) -> Measurement:
+        """Make one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is.
+
+    Arguments:
+        what: is being measured.
+        done, total: measurements; the total is an estimate until the end.
+        seconds: since the beginning.
+        budget: seconds that it may take.
+    """
+
+    what: str
+    done: int
+    total: int
+    seconds: float
+    budget: float
+
+
+class Evidence:
+    """The measurements of one search on one device; a context manager, which ends what measures.
+
+    Arguments:
+        database: what is known, and what new measurements are added to.
+        start: starts what measures, when something has to be measured for the first time.
+        hardware, versions: that rows must be of to count.
+        budget: seconds in which measurements may begin.
+        progress: told before every measurement.
+    """
+
+    def __init__(
+        self,
+        database: BestEffortDatabase,
+        start: Callable[[], AbstractContextManager[Measurer]],
+        hardware: Hardware,
+        versions: str,
+        budget: float,
+        progress: Callable[[Progress], object] | None = None,
+    ) -> None:
+        self.hardware, self.versions = hardware, versions
+        self.budget = budget
+        self.measured = 0
+        self.planned = 0
+        self.trouble = ""
+        self._database = database
+        self._start = start
+        self._progress = progress
+        self._bench: AbstractContextManager[Measurer] | None = None
+        self._measurer: Measurer | None = None
+        self._known: dict[str, dict[str, list[Measurement]]] = {}
+        self._pooled: dict[str, dict[str, Measurement]] = {}
+        self._paths: dict[str, Path] = {}
+        self._began = time.monotonic()
+
+    def __enter__(self) -> "Evidence":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bench is not None:
+            self._bench.__exit__(kind, error, trace)
+
+    @property
+    def seconds_left(self) -> float:
+        """How much of the budget is left."""
+        return max(0.0, self.budget - (time.monotonic() - self._began))
+
+    def known(self, subject: str) -> dict[str, Measurement]:
+        """What is known of a program here, by path, as one row each; those first that were measured first."""
+        if subject not in self._known:
+            grouped: dict[str, list[Measurement]] = {}
+            for row in self._database.measurements(subject, self.hardware.digest, self.versions):
+                grouped.setdefault(row.path, []).append(row)
+            self._known[subject] = grouped
+            self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
+        return self._pooled[subject]
+
+    def ranking(self, subject: str) -> dict[str, int]:
+        """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
+        order = self._database.ranking(subject, self.hardware.digest, self.versions)
+        return {path: place for place, path in enumerate(order)}
+
+    def path(self, digest: str) -> Path | None:
+        """A path that some row speaks of."""
+        return self._paths.get(digest) or self._database.path_of(digest)
+
+    def of(
+        self,
+        subject: str,
+        label: str,
+        request: Callable[[], Request],
+        enough: Callable[[Measurement], bool],
+        what: str,
+        path: Path | None = None,
+        about: str | None = None,
+        until: float = 0.0,
+    ) -> Measurement | None:
+        """What is known of one path of a program, measured now if that is not enough.
+
+        Arguments:
+            subject: what the program and its arguments are called in the database.
+            label: what the path is called there.
+            request: makes what has to be measured.
+            enough: whether a known measurement will do.
+            what: is measured, for people.
+            path, about: to be kept with it.
+            until: seconds of the budget that must be left for this.
+
+        Returns:
+            None if there is no time to measure it, or it cannot be measured; `trouble` says which.
+        """
+        found = self.known(subject).get(label)
+        if found is not None and enough(found):
+            return found
+        if self.seconds_left <= until:
+            self.trouble = "the time was up"
+            return None
+        if self._measurer is None:
+            self._begin()  # another process may have measured it meanwhile
+            return self.of(subject, label, request, enough, what, path, about, until)
+        if self._progress is not None:
+            spent = time.monotonic() - self._began
+            total = max(self.planned, self.measured + 1)
+            self._progress(Progress(what, self.measured, total, spent, self.budget))
+        measured = self._measure(self._measurer, request())
+        if measured is None:
+            return None
+        made = replace(measured, subject=subject)
+        self.measured += 1
+        self.known(subject)  # what is there already stands first
+        rows = self._known[subject].setdefault(label, [])
+        rows.append(made)
+        self._pooled[subject][label] = pooled(rows)
+        if path is not None:
+            self._paths[path.digest] = path
+        self._database.add(made, path=path, hardware=self.hardware, about=about)
+        log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
+        return self.known(subject)[label]
+
+    def _begin(self) -> None:
+        self._bench = self._start()
+        self._measurer = self._bench.__enter__()
+        self._known.clear()
+        self._pooled.clear()
+
+    def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
+        try:
+            return measurer.measure(request)
+        except PlainProgramFailed as error:  # that says nothing of the path
+            log.warning("%s", error)
+            self.trouble = str(error)
+            return None
+
+
+def pooled(rows: Sequence[Measurement]) -> Measurement:
+    """Rows of one path of one program as one row; if the last one is a failure, that counts."""
+    last = rows[-1]
+    if last.failure is not None:
+        return last
+    sound = [row for row in rows if row.failure is None]
+    timed = [row for row in sound if row.seconds and row.plain_seconds]
+
+    def largest(values: Iterable[float | None]) -> float | None:
+        return max((value for value in values if value is not None), default=None)
+
+    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
+    return replace(
+        last,
+        seconds=tuple(second for row in timed for second in row.seconds),
+        plain_seconds=tuple(second for row in timed for second in row.plain_seconds),
+        error=largest(row.error for row in sound),
+        plain_error=largest(row.plain_error for row in sound),
+        peak_bytes=max(peaks, default=None),
+        when=sound[0].when,
+    )

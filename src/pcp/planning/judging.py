@@ -1,0 +1,40 @@
+"""How wrong the results of a plan are on given arguments: every judged tensor against float64, beside the plain path's."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pcp.ir import Program
+from pcp.ir.tree import flatten
+from pcp.planning.oracle import widened, widened_arrays
+from pcp.planning.tolerance import ResultError, errors_of, judged
+
+if TYPE_CHECKING:
+    from pcp.planning.plan import Plan
+
+
+def errors_on(plan: "Plan", arguments: tuple[Any, ...]) -> list[ResultError]:
+    """The error of every result of a plan, and of the plain path, on arguments that stay as they are."""
+    from pcp.planning.plan import plan as compiled
+
+    program = plan.program
+    flat = [np.array(leaf) for leaf in program.flatten_arguments(*plan.bound, *arguments)]
+    wide = widened(program)
+
+    def changes(way: "Plan", source: Program, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
+        # NumPy arrays are copied to the device, so what is donated there is not theirs.
+        results, _ = flatten(way.run(*source.argument_tree.unflatten(arrays)))
+        return list(judged(source, arrays, results))
+
+    exact = changes(
+        compiled(wide, plan.device), wide, [np.array(a) for a in widened_arrays(program.arguments, flat)]
+    )
+    plain = changes(compiled(program, plan.device), program, flat)
+    given, _ = flatten(plan.run(*arguments_of(plan, flat)))
+    return errors_of(program, exact, plain, judged(program, flat, given))
+
+
+def arguments_of(plan: "Plan", flat: list[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
+    """What `run` takes of all flat arguments: those that are not bound."""
+    nested: tuple[Any, ...] = plan.program.argument_tree.unflatten(flat)
+    return nested[len(plan.bound) :]

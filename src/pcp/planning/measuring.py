@@ -1,0 +1,150 @@
+"""The child that measures: `python -m pcp.planning.measuring`, a program for `pcp.planning.bench` only.
+
+It reads requests from standard input, one JSON object a line, and answers each with lines that say what it is doing and one
+with what came of it. Candidates may write to standard output; the answers go to where that was before.
+"""
+
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from pcp import backends
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning.random_inputs import Recipe
+from pcp.planning.request import PythonFunction
+from pcp.planning.subject import Subject
+from pcp.planning.trial import tried
+
+_LONGEST_DETAIL = 1000
+_BEGINNING = 200
+_KEPT_SUBJECTS = 4
+_KEPT_BYTES = 1 << 30
+
+
+class Child:
+    """Answers requests; the last few subjects are kept compiled, with their arguments and results."""
+
+    def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
+        self._device = backends.device(header["device"])
+        self._folder = Path(header["folder"])
+        self._answers = answers
+        self._subjects: dict[str, Subject] = {}
+        self._token = ""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Measure what a request asks for and say what came of it."""
+        self._token = request["token"]
+        self._say(stage="plain")
+        try:
+            subject = self._subject(request)
+            trial = tried(
+                subject,
+                _candidate(request["candidate"]),
+                request["options"],
+                request["tolerance"],
+                request["calls"],
+                request["timing_seconds"],
+                lambda name: self._say(stage=name),
+            )
+        except (PCPError, MemoryError) as error:
+            self._say(unusable=_short(str(error) or type(error).__name__))
+            return
+        self._say(trial=asdict(trial) | {"detail": _short(trial.detail)})
+
+    def _subject(self, request: dict[str, Any]) -> Subject:
+        key = json.dumps([request["subject"], request["exact"], request["inputs"], request["exact_inputs"]])
+        kept = self._subjects.pop(key, None)
+        if kept is None:
+            self._make_room()
+            kept = Subject(
+                _program(request["subject"]),
+                None if request["exact"] is None else _program(request["exact"]),
+                _inputs(request["inputs"]),
+                request["exact_inputs"],
+                self._folder,
+                backends.backend(),
+                self._device,
+            )
+        self._subjects[key] = kept
+        return kept
+
+    def _make_room(self) -> None:
+        """Forget what was asked for longest ago."""
+        while self._subjects and (
+            len(self._subjects) >= _KEPT_SUBJECTS
+            or sum(subject.bytes for subject in self._subjects.values()) > _KEPT_BYTES
+        ):
+            self._subjects.pop(next(iter(self._subjects))).close()
+
+    def _say(self, **words: Any) -> None:
+        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
+        self._answers.flush()
+
+
+def _program(path: str) -> Program:
+    return Program(Path(path).read_bytes())
+
+
+def _candidate(described: dict[str, str]) -> Program | PythonFunction:
+    if "program" in described:
+        return _program(described["program"])
+    return PythonFunction(described["python"], described["function"])
+
+
+def _inputs(described: dict[str, Any]) -> Recipe | list[list[str]]:
+    if "files" in described:
+        return list(described["files"])
+    ranges = tuple((name, low, high) for name, low, high in described["ranges"])
+    return Recipe(described["seed"], described["sets"], ranges, described["warm_calls"])
+
+
+def _short(text: str) -> str:
+    """The beginning and the end, where what went wrong is said; between are somebody's stack frames."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST_DETAIL:
+        return line
+    return f"{line[:_BEGINNING]} ... {line[_BEGINNING - _LONGEST_DETAIL :]}"
+
+
+def _limit_memory(memory_bytes: int, device: str) -> None:
+    """Bound what this process may take beyond what it has after start-up."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not device.startswith("cpu"):
+        return  # a GPU's driver reserves far more address space than it uses
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        taken = 0
+    resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
+
+
+def _read(requests: "queue.Queue[str]") -> None:
+    """Hand on requests; when there will be no more the parent has gone, and this process goes whatever it is doing."""
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+def main() -> None:
+    """Measure until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    header = json.loads(sys.stdin.readline())
+    child = Child(header, answers)
+    _limit_memory(header["memory_bytes"], header["device"])
+    requests: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        child.answer(json.loads(requests.get()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Random arguments for a program, from a recipe that is small enough to be sent to another process."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import Argument, Role
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How arguments are made.
+
+    Arguments:
+        seed: of the generator; equal recipes make equal arguments.
+        sets: how many different lists of arguments are made; one shows no stale result.
+        ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1.
+        warm_calls: how often the plain program is called on its own state before, so that moments are those of a run. The
+            state that is not called `params` is then zero in the beginning.
+    """
+
+    seed: int = 0
+    sets: int = 2
+    ranges: tuple[tuple[str, int, int], ...] = ()
+    warm_calls: int = 0
+
+
+def random_arguments(arguments: Sequence[Argument], recipe: Recipe, index: int) -> list[Array]:
+    """One list of arguments.
+
+    Floats are normal. Weights are scaled by the square root of their fan-in, so that activations keep their size; gains are
+    near 1. State beside parameters is positive, as second moments are.
+
+    Arguments:
+        arguments: of the program.
+        recipe: how they are made.
+        index: which list, from 0.
+    """
+    ranges = {name: (low, high) for name, low, high in recipe.ranges}
+    made = []
+    for place, entry in enumerate(arguments):
+        rng = np.random.default_rng([recipe.seed, index, place])
+        is_float = entry.spec.dtype.is_differentiable
+        value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
+        made.append(np.asarray(value).astype(entry.spec.dtype.numpy))
+    return made
+
+
+def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
+    shape = entry.spec.shape
+    words = entry.name.split(".")
+    if entry.role is Role.state and "params" not in words:
+        if recipe.warm_calls:
+            return np.zeros(shape)
+        return np.abs(_normal(rng, shape)) * 0.1
+    values = _normal(rng, shape)
+    if entry.spec.dtype.kind == "complex":
+        return values + 1j * _normal(rng, shape)
+    if entry.role is Role.input:
+        return values
+    if len(shape) >= 2:
+        return values / np.float32(np.sqrt(max(1, min(values.size // shape[0], values.size // shape[-1]))))
+    return 0.1 * values + np.float32(0.0 if "bias" in words[-1] or words[-1] == "b" else 1.0)
+
+
+def _integers(
+    entry: Argument, rng: np.random.Generator, ranges: dict[str, tuple[int, int]], recipe: Recipe
+) -> Array:
+    if entry.name not in ranges and entry.role is Role.state:
+        return np.full(entry.spec.shape, 0 if recipe.warm_calls else 3)
+    low, high = ranges.get(entry.name, (0, 2))
+    return rng.integers(low, high, entry.spec.shape)
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape, np.float32)

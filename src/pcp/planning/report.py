@@ -1,0 +1,160 @@
+"""What a plan says of its path: what runs at each class of sites, why, and what it costs in time, error and memory."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pcp.planning.capacity import human
+from pcp.planning.measurement import Measurement
+from pcp.planning.path import Path
+from pcp.planning.search import Found
+from pcp.planning.significance import undisturbed
+from pcp.planning.tuning import Tuned
+
+
+def described(path: Path, found: Found | None, tolerance: float | None) -> list[str]:
+    """Lines for people; the first names the path, then come the classes of sites, the costliest first.
+
+    Arguments:
+        path: that is followed.
+        found: what the search for it came to; None if there was none.
+        tolerance: that was asked for.
+    """
+    if found is None or tolerance is None:
+        return _unsearched(path)
+    lines = [f"  path        {_named(path)}: {_cost(found.measurement)}"]
+    lines.append(f"  error       {_error(found, tolerance)}")
+    if found.measurement is not None and found.measurement.peak_bytes is not None:
+        lines.append(
+            f"  memory      {human(found.measurement.peak_bytes)} at most in one call when it was measured"
+        )
+    count = sum(len(each.sites.sites) for each in found.classes)
+    lines.append(
+        f"  sites       {count}, in {len(found.classes)} classes: kernel, time of a call against the plain operation, error"
+    )
+    for each in found.classes:
+        lines += _class(each, found)
+    lines += [f"  note        {note}" for note in found.notes]
+    if not found.complete:
+        lines.append("  note        not everything was measured; plan again with a larger budget to go on")
+    return lines
+
+
+def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[str, Any]:
+    """The same as values of JSON."""
+    row = found.measurement if found is not None else None
+    return {
+        "path": path.digest,
+        "plain": path.is_plain,
+        "tolerance": tolerance,
+        "error": None if row is None else row.error,
+        "plain_error": None if row is None else row.plain_error,
+        "seconds": undisturbed(row.seconds) if row is not None and row.seconds else None,
+        "plain_seconds": undisturbed(row.plain_seconds) if row is not None and row.plain_seconds else None,
+        "peak_bytes": None if row is None else row.peak_bytes,
+        "measurements": 0 if found is None else found.measured,
+        "complete": found is None or found.complete,
+        "notes": [] if found is None else found.notes,
+        "classes": [] if found is None else [_class_json(each, found) for each in found.classes],
+    }
+
+
+def seconds(value: float) -> str:
+    """A time as people write it."""
+    for limit, unit, scale in ((1e-3, "us", 1e6), (1.0, "ms", 1e3)):
+        if value < limit:
+            return f"{value * scale:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def _unsearched(path: Path) -> list[str]:
+    if path.is_plain:
+        return ["  path        plain: no tolerance was given, so nothing was searched"]
+    counts = Counter(choice.kernel for choice in path.choices)
+    kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    return [f"  path        {_named(path)}, as given: {kernels or 'simplified only'}"]
+
+
+def _named(path: Path) -> str:
+    return "plain" if path.is_plain else path.digest[:12]
+
+
+def _cost(row: Measurement | None) -> str:
+    if row is None or not row.seconds:
+        return "no other path was found to be faster"
+    plain, mine = undisturbed(row.plain_seconds), undisturbed(row.seconds)
+    return (
+        f"{plain / mine:.2f} times as fast as the plain path ({seconds(mine)} against {seconds(plain)}, "
+        f"{len(row.seconds)} calls of each in turn)"
+    )
+
+
+def _error(found: Found, tolerance: float) -> str:
+    row = found.measurement
+    if not tolerance:
+        return "none: the bits of the plain path are asked for"
+    if row is None or row.error is None:
+        return f"not measured; the tolerance is {tolerance:g}"
+    relative = f", {row.error / row.plain_error:.3g} times that" if row.plain_error else ""
+    return (
+        f"{row.error:.2e} of at most {tolerance:g}; the plain float32 path has {row.plain_error or 0.0:.1e}{relative}"
+        f"{'; ' + row.detail if row.detail else ''}"
+    )
+
+
+def _class(each: Tuned, found: Found) -> list[str]:
+    chosen = found.choices.get(each.sites.digest)
+    place = each.sites.sites[0].location
+    where = f"  at {place}" if place else ""
+    name = "plain" if chosen is None else chosen.name
+    row = None if chosen is None else each.rows.get(chosen.name)
+    times = ""
+    if row is not None and row.seconds:
+        times = f"  {seconds(row.typical)} against {seconds(undisturbed(row.plain_seconds))}, error {row.error or 0.0:.1e}"
+    elif each.plain_seconds:
+        times = f"  {seconds(each.plain_seconds)}"
+    lines = [f"    {each.sites}: {name}{times}{where}"]
+    others = [
+        f"{other} {_outcome(row)}"
+        for other, row in each.rows.items()
+        if chosen is None or other != chosen.name
+    ]
+    if others:
+        lines.append(f"      measured too: {'; '.join(others)}")
+    by_reason: dict[str, list[str]] = {}
+    for kernel, reason in each.skipped.items():
+        by_reason.setdefault(reason, []).append(kernel)
+    lines += [f"      not measured: {', '.join(kernels)}: {reason}" for reason, kernels in by_reason.items()]
+    return lines
+
+
+def _outcome(row: Measurement) -> str:
+    if row.failure is not None:
+        return f"failed ({row.failure})"
+    return f"{seconds(row.typical)}, error {row.error if row.error is not None else float('nan'):.1e}"
+
+
+def _class_json(each: Tuned, found: Found) -> dict[str, Any]:
+    chosen = found.choices.get(each.sites.digest)
+
+    def entry(row: Measurement) -> dict[str, Any]:
+        return {
+            "seconds": row.typical if row.seconds else None,
+            "plain_seconds": undisturbed(row.plain_seconds) if row.plain_seconds else None,
+            "error": row.error,
+            "failure": row.failure,
+        }
+
+    return {
+        "region": each.sites.digest,
+        "computes": each.sites.signature,
+        "uses": each.sites.uses,
+        "locations": _places([site.location for site in each.sites.sites]),
+        "kernel": None if chosen is None else chosen.name,
+        "measured": {name: entry(row) for name, row in each.rows.items()},
+        "skipped": each.skipped,
+    }
+
+
+def _places(locations: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, locations)))

@@ -1,0 +1,252 @@
+"""The search for the fastest path of a program within a tolerance, by measurement.
+
+Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
+and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
+faster than the plain program beyond noise is not used. Every step asks the database first, so the same search is answered from
+it the second time, and one that was cut short goes on where it stopped.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pcp.errors import PCPError
+from pcp.kernels import Kernel, UnknownKernel
+from pcp.planning.evidence import Evidence
+from pcp.planning.measurement import Measurement
+from pcp.planning.path import Path, PathMismatch
+from pcp.planning.preparation import prepared
+from pcp.planning.selection import ErrorModel, Selection, saved, select
+from pcp.planning.significance import MARGIN, is_faster, undisturbed
+from pcp.planning.site_classes import kernels_by_site, site_classes
+from pcp.planning.tuning import Tuned, tune
+from pcp.planning.whole import Whole, culprit
+
+log = logging.getLogger("pcp.planning.search")
+
+ATTEMPTS = 8
+"""Selections that are measured whole at most."""
+WORTHWHILE = 0.03
+"""A further selection is measured if it should save this part more of the time than the best so far."""
+
+
+class ToleranceUnreachable(PCPError):
+    """A tolerance that no known path is within, not even the plain one."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search came to.
+
+    Arguments:
+        path: the fastest that was accepted; the plain one if none was.
+        measurement: what is known of it, or None if nothing is.
+        classes: what was measured of the sites.
+        choices: the kernel of each class on this path, by the digest of its region; plain ones are not there.
+        measured: how many measurements were made, others than those from the database.
+        notes: what was left out and why, one sentence each.
+        complete: whether nothing was left out for lack of time.
+    """
+
+    path: Path
+    measurement: Measurement | None = None
+    classes: list[Tuned] = field(default_factory=list)
+    choices: dict[str, Kernel] = field(default_factory=dict)
+    measured: int = 0
+    notes: list[str] = field(default_factory=list)
+    complete: bool = True
+
+
+class Search:
+    """One search; `run` returns what it came to, also where it is interrupted.
+
+    Arguments:
+        whole: the program, its tolerance, and what it is measured on.
+        evidence: what is known and can be measured.
+        platform: kind of the device.
+        memory_limit: bytes that a call may take.
+    """
+
+    def __init__(self, whole: Whole, evidence: Evidence, platform: str, memory_limit: int) -> None:
+        self.whole = whole
+        self.evidence = evidence
+        self.memory_limit = memory_limit
+        self.notes: list[str] = []
+        self.classes: list[Tuned] = []
+        self.complete = True
+        self._banned: set[tuple[str, str]] = set()
+        self._sites = site_classes(prepared(whole.program), platform, whole.tolerance)
+
+    def run(self) -> Found:
+        """Search.
+
+        Raises:
+            ToleranceUnreachable: every path that was measured is less exact, the plain one included.
+        """
+        try:
+            self.classes = tune(self._sites, self.evidence)
+            self.complete = all(each.complete for each in self.classes)
+            self._try_whole()
+        except KeyboardInterrupt:
+            self._say("it was interrupted; what was measured is kept")
+            self.complete = False
+        return self._best()
+
+    def _try_whole(self) -> None:
+        model = ErrorModel.of(self.classes)
+        best = 0.0
+        tried: set[str] = set()
+        for _ in range(ATTEMPTS):
+            selection = select(self.classes, self.whole.tolerance, model, self._banned)
+            path = self._path(selection)
+            if path.is_plain or path.digest in tried or saved(selection) < best:
+                return
+            tried.add(path.digest)
+            row = self.whole.measured(path, self.evidence)
+            if row is None:
+                self._say(f"the whole program was not measured: {self.evidence.trouble}")
+                self.complete = False
+                return
+            if self.whole.is_broken(row):
+                if not self._ban_culprit(selection, row):
+                    return
+            elif row.error is not None and row.error > self.whole.tolerance:
+                if not path.choices:
+                    return
+                model.learn(selection, row.error)
+            elif is_faster(row.seconds, row.plain_seconds):
+                model.learn(selection, row.error or 0.0)
+                best = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
+            elif not self._ban_least(selection):
+                return
+
+    def _path(self, selection: Selection) -> Path:
+        program, options = self.whole.program, self.whole.options
+        by_site = kernels_by_site(self._sites, _kernels(selection))
+        if not by_site and prepared(program).digest == program.digest:
+            return Path.plain(program, options)
+        return Path.of(program, by_site, options)
+
+    def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
+        """Leave out one choice because of which the whole does not run; whether there is anything left to try."""
+        chosen = _kernels(selection)
+        if not chosen:
+            return False
+        digest = culprit(self.whole, self._sites, chosen, self.evidence)
+        if digest is None:
+            self.complete = False
+            return False
+        self._banned.add((digest, chosen[digest].name))
+        sites = next(each for each in self._sites if each.digest == digest)
+        self._say(
+            f"{chosen[digest].name} does not run for {sites.signature} in the whole program: {row.failure}"
+        )
+        return True
+
+    def _ban_least(self, selection: Selection) -> bool:
+        """Leave out the half of the choices that should save least; whether any are left."""
+        chosen = sorted(
+            (digest for digest, one in selection.items() if one.kernel is not None),
+            key=lambda digest: (selection[digest].saved, digest),
+        )
+        for digest in chosen[: (len(chosen) + 1) // 2]:
+            kernel = selection[digest].kernel
+            if kernel is not None:
+                self._banned.add((digest, kernel.name))
+        self._say("kernels that are faster alone are not in the whole program; half of them are left out")
+        return len(chosen) > 1
+
+    def _best(self) -> Found:
+        """The fastest path of all that are known; of two that are about equally fast, the one that was known first."""
+        whole, evidence = self.whole, self.evidence
+        known = evidence.known(whole.subject)
+        best: tuple[Path, Measurement] | None = None
+        for digest, row in known.items():
+            if not whole.accepts(row, self.memory_limit) or not is_faster(row.seconds, row.plain_seconds):
+                continue
+            path = evidence.path(digest)
+            if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
+                continue
+            if best is None or row.ratio < (1 - MARGIN) * best[1].ratio:
+                best = path, row
+        if best is None:
+            plain = Path.plain(whole.program, whole.options)
+            return self._found(plain, self._checked_plain(known.values()))
+        return self._found(*best)
+
+    def _checked_plain(self, known: Iterable[Measurement]) -> Measurement | None:
+        """What is known of the plain path.
+
+        Raises:
+            ToleranceUnreachable: it is not exact enough either.
+        """
+        whole, evidence = self.whole, self.evidence
+        plain = Path.plain(whole.program, whole.options)
+        if not whole.tolerance:
+            return None
+        row = evidence.known(whole.subject).get(plain.digest)
+        errors = [each.plain_error for each in known if each.plain_error is not None]
+        if row is None and not errors:
+            try:
+                row = whole.measured(plain, evidence)
+            except KeyboardInterrupt:
+                self._say("it was interrupted")
+        if row is not None and row.error is not None:
+            errors.append(row.error)
+        if not errors:
+            log.warning(
+                "the error of the plain path is not known: there was no time to measure it; it is used as it is"
+            )
+            return row
+        if max(errors) > whole.tolerance:
+            raise self._unreachable(max(errors))
+        return row or Measurement(
+            whole.subject,
+            plain.digest,
+            evidence.hardware.digest,
+            evidence.versions,
+            error=max(errors),
+            plain_error=max(errors),
+        )
+
+    def _unreachable(self, plain_error: float) -> ToleranceUnreachable:
+        rows = self.evidence.known(self.whole.subject).values()
+        others = sorted((row.error, row.path) for row in rows if row.error is not None)[:3]
+        listed = "; ".join(
+            [
+                f"the plain path {plain_error:.3g}",
+                *(f"path {path[:12]} {error:.3g}" for error, path in others),
+            ]
+        )
+        return ToleranceUnreachable(
+            f"no path of program {self.whole.program.digest[:12]} has an error of at most {self.whole.tolerance:g}; the best "
+            f"that were measured: {listed}; give a tolerance of at least {plain_error:.1e}, or none"
+        )
+
+    def _found(self, path: Path, row: Measurement | None) -> Found:
+        named = {choice.site: choice.kernel for choice in path.choices}
+        choices = {
+            each.digest: kernel
+            for each in self._sites
+            for kernel in each.kernels
+            if any(named.get(site.key) == kernel.name for site in each.sites)
+        }
+        return Found(path, row, self.classes, choices, self.evidence.measured, self.notes, self.complete)
+
+    def _say(self, words: str) -> None:
+        log.info("%s", words)
+        self.notes.append(words)
+
+
+def _kernels(selection: Selection) -> dict[str, Kernel]:
+    return {digest: one.kernel for digest, one in selection.items() if one.kernel is not None}
+
+
+def _is_here(path: Path) -> bool:
+    """Whether the kernels of a path are those that there are now."""
+    try:
+        path.kernels()
+    except (PathMismatch, UnknownKernel) as error:
+        log.info("a known path is not followed: %s", error)
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pcp.ir import Program
+from pcp.kernels import Kernel, replaced
+from pcp.planning.cost_model import estimated_seconds
+from pcp.planning.evidence import Evidence
+from pcp.planning.index_ranges import index_ranges
+from pcp.planning.measurement import Measurement
+from pcp.planning.oracle import widened
+from pcp.planning.random_inputs import Recipe
+from pcp.planning.request import Request
+from pcp.planning.significance import is_faster, undisturbed
+from pcp.planning.site_classes import SiteClass, share
+
+log = logging.getLogger("pcp.planning.search")
+
+NEGLIGIBLE = 1e-3
+"""A class that takes less than this part of the time of all is not measured."""
+HOPELESS = 1.5
+"""A kernel that should take this much longer than the plain operation is not measured."""
+LARGE_SECONDS = 0.02
+"""A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
+CALLS = 5
+TIMING_SECONDS = 1.5
+SEEMS_FASTER = 0.95
+REPEATS = 3
+"""How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
+FOR_WHOLE = 0.4
+"""The part of the budget that classes leave for measuring the whole program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A kernel for a class of sites that is faster than the operation itself.
+
+    Arguments:
+        kernel: the kernel; None is the operation itself.
+        ratio: its time relative to the operation's, alone.
+        saved: seconds that all sites of the class save in one call of the program, by times taken alone.
+        error: of its results, alone.
+    """
+
+    kernel: Kernel | None
+    ratio: float
+    saved: float
+    error: float
+
+
+@dataclass(slots=True)
+class Tuned:
+    """A class of sites and what was measured of it.
+
+    Arguments:
+        sites: the class.
+        plain_seconds: of one call of the operation itself.
+        alternatives: those that pay, the fastest first; the last is the operation itself.
+        rows: what was measured, by kernel name.
+        skipped: kernel names that were not measured, and why.
+        complete: whether none was skipped for lack of time, or could not be measured.
+    """
+
+    sites: SiteClass
+    plain_seconds: float
+    alternatives: list[Alternative]
+    rows: dict[str, Measurement] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+
+
+def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
+    """Measure every kernel for every class, the costliest classes first, as long as there is time."""
+    evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
+    return [_tuned(each, share(each, classes), evidence) for each in classes]
+
+
+def kernel_label(kernel: Kernel) -> str:
+    """What a kernel's measurements are called in the database."""
+    return f"{kernel.name}@{kernel.version}"
+
+
+def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
+    tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
+    if part < NEGLIGIBLE:
+        tuned.skipped = {kernel.name: "it takes too small a part of the time" for kernel in each.kernels}
+        return tuned
+    programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
+    estimates = {kernel: estimated_seconds(program) for kernel, program in programs.items()}
+    places = evidence.ranking(each.digest)
+    ordered = sorted(
+        each.kernels, key=lambda kernel: (places.get(kernel_label(kernel), len(places)), estimates[kernel])
+    )
+
+    @functools.cache
+    def subject() -> tuple[Program, Recipe]:
+        sets = 2 if each.estimate < LARGE_SECONDS * each.uses else 1
+        return widened(each.region), Recipe(sets=sets, ranges=index_ranges(each.region))
+
+    def request(kernel: Kernel) -> Request:
+        exact, recipe = subject()
+        return Request(
+            each.region,
+            programs[kernel],
+            kernel_label(kernel),
+            exact,
+            recipe,
+            exact_inputs=1,
+            calls=CALLS if recipe.sets > 1 else 3,
+            timing_seconds=TIMING_SECONDS,
+        )
+
+    for kernel in ordered:
+        reason = _hopeless(kernel, estimates, tuned.rows)
+        if reason:
+            tuned.skipped[kernel.name] = reason
+            continue
+        row = _decided(each, kernel, functools.partial(request, kernel), evidence)
+        if row is None:
+            tuned.skipped[kernel.name] = evidence.trouble
+            tuned.complete = False
+            continue
+        tuned.rows[kernel.name] = row
+    tuned.plain_seconds = min(
+        (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+    )
+    tuned.alternatives = _alternatives(each, tuned)
+    return tuned
+
+
+def _decided(
+    each: SiteClass, kernel: Kernel, request: Callable[[], Request], evidence: Evidence
+) -> Measurement | None:
+    """What is known of a kernel; one that seems faster, but not beyond noise, is measured again, a few times at most."""
+    row = None
+    for repeat in range(1, REPEATS + 1):
+
+        def enough(row: Measurement, calls: int = repeat * CALLS) -> bool:
+            seems_faster = row.failure is None and row.ratio < SEEMS_FASTER
+            return not seems_faster or len(row.seconds) >= calls or is_faster(row.seconds, row.plain_seconds)
+
+        row = (
+            evidence.of(
+                each.digest,
+                kernel_label(kernel),
+                request,
+                enough,
+                f"{kernel.name} for {each}",
+                about=each.signature,
+                until=FOR_WHOLE * evidence.budget,
+            )
+            or row
+        )
+    return row
+
+
+def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:
+    """Why a kernel cannot pay, from the measured time of another and the model's idea of how much more it does."""
+    for other, estimate in estimates.items():
+        row = rows.get(other.name)
+        if row is None or not row.seconds or estimate <= 0:
+            continue
+        expected = row.ratio * estimates[kernel] / estimate
+        if estimates[kernel] > 1.2 * estimate and expected > HOPELESS:
+            return "by what others took, it would be slower than the operation"
+    return ""
+
+
+def _alternatives(each: SiteClass, tuned: Tuned) -> list[Alternative]:
+    """Those that are faster than the operation, the fastest first, and the operation itself."""
+    found = []
+    for kernel in each.kernels:
+        row = tuned.rows.get(kernel.name)
+        if (
+            row is not None
+            and row.failure is None
+            and row.error is not None
+            and is_faster(row.seconds, row.plain_seconds)
+        ):
+            saved = each.uses * tuned.plain_seconds * (1.0 - row.ratio)
+            found.append(Alternative(kernel, row.ratio, saved, row.error))
+    found.sort(key=lambda one: (one.ratio, one.error))
+    return [*found, Alternative(None, 1.0, 0.0, 0.0)]

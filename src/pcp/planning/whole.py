@@ -1,0 +1,154 @@
+"""Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pcp.backends.base import CompileOptions
+from pcp.ir import Program, Role
+from pcp.kernels import Kernel
+from pcp.planning.evidence import Evidence
+from pcp.planning.index_ranges import index_ranges
+from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.oracle import widened
+from pcp.planning.path import Path
+from pcp.planning.random_inputs import Recipe
+from pcp.planning.request import Arrays, Request
+from pcp.planning.site_classes import SiteClass, kernels_by_site
+
+log = logging.getLogger("pcp.planning.search")
+
+CALLS = 3
+TIMING_SECONDS = 8.0
+WARM_CALLS = 2
+"""Calls of a training step before it is judged, so that its moments are those of a run."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A program whose paths are measured.
+
+    Arguments:
+        program: as the user wrote it.
+        tolerance: the largest error; 0 for the bits of the plain path.
+        options: of the compiler.
+        example: flat arguments to measure on; None makes random ones.
+        example_digest: says which.
+    """
+
+    program: Program
+    tolerance: float
+    options: CompileOptions
+    example: Sequence[Arrays] | None = None
+    example_digest: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is called in the database: errors depend on arguments, and equal bits are another question than errors."""
+        if self.tolerance and not self.example_digest:
+            return self.program.digest
+        words = f"{self.program.digest} {self.example_digest} {'bits' if not self.tolerance else ''}"
+        return hashlib.sha256(words.encode()).hexdigest()
+
+    @cached_property
+    def _about(self) -> str:
+        shown = ", ".join(f"{entry.name}: {entry.spec}" for entry in self.program.arguments[:4])
+        more = f" and {len(self.program.arguments) - 4} more" if len(self.program.arguments) > 4 else ""
+        return f"program of {shown}{more}"
+
+    @cached_property
+    def _exact(self) -> Program:
+        return widened(self.program)
+
+    @cached_property
+    def _inputs(self) -> Recipe | Sequence[Arrays]:
+        if self.example is not None:
+            return self.example
+        has_state = any(entry.role is Role.state for entry in self.program.arguments)
+        # One list of arguments will do: every kernel in it was tried on two before.
+        return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
+
+    def measured(self, path: Path, evidence: Evidence) -> Measurement | None:
+        """Times and error of a path; None if there is no time to measure them."""
+
+        def enough(row: Measurement) -> bool:
+            if row.failure is Failure.inaccurate:
+                return row.error is None or row.error > self.tolerance
+            return row.failure is not None or bool(row.seconds)
+
+        return self._asked(path, evidence, TIMING_SECONDS, enough, f"the whole program by {path.digest[:8]}")
+
+    def runs(self, path: Path, evidence: Evidence) -> bool | None:
+        """Whether a path runs at all; None if there is no time to see."""
+        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs")
+        return None if row is None else not self.is_broken(row)
+
+    def is_broken(self, row: Measurement) -> bool:
+        """Whether a path is no path at all, rather than one that is not exact enough: no error is known that says how much."""
+        if row.failure is Failure.inaccurate:
+            return not self.tolerance or row.error is None or not math.isfinite(row.error)
+        return row.failure is not None
+
+    def accepts(self, row: Measurement, memory_limit: int) -> bool:
+        """Whether a path's measured results are within the tolerance, and its memory within what there is."""
+        fits = row.peak_bytes is None or row.peak_bytes <= memory_limit
+        return row.failure is None and bool(row.seconds) and fits and self.is_exact_enough(row)
+
+    def is_exact_enough(self, row: Measurement) -> bool:
+        """Whether an error was measured and is within the tolerance; bits were compared where the tolerance is 0."""
+        return row.failure is None and (
+            not self.tolerance or (row.error is not None and row.error <= self.tolerance)
+        )
+
+    def _asked(
+        self, path: Path, evidence: Evidence, seconds: float, enough: Callable[[Measurement], bool], what: str
+    ) -> Measurement | None:
+        def request() -> Request:
+            return self._request(path, seconds)
+
+        return evidence.of(self.subject, path.digest, request, enough, what, path, self._about)
+
+    def _request(self, path: Path, seconds: float) -> Request:
+        return Request(
+            self.program,
+            path.applied(self.program),
+            path.digest,
+            self._exact if self.tolerance else None,
+            self._inputs,
+            dict(path.options),
+            self.tolerance,
+            exact_inputs=1,
+            calls=CALLS,
+            timing_seconds=seconds,
+        )
+
+
+def culprit(
+    whole: Whole, classes: Sequence[SiteClass], chosen: dict[str, Kernel], evidence: Evidence
+) -> str | None:
+    """Of choices that do not run together, the digest of the first class whose choice is to blame, by halving.
+
+    Arguments:
+        whole: the program.
+        classes: in any order that stays the same.
+        chosen: kernels of classes, that work alone.
+        evidence: measures.
+
+    Returns:
+        None if there was no time to find it.
+    """
+    order = [each.digest for each in classes if each.digest in chosen]
+    works, fails = 0, len(order)  # as many of the first classes
+    evidence.planned += math.ceil(math.log2(max(1, fails))) + 1
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        some = {digest: chosen[digest] for digest in order[:middle]}
+        path = Path.of(whole.program, kernels_by_site(classes, some), whole.options)
+        answer = whole.runs(path, evidence)
+        if answer is None:
+            return None
+        works, fails = (middle, fails) if answer else (works, middle)
+    return order[fails - 1] if order else None

@@ -1,0 +1,149 @@
+"""What the patterns of rows are made of: who makes a value, whether it is constant, and values to put in its place."""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import InvalidProgram, Value, integers_of, ir
+from pcp.ir.program import spec_of
+from pcp.ir.types import UnknownDType
+from pcp.ops.movement import broadcast_to
+from pcp.tensor import Tensor, as_tensor, current_builder
+
+LARGEST_CONSTANT = 1024
+"""The most elements that a constant made by a rewrite has, unless all are equal: MLIR keeps every constant for ever."""
+
+Array = np.ndarray[Any, Any]
+
+
+def maker(value: Value, *names: str) -> ir.Operation | None:
+    """The operation that makes a value, if it is one of `names` (any, without them) and bears no mark."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    op = owner.operation
+    if names and op.name.removeprefix("stablehlo.") not in names:
+        return None
+    return None if is_beyond_rows(op) else op
+
+
+def is_beyond_rows(op: ir.Operation) -> bool:
+    """Whether rows leave an operation alone: its types are none of PCP's, or it bears a mark, an attribute as `pcp.tap`."""
+    if not all(_is_known(value.type) for value in (*op.operands, *op.results)):
+        return True
+    if (
+        not len(op.attributes) or op.name == "stablehlo.constant"
+    ):  # the bindings cannot list those of a complex one
+        return False
+    return any("." in name for name in op.attributes.keys())  # noqa: SIM118  (iterating gives pairs in some versions)
+
+
+@functools.cache
+def _is_known(type_: ir.Type) -> bool:
+    try:
+        spec_of(type_)
+    except (InvalidProgram, UnknownDType):
+        return False
+    return True
+
+
+def tensor(value: Value) -> Tensor:
+    """The value as a Tensor of the program that is being rewritten."""
+    return Tensor(value, current_builder())
+
+
+def spec(value: Value) -> TensorSpec:
+    """Shape and element type of a value."""
+    return spec_of(value.type)
+
+
+def numbers(op: ir.Operation, name: str) -> tuple[int, ...]:
+    """The attribute of an operation that is an array of integers."""
+    return integers_of(op.attributes[name])
+
+
+def is_only_use(value: Value) -> bool:
+    """Whether a value is used once."""
+    uses = iter(value.uses)
+    next(uses, None)
+    return next(uses, None) is None
+
+
+def uniform(value: Value) -> float | int | None:
+    """The number that every element of a constant value is; None if it is no such constant."""
+    # Most values are no constants, and this is asked more often than anything else.
+    owner = value.owner
+    while not isinstance(owner, ir.Block):
+        op = owner.operation
+        if op.name == "stablehlo.constant":
+            return (
+                _number(op) if spec(value).dtype.kind != "complex" else None
+            )  # the bindings cannot read those
+        if op.name != "stablehlo.broadcast_in_dim":
+            return None
+        owner = op.operands[0].owner
+    return None
+
+
+def _number(op: ir.Operation) -> float | int | None:
+    found = op.attributes["value"]
+    if not isinstance(found, ir.DenseElementsAttr) or not found.is_splat:
+        return None
+    number = found.get_splat_value()
+    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
+
+
+def elements(value: Value) -> Array | None:
+    """The elements of a constant value, if they are not too many, and, where they differ, neither complex nor bfloat16."""
+    shape, dtype = spec(value).shape, spec(value).dtype
+    if spec(value).size > LARGEST_CONSTANT or dtype.kind == "complex":
+        return None
+    number = uniform(value)
+    if number is not None:
+        return np.full(shape, number, dtype.numpy)
+    op = maker(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
+    if op is None or not isinstance(found := op.attributes["value"], ir.DenseElementsAttr):
+        return None
+    return np.array(found).reshape(shape)
+
+
+def filled(wanted: TensorSpec, number: Any) -> Tensor:
+    """A tensor of one repeated number."""
+    return broadcast_to(as_tensor(np.array(number, wanted.dtype.numpy)), wanted.shape)
+
+
+def inserted(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """For each axis of a shape its place in another that has it and more axes of size 1; None if that is not so."""
+    places: list[int] = []
+    for place, size in enumerate(new):
+        if len(places) < len(old) and old[len(places)] == size:
+            places.append(place)
+        elif size != 1:
+            return None
+    return tuple(places) if len(places) == len(old) else None
+
+
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of a shape that are not 1."""
+    return tuple(size for size in shape if size != 1)
+
+
+def wide_places(old: tuple[int, ...], new: tuple[int, ...]) -> dict[int, int] | None:
+    """Where each axis not of size 1 goes in a reshape that only adds or drops axes of size 1; None for other reshapes."""
+    if without_ones(old) != without_ones(new):
+        return None
+    before = (axis for axis, size in enumerate(old) if size != 1)
+    after = (axis for axis, size in enumerate(new) if size != 1)
+    return dict(zip(before, after, strict=True))
+
+
+def is_integral(op: ir.Operation) -> bool:
+    """Whether an operation returns integers or booleans, whose sums are exact in any order."""
+    return spec(op.results[0]).dtype.kind in ("bool", "signed", "unsigned")
+
+
+def is_default_accuracy(op: ir.Operation) -> bool:
+    """Whether the program leaves it open how accurate an operation is."""
+    return "result_accuracy" not in op.attributes or "DEFAULT" in str(op.attributes["result_accuracy"])

@@ -1,0 +1,278 @@
+"""Identities of arithmetic that hold bit for bit, for signed zeros, infinities and NaN as well.
+
+What is only true of real numbers, such as x + 0 = x, which fails for -0, is in `strength`.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ops.elementwise import negate
+from pcp.rewrite.pattern import filled, is_integral, maker, spec, tensor, uniform
+from pcp.rewrite.row import Effect, Replace, Row
+from pcp.rewrite.simplification.reshaping import Found
+from pcp.tensor import Tensor, emit
+
+Number = float | int
+
+
+def with_number(
+    *, first: bool = False, either: bool = False
+) -> Callable[[ir.Operation], tuple[Tensor, Number] | None]:
+    """A matcher of an operation one of whose two operands is one real number everywhere: the other operand and the number.
+
+    Arguments:
+        first: the first operand is that number, not the second.
+        either: whichever is.
+    """
+
+    def match(op: ir.Operation) -> tuple[Tensor, Number] | None:
+        for place in (1, 0) if either else (0,) if first else (1,):
+            number = uniform(op.operands[place])
+            if number is not None:
+                return tensor(op.operands[1 - place]), number
+        return None
+
+    return match
+
+
+_EITHER, _FIRST, _SECOND = with_number(either=True), with_number(first=True), with_number()
+
+
+def _if_number(
+    match: Callable[[ir.Operation], tuple[Tensor, Number] | None],
+    wanted: Callable[[Number, DType], bool],
+    made: Callable[[Tensor], Tensor],
+) -> Replace:
+    """A pattern: a certain number is one operand."""
+
+    def replace(op: ir.Operation) -> Found:
+        found = match(op)
+        if found is None or not wanted(found[1], found[0].dtype):
+            return None
+        return [made(found[0])]
+
+    return replace
+
+
+def _itself(x: Tensor) -> Tensor:
+    return x
+
+
+def is_minus_zero(number: Number) -> bool:
+    """Whether a number is -0.0."""
+    return number == 0 and math.copysign(1, number) < 0
+
+
+def is_plus_zero(number: Number) -> bool:
+    """Whether a number is +0.0 or the integer 0."""
+    return number == 0 and not is_minus_zero(number)
+
+
+def _changes_no_sum(number: Number, dtype: DType) -> bool:
+    return is_minus_zero(number) if dtype.is_float else number == 0
+
+
+def _integral_zero(number: Number, dtype: DType) -> bool:
+    return number == 0 and not dtype.is_float
+
+
+def _minus_one(number: Number, dtype: DType) -> bool:
+    return number == -1 and dtype.kind in ("signed", "float")
+
+
+def _one(number: Number, _: DType) -> bool:
+    return number == 1
+
+
+def _float_one(number: Number, dtype: DType) -> bool:
+    return number == 1 and dtype.is_float
+
+
+def _zeros(x: Tensor) -> Tensor:
+    return filled(x.spec, 0)
+
+
+def _ones(x: Tensor) -> Tensor:
+    return filled(x.spec, 1)
+
+
+def inverse_is_exact(number: Number, dtype: DType) -> bool:
+    """Whether a float is a power of two whose inverse the type holds, both as normal numbers, and not 1 or -1."""
+    if (
+        not dtype.is_float
+        or not math.isfinite(number)
+        or abs(math.frexp(number)[0]) != 0.5
+        or abs(number) == 1
+    ):
+        return False
+    limits: Any = ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it so
+    return all(float(limits.tiny) <= abs(size) <= float(limits.max) for size in (number, 1 / number))
+
+
+def _divide_by_power_of_two(op: ir.Operation) -> Found:
+    found = _SECOND(op)
+    if found is None or not inverse_is_exact(found[1], found[0].dtype):
+        return None
+    x, number = found
+    return [emit("multiply", (x, filled(x.spec, 1 / number)))]
+
+
+def _negated(op: ir.Operation, place: int) -> Tensor | None:
+    inner = maker(op.operands[place], "negate")
+    return None if inner is None else tensor(inner.operands[0])
+
+
+def _negate_of_negate(op: ir.Operation) -> Found:
+    x = _negated(op, 0)
+    return None if x is None else [x]
+
+
+def _negate_of_difference(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "subtract")
+    if inner is None or not is_integral(op):
+        return None
+    return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
+
+
+def _add_of_negate(op: ir.Operation) -> Found:
+    for place in (1, 0):
+        x = _negated(op, place)
+        if x is not None:
+            return [emit("subtract", (tensor(op.operands[1 - place]), x))]
+    return None
+
+
+def _subtract_of_negate(op: ir.Operation) -> Found:
+    x = _negated(op, 1)
+    return None if x is None else [emit("add", (tensor(op.operands[0]), x))]
+
+
+def _of_negates(name: str) -> Replace:
+    def replace(op: ir.Operation) -> Found:
+        x, y = _negated(op, 0), _negated(op, 1)
+        if x is None or y is None or not x.dtype.is_float:
+            return None
+        return [emit(name, (x, y))]
+
+    return replace
+
+
+def _multiply_of_negate(op: ir.Operation) -> Found:
+    found = _EITHER(op)
+    inner = None if found is None else maker(found[0].value, "negate")
+    if found is None or inner is None or not found[0].dtype.is_float:
+        return None
+    return [emit("multiply", (tensor(inner.operands[0]), filled(found[0].spec, -found[1])))]
+
+
+def _of_constants(name: str) -> Replace:
+    def replace(op: ir.Operation) -> Found:
+        """(x + a) + b = x + (a + b), of integers, which wrap around."""
+        outer = _EITHER(op) if is_integral(op) else None
+        inner = None if outer is None else maker(outer[0].value, name)
+        found = None if inner is None else _EITHER(inner)
+        if outer is None or found is None or found[0].dtype is DType.bool:
+            return None
+        both = emit(name, (filled(found[0].spec, found[1]), filled(found[0].spec, outer[1])))
+        return [emit(name, (found[0], both))]
+
+    return replace
+
+
+def _difference_of_equals(op: ir.Operation) -> Found:
+    same = op.operands[0] == op.operands[1] and is_integral(op)
+    return [_zeros(tensor(op.operands[0]))] if same else None
+
+
+def _of_itself(op: ir.Operation) -> Found:
+    return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
+
+
+def _twice(name: str) -> Replace:
+    def replace(op: ir.Operation) -> Found:
+        return [tensor(op.operands[0])] if maker(op.operands[0], name) is not None else None
+
+    return replace
+
+
+def _abs_of_negate(op: ir.Operation) -> Found:
+    x = _negated(op, 0)
+    return None if x is None else [emit("abs", (x,), (spec(op.results[0]),))]
+
+
+def _extreme(name: str) -> Replace:
+    limit = -math.inf if name == "maximum" else math.inf
+    return _if_number(_EITHER, lambda number, dtype: dtype.is_float and number == limit, _itself)
+
+
+def _integral_square(op: ir.Operation) -> Found:
+    found = _SECOND(op)
+    if found is None or found[1] != 2 or not is_integral(op):
+        return None
+    return [emit("multiply", (found[0], found[0]))]
+
+
+_ADD, _SUBTRACT, _MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"
+_DIVIDE, _POWER, _NEGATE = "stablehlo.divide", "stablehlo.power", "stablehlo.negate"
+_EXACT = Effect.exact
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "add_nothing", _ADD, _EXACT, _if_number(_EITHER, _changes_no_sum, _itself)
+    ),  # x + -0.0 = x; n + 0 = n for integers
+    Row("add_of_negate", _ADD, _EXACT, _add_of_negate),  # x + (-y) = x - y
+    Row("add_of_integers", _ADD, _EXACT, _of_constants("add")),  # (n + 2) + 3 = n + (2 + 3), of integers
+    Row(
+        "subtract_nothing", _SUBTRACT, _EXACT, _if_number(_SECOND, lambda n, _: is_plus_zero(n), _itself)
+    ),  # x - 0 = x
+    Row(
+        "subtract_from_nothing",
+        _SUBTRACT,
+        _EXACT,
+        _if_number(_FIRST, lambda n, t: _changes_no_sum(n, t) and t.kind in ("signed", "float"), negate),
+    ),  # -0.0 - x = -x; 0 - n = -n for integers
+    Row("subtract_itself", _SUBTRACT, _EXACT, _difference_of_equals),  # n - n = 0, of integers
+    Row("subtract_of_negate", _SUBTRACT, _EXACT, _subtract_of_negate),  # x - (-y) = x + y
+    Row("multiply_by_one", _MULTIPLY, _EXACT, _if_number(_EITHER, _one, _itself)),  # x * 1 = x
+    Row("multiply_by_minus_one", _MULTIPLY, _EXACT, _if_number(_EITHER, _minus_one, negate)),  # x * -1 = -x
+    Row(
+        "multiply_by_zero", _MULTIPLY, _EXACT, _if_number(_EITHER, _integral_zero, _zeros)
+    ),  # n * 0 = 0, of integers
+    Row("multiply_of_negates", _MULTIPLY, _EXACT, _of_negates("multiply")),  # (-x) * (-y) = x * y
+    Row("multiply_of_negate", _MULTIPLY, _EXACT, _multiply_of_negate),  # (-x) * 3 = x * -3
+    Row(
+        "multiply_of_integers", _MULTIPLY, _EXACT, _of_constants("multiply")
+    ),  # (n * 2) * 3 = n * (2 * 3), of integers
+    Row("divide_by_one", _DIVIDE, _EXACT, _if_number(_SECOND, _one, _itself)),  # x / 1 = x
+    Row(
+        "divide_by_minus_one",
+        _DIVIDE,
+        _EXACT,
+        _if_number(_SECOND, lambda n, t: n == -1 and t.is_float, negate),
+    ),  # x / -1 = -x
+    Row("divide_by_power_of_two", _DIVIDE, _EXACT, _divide_by_power_of_two),  # x / 8 = x * 0.125
+    Row("divide_of_negates", _DIVIDE, _EXACT, _of_negates("divide")),  # (-x) / (-y) = x / y
+    Row("negate_of_negate", _NEGATE, _EXACT, _negate_of_negate),  # -(-x) = x
+    Row("negate_of_integers", _NEGATE, _EXACT, _negate_of_difference),  # -(n - m) = m - n, of integers
+    Row(
+        "power_of_zero", _POWER, _EXACT, _if_number(_SECOND, lambda n, _: n == 0, _ones)
+    ),  # x ^ 0 = 1, for NaN too
+    Row("power_of_one", _POWER, _EXACT, _if_number(_SECOND, _one, _itself)),  # x ^ 1 = x
+    Row("square_of_integers", _POWER, _EXACT, _integral_square),  # n ^ 2 = n * n, of integers
+    Row("abs_of_negate", "stablehlo.abs", _EXACT, _abs_of_negate),  # abs(-x) = abs(x)
+    Row("abs_of_abs", "stablehlo.abs", _EXACT, _twice("abs")),  # abs(abs(x)) = abs(x)
+    Row("floor_of_floor", "stablehlo.floor", _EXACT, _twice("floor")),  # floor(floor(x)) = floor(x)
+    Row("ceil_of_ceil", "stablehlo.ceil", _EXACT, _twice("ceil")),  # ceil(ceil(x)) = ceil(x)
+    Row(
+        "round_of_round", "stablehlo.round_nearest_even", _EXACT, _twice("round_nearest_even")
+    ),  # round(round(x)) = round(x)
+    Row("maximum_of_itself", "stablehlo.maximum", _EXACT, _of_itself),  # max(x, x) = x
+    Row("maximum_of_lowest", "stablehlo.maximum", _EXACT, _extreme("maximum")),  # max(x, -inf) = x
+    Row("minimum_of_itself", "stablehlo.minimum", _EXACT, _of_itself),  # min(x, x) = x
+    Row("minimum_of_highest", "stablehlo.minimum", _EXACT, _extreme("minimum")),  # min(x, inf) = x
+)

@@ -1,0 +1,66 @@
+"""Branches that are known to be taken, and loops that never run."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from pcp.autodiff.regions import copy_region, returned_by
+from pcp.ir.bindings import Value, ir
+from pcp.rewrite.pattern import maker, tensor, uniform
+from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.simplification.logic import direction_of
+from pcp.rewrite.simplification.reshaping import Found
+from pcp.tensor import current_builder
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
+
+
+def _if_known(op: ir.Operation) -> Found:
+    predicate = uniform(op.operands[0])
+    return None if predicate is None else _branch(op, 0 if predicate else 1)
+
+
+def _case_known(op: ir.Operation) -> Found:
+    index, last = uniform(op.operands[0]), len(op.regions) - 1
+    if index is None:
+        return None
+    return _branch(op, int(index) if 0 <= index <= last else last)
+
+
+def _branch(op: ir.Operation, index: int) -> Found:
+    return [tensor(value) for value in copy_region(current_builder(), op, index, [])[1]]
+
+
+def _while_never(op: ir.Operation) -> Found:
+    (block,) = op.regions[0].blocks
+    initial = dict(zip(block.arguments, op.operands, strict=True))
+    (condition,) = returned_by(block)
+
+    def at_start(value: Value) -> Any:
+        return uniform(initial.get(value, value))
+
+    goes_on = at_start(condition)
+    comparison = maker(condition, "compare") if goes_on is None else None
+    if comparison is not None:
+        left, right = (at_start(value) for value in comparison.operands)
+        if left is not None and right is not None:
+            goes_on = _COMPARE[direction_of(comparison)](left, right)
+    return [tensor(value) for value in op.operands] if goes_on is not None and not goes_on else None
+
+
+ROWS: tuple[Row, ...] = (
+    Row("if_known", "stablehlo.if", Effect.exact, _if_known),  # if(true, f, g) = f()
+    Row(
+        "case_known", "stablehlo.case", Effect.exact, _case_known
+    ),  # case(1, f, g) = g(); beyond the last, the last
+    Row(
+        "while_never", "stablehlo.while", Effect.exact, _while_never
+    ),  # while(condition, f, x) = x, where condition(x) is false
+)

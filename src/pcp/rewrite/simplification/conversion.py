@@ -1,0 +1,96 @@
+"""Conversions: a way through a type that holds every value of the first is as good as none.
+
+float32 to bfloat16 and back stays: it rounds.
+"""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ops.elementwise import bitcast, convert
+from pcp.rewrite.pattern import maker, spec, tensor
+from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.simplification.reshaping import Found
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether one element type has every value of another."""
+    if wide is narrow or narrow is DType.bool:
+        return wide.kind != "complex"
+    if wide.is_float and narrow.is_float:
+        a, b = _limits(wide), _limits(narrow)
+        return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp - a.nmant <= b.minexp - b.nmant)
+    if wide.is_float and narrow.is_integer:
+        bits = 8 * narrow.itemsize - (narrow.kind == "signed")
+        return bool(_limits(wide).nmant + 1 >= bits and _limits(wide).maxexp > bits)
+    if wide.is_integer and narrow.is_integer:
+        outer, inner = np.iinfo(wide.numpy), np.iinfo(narrow.numpy)
+        return bool(outer.min <= inner.min and outer.max >= inner.max)
+    return False
+
+
+def _limits(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it so
+
+
+def _unchanged(op: ir.Operation) -> Found:
+    same = op.operands[0].type == op.results[0].type
+    return [tensor(op.operands[0])] if same else None
+
+
+def _convert_of_convert(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "convert")
+    if inner is None:
+        return None
+    first, middle, last = (spec(value).dtype for value in (*inner.operands, *op.operands, *op.results))
+    if "complex" in (first.kind, last.kind) or not holds(middle, first):
+        return None
+    if middle.is_float and first.is_integer and last.is_integer and not holds(last, first):
+        return None  # a float beyond an integer type saturates, an integer wraps around
+    return [convert(tensor(inner.operands[0]), last)]
+
+
+def _bitcast_of_bitcast(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "bitcast_convert")
+    if inner is None:
+        return None
+    first, last = spec(inner.operands[0]), spec(op.results[0])
+    if first == last:
+        return [tensor(inner.operands[0])]
+    if not first.shape == spec(op.operands[0]).shape == last.shape:
+        return None
+    return [bitcast(tensor(inner.operands[0]), last.dtype)]
+
+
+def _part_of_complex(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "complex")
+    if inner is None:
+        return None
+    return [tensor(inner.operands[0 if op.name == "stablehlo.real" else 1])]
+
+
+def _complex_of_parts(op: ir.Operation) -> Found:
+    real, imag = maker(op.operands[0], "real"), maker(op.operands[1], "imag")
+    if real is None or imag is None or real.operands[0] != imag.operands[0]:
+        return None
+    return [tensor(real.operands[0])] if real.operands[0].type == op.results[0].type else None
+
+
+ROWS: tuple[Row, ...] = (
+    Row("convert_unchanged", "stablehlo.convert", Effect.exact, _unchanged),  # f32(x) = x, for x of f32
+    Row(
+        "convert_of_convert", "stablehlo.convert", Effect.exact, _convert_of_convert
+    ),  # bf16(f32(x)) = bf16(x), where f32 holds every x
+    Row(
+        "bitcast_unchanged", "stablehlo.bitcast_convert", Effect.exact, _unchanged
+    ),  # bitcast(x) = x, to the type of x
+    Row(
+        "bitcast_of_bitcast", "stablehlo.bitcast_convert", Effect.exact, _bitcast_of_bitcast
+    ),  # bitcast(bitcast(x)) = bitcast(x)
+    Row("real_of_complex", "stablehlo.real", Effect.exact, _part_of_complex),  # real(x + iy) = x
+    Row("imag_of_complex", "stablehlo.imag", Effect.exact, _part_of_complex),  # imag(x + iy) = y
+    Row("complex_of_parts", "stablehlo.complex", Effect.exact, _complex_of_parts),  # real(z) + i imag(z) = z
+)

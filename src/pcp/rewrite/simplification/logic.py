@@ -1,0 +1,154 @@
+"""Choices, comparisons and logic whose answer is known."""
+
+import math
+from typing import Any
+
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ops.elementwise import logical_not
+from pcp.rewrite.pattern import filled, maker, spec, tensor, uniform
+from pcp.rewrite.row import Effect, Replace, Row
+from pcp.rewrite.simplification.reshaping import Found
+from pcp.tensor import Tensor, emit
+
+_ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": False}
+_OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
+
+
+def direction_of(op: ir.Operation) -> str:
+    """What a comparison asks: EQ, NE, LT, LE, GT or GE."""
+    return str(op.attributes["comparison_direction"]).rstrip(">").rpartition(" ")[2]
+
+
+def _select_known(op: ir.Operation) -> Found:
+    predicate = uniform(op.operands[0])
+    return None if predicate is None else [tensor(op.operands[1 if predicate else 2])]
+
+
+def _select_equal(op: ir.Operation) -> Found:
+    return [tensor(op.operands[1])] if op.operands[1] == op.operands[2] else None
+
+
+def _select_of_not(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "not")
+    if inner is None:
+        return None
+    operands = (tensor(inner.operands[0]), tensor(op.operands[2]), tensor(op.operands[1]))
+    return [emit("select", operands, (spec(op.results[0]),))]
+
+
+def _select_of_truths(op: ir.Operation) -> Found:
+    whole = spec(op.results[0])
+    if whole.dtype is not DType.bool or spec(op.operands[0]) != whole:
+        return None
+    branches = uniform(op.operands[1]), uniform(op.operands[2])
+    if branches == (True, False):
+        return [tensor(op.operands[0])]
+    return [logical_not(tensor(op.operands[0]))] if branches == (False, True) else None
+
+
+def _compare_with_itself(op: ir.Operation) -> Found:
+    if op.operands[0] != op.operands[1] or spec(op.operands[0]).dtype.is_differentiable:
+        return None
+    return [filled(spec(op.results[0]), _ALWAYS[direction_of(op)])]
+
+
+def _compare_with_truth(op: ir.Operation) -> Found:
+    if spec(op.operands[0]).dtype is not DType.bool or direction_of(op) not in ("EQ", "NE"):
+        return None
+    for place in (1, 0):
+        truth, other = uniform(op.operands[place]), tensor(op.operands[1 - place])
+        if truth is not None:
+            return [other if bool(truth) == (direction_of(op) == "EQ") else logical_not(other)]
+    return None
+
+
+def _compare_unsigned_with_zero(op: ir.Operation) -> Found:
+    kind, direction = spec(op.operands[0]).dtype.kind, direction_of(op)
+    if kind != "unsigned" or direction not in ("LT", "GE") or uniform(op.operands[1]) != 0:
+        return None
+    return [filled(spec(op.results[0]), direction == "GE")]
+
+
+def _not_of_not(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "not")
+    return None if inner is None else [tensor(inner.operands[0])]
+
+
+def _not_of_compare(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "compare")
+    if inner is None:
+        return None
+    direction = direction_of(inner)
+    if spec(inner.operands[0]).dtype.is_differentiable and direction not in ("EQ", "NE"):
+        return None  # of NaN, neither is true
+    attributes: dict[str, Any] = {
+        "comparison_direction": f"#stablehlo<comparison_direction {_OPPOSITE[direction]}>"
+    }
+    if "compare_type" in inner.attributes:
+        attributes["compare_type"] = inner.attributes["compare_type"]
+    operands = (tensor(inner.operands[0]), tensor(inner.operands[1]))
+    return [emit("compare", operands, (spec(op.results[0]),), attributes)]
+
+
+def _of_itself(op: ir.Operation) -> Found:
+    return [tensor(op.operands[0])] if op.operands[0] == op.operands[1] else None
+
+
+def _xor_of_itself(op: ir.Operation) -> Found:
+    return [filled(spec(op.results[0]), 0)] if op.operands[0] == op.operands[1] else None
+
+
+def _with_bits(ones: bool, result: str) -> Replace:
+    """A pattern: all bits of one operand are ones, or all zeros; the result is the other operand, or that one."""
+
+    def replace(op: ir.Operation) -> Found:
+        for place in (1, 0):
+            number = uniform(op.operands[place])
+            if number is not None and number in (_all_ones(spec(op.results[0]).dtype) if ones else (0,)):
+                return [_chosen(op, place, result)]
+        return None
+
+    return replace
+
+
+def _chosen(op: ir.Operation, place: int, result: str) -> Tensor:
+    return tensor(op.operands[place if result == "constant" else 1 - place])
+
+
+def _all_ones(dtype: DType) -> tuple[int, ...]:
+    if dtype is DType.bool:
+        return (1,)
+    bits = 8 * dtype.itemsize
+    return (-1,) if dtype.kind == "signed" else (int(math.ldexp(1, bits)) - 1,)
+
+
+_SELECT, _COMPARE, _EXACT = "stablehlo.select", "stablehlo.compare", Effect.exact
+
+ROWS: tuple[Row, ...] = (
+    Row("select_known", _SELECT, _EXACT, _select_known),  # select(true, x, y) = x
+    Row("select_equal", _SELECT, _EXACT, _select_equal),  # select(p, x, x) = x
+    Row("select_of_not", _SELECT, _EXACT, _select_of_not),  # select(not p, x, y) = select(p, y, x)
+    Row(
+        "select_of_truths", _SELECT, _EXACT, _select_of_truths
+    ),  # select(p, true, false) = p; select(p, false, true) = not p
+    Row(
+        "compare_with_itself", _COMPARE, _EXACT, _compare_with_itself
+    ),  # (n <= n) = true; (n < n) = false, of integers
+    Row("compare_with_truth", _COMPARE, _EXACT, _compare_with_truth),  # (p == true) = p; (p == false) = not p
+    Row(
+        "compare_unsigned_with_zero", _COMPARE, _EXACT, _compare_unsigned_with_zero
+    ),  # (n >= 0) = true; (n < 0) = false, unsigned
+    Row("not_of_not", "stablehlo.not", _EXACT, _not_of_not),  # not not p = p
+    Row(
+        "not_of_compare", "stablehlo.not", _EXACT, _not_of_compare
+    ),  # not (n < m) = (n >= m); of floats only == and !=
+    Row("and_of_itself", "stablehlo.and", _EXACT, _of_itself),  # p and p = p
+    Row("and_of_ones", "stablehlo.and", _EXACT, _with_bits(True, "other")),  # p and true = p
+    Row("and_of_zeros", "stablehlo.and", _EXACT, _with_bits(False, "constant")),  # p and false = false
+    Row("or_of_itself", "stablehlo.or", _EXACT, _of_itself),  # p or p = p
+    Row("or_of_ones", "stablehlo.or", _EXACT, _with_bits(True, "constant")),  # p or true = true
+    Row("or_of_zeros", "stablehlo.or", _EXACT, _with_bits(False, "other")),  # p or false = p
+    Row("xor_of_itself", "stablehlo.xor", _EXACT, _xor_of_itself),  # p xor p = false
+    Row("xor_of_zeros", "stablehlo.xor", _EXACT, _with_bits(False, "other")),  # p xor false = p
+)

@@ -1,0 +1,184 @@
+"""Reshapes, transposes and broadcasts: chains become one, and those that change nothing vanish."""
+
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import integer_of, ir
+from pcp.ops.movement import broadcast_in_dim, iota, reshape, transpose
+from pcp.rewrite.pattern import inserted, maker, numbers, spec, tensor, wide_places
+from pcp.rewrite.row import Effect, Row
+from pcp.tensor import Tensor
+
+Found = list[Tensor] | None
+
+
+def spread(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+    """x with its axis i at axis `axes[i]` of a larger shape, by the fewest operations."""
+    order = sorted(range(x.ndim), key=axes.__getitem__)
+    turned = transpose(x, order) if x.ndim else x
+    wanted = TensorSpec(shape, x.dtype)
+    if x.size == wanted.size:
+        return reshape(turned, shape)
+    return broadcast_in_dim(turned, shape, tuple(axes[axis] for axis in order))
+
+
+def _unchanged(op: ir.Operation) -> Found:
+    same = op.operands[0].type == op.results[0].type
+    return [tensor(op.operands[0])] if same else None
+
+
+def _reshape_of_reshape(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "reshape")
+    return None if inner is None else [reshape(tensor(inner.operands[0]), spec(op.results[0]).shape)]
+
+
+def _reshape_of_broadcast(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "broadcast_in_dim")
+    if inner is None:
+        return None
+    source, new = spec(inner.operands[0]), spec(op.results[0]).shape
+    if source.size == 1:
+        return [spread(reshape(tensor(inner.operands[0]), ()), new, ())]
+    places = wide_places(spec(op.operands[0]).shape, new)
+    if places is None:
+        return None
+    kept = [axis for axis, size in enumerate(source.shape) if size != 1]
+    axes = numbers(inner, "broadcast_dimensions")
+    small = reshape(tensor(inner.operands[0]), [source.shape[axis] for axis in kept])
+    return [spread(small, new, tuple(places[axes[axis]] for axis in kept))]
+
+
+def _reshape_of_iota(op: ir.Operation) -> Found:
+    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    places = wide_places(spec(op.operands[0]).shape, new.shape)
+    if inner is None or places is None or (axis := _iota_axis(inner)) not in places:
+        return None
+    return [iota(new.shape, places[axis], new.dtype)]
+
+
+def _transpose_unchanged(op: ir.Operation) -> Found:
+    order = numbers(op, "permutation")
+    return [tensor(op.operands[0])] if order == tuple(range(len(order))) else None
+
+
+def _transpose_of_transpose(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "transpose")
+    if inner is None:
+        return None
+    first, second = numbers(inner, "permutation"), numbers(op, "permutation")
+    return [transpose(tensor(inner.operands[0]), [first[axis] for axis in second])]
+
+
+def _transpose_of_ones(op: ir.Operation) -> Found:
+    sizes = spec(op.operands[0]).shape
+    wide = [axis for axis in numbers(op, "permutation") if sizes[axis] != 1]
+    return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)] if wide == sorted(wide) else None
+
+
+def _transpose_of_broadcast(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "broadcast_in_dim")
+    if inner is None:
+        return None
+    order = numbers(op, "permutation")
+    axes = tuple(order.index(axis) for axis in numbers(inner, "broadcast_dimensions"))
+    return [spread(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
+
+
+def _transpose_of_iota(op: ir.Operation) -> Found:
+    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    if inner is None:
+        return None
+    return [iota(new.shape, numbers(op, "permutation").index(_iota_axis(inner)), new.dtype)]
+
+
+def _broadcast_unchanged(op: ir.Operation) -> Found:
+    axes, same = numbers(op, "broadcast_dimensions"), op.operands[0].type == op.results[0].type
+    return [tensor(op.operands[0])] if same and list(axes) == sorted(axes) else None
+
+
+def _broadcast_in_other_order(op: ir.Operation) -> Found:
+    axes = numbers(op, "broadcast_dimensions")
+    if list(axes) == sorted(axes):
+        return None
+    return [spread(tensor(op.operands[0]), spec(op.results[0]).shape, axes)]
+
+
+def _broadcast_as_reshape(op: ir.Operation) -> Found:
+    axes = numbers(op, "broadcast_dimensions")
+    if spec(op.operands[0]).size != spec(op.results[0]).size or list(axes) != sorted(axes):
+        return None
+    return [reshape(tensor(op.operands[0]), spec(op.results[0]).shape)]
+
+
+def _broadcast_of_broadcast(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "broadcast_in_dim")
+    if inner is None:
+        return None
+    outer = numbers(op, "broadcast_dimensions")
+    axes = tuple(outer[axis] for axis in numbers(inner, "broadcast_dimensions"))
+    return [spread(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
+
+
+def _broadcast_of_reshape(op: ir.Operation) -> Found:
+    inner = maker(op.operands[0], "reshape")
+    if inner is None:
+        return None
+    places = inserted(spec(inner.operands[0]).shape, spec(inner.results[0]).shape)
+    if places is None:
+        return None
+    outer = numbers(op, "broadcast_dimensions")
+    return [
+        spread(tensor(inner.operands[0]), spec(op.results[0]).shape, tuple(outer[place] for place in places))
+    ]
+
+
+def _broadcast_of_iota(op: ir.Operation) -> Found:
+    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    if inner is None or spec(op.operands[0]).shape[_iota_axis(inner)] == 1:
+        return None
+    return [iota(new.shape, numbers(op, "broadcast_dimensions")[_iota_axis(inner)], new.dtype)]
+
+
+def _iota_axis(op: ir.Operation) -> int:
+    return integer_of(op.attributes["iota_dimension"])
+
+
+_RESHAPE, _TRANSPOSE, _BROADCAST = "stablehlo.reshape", "stablehlo.transpose", "stablehlo.broadcast_in_dim"
+
+ROWS: tuple[Row, ...] = (
+    Row("reshape_unchanged", _RESHAPE, Effect.exact, _unchanged),  # reshape(x) = x, for the shape of x
+    Row(
+        "reshape_of_reshape", _RESHAPE, Effect.exact, _reshape_of_reshape
+    ),  # reshape(reshape(x)) = reshape(x)
+    Row(
+        "reshape_of_broadcast", _RESHAPE, Effect.exact, _reshape_of_broadcast
+    ),  # reshape(broadcast(x)) = broadcast(x), where x is one number or only axes of size 1 come and go
+    Row(
+        "reshape_of_iota", _RESHAPE, Effect.exact, _reshape_of_iota
+    ),  # reshape(iota) = iota, where only axes of size 1 come and go
+    Row("transpose_unchanged", _TRANSPOSE, Effect.exact, _transpose_unchanged),  # transpose(x) = x, in order
+    Row(
+        "transpose_of_transpose", _TRANSPOSE, Effect.exact, _transpose_of_transpose
+    ),  # transpose(transpose(x)) = transpose(x)
+    Row(
+        "transpose_of_ones", _TRANSPOSE, Effect.exact, _transpose_of_ones
+    ),  # transpose(x) = reshape(x), where only axes of size 1 move
+    Row(
+        "transpose_of_broadcast", _TRANSPOSE, Effect.exact, _transpose_of_broadcast
+    ),  # transpose(broadcast(x)) = broadcast(transpose(x))
+    Row("transpose_of_iota", _TRANSPOSE, Effect.exact, _transpose_of_iota),  # transpose(iota) = iota
+    Row(
+        "broadcast_unchanged", _BROADCAST, Effect.exact, _broadcast_unchanged
+    ),  # broadcast(x) = x, for the shape of x
+    Row(
+        "broadcast_in_other_order", _BROADCAST, Effect.exact, _broadcast_in_other_order
+    ),  # broadcast(x, axes) = broadcast(transpose(x), sorted axes)
+    Row(
+        "broadcast_as_reshape", _BROADCAST, Effect.exact, _broadcast_as_reshape
+    ),  # broadcast(x) = reshape(x), where it repeats nothing
+    Row(
+        "broadcast_of_broadcast", _BROADCAST, Effect.exact, _broadcast_of_broadcast
+    ),  # broadcast(broadcast(x)) = broadcast(x)
+    Row(
+        "broadcast_of_reshape", _BROADCAST, Effect.exact, _broadcast_of_reshape
+    ),  # broadcast(reshape(x)) = broadcast(x), where the reshape adds axes of size 1
+    Row("broadcast_of_iota", _BROADCAST, Effect.exact, _broadcast_of_iota),  # broadcast(iota) = iota
+)

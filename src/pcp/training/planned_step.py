@@ -1,0 +1,58 @@
+"""The plan of a training step: as it is written, or the fastest within a tolerance."""
+
+import logging
+import statistics
+from collections.abc import Callable
+
+from pcp.ir import Program
+from pcp.kernels import UnknownKernel
+from pcp.planning import Path, PathMismatch, Plan, plan
+from pcp.planning.evidence import Progress
+
+log = logging.getLogger("pcp.training.planned_step")
+
+
+def planned_step(
+    step: Program,
+    device: str,
+    tolerance: float,
+    seconds: float,
+    stored: Path | None = None,
+    progress: Callable[[Progress], object] | None = None,
+) -> Plan:
+    """Plan a training step.
+
+    Arguments:
+        step: what `training_step` made.
+        device: where it runs.
+        tolerance: how far loss, moments and updates may be from exact ones, relative to their norm; 0 runs the step as it is
+            written.
+        seconds: that may be spent on measurements; what is known already takes none.
+        stored: the path that a run followed before, which is followed again where that can be done exactly.
+        progress: told before every measurement.
+
+    Raises:
+        ToleranceUnreachable: no path is within the tolerance.
+        OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
+    """
+    if not tolerance:
+        return plan(step, device=device)
+    if stored is not None:
+        try:
+            return plan(step, device=device, path=stored)
+        except (PathMismatch, UnknownKernel) as error:
+            log.warning("the path of the checkpoint is not followed: %s; another one is looked for", error)
+    return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress)
+
+
+def describe_path(planned: Plan) -> str:
+    """What was chosen, in one line for people."""
+    path, row = planned.path, planned.measurement
+    if path.is_plain:
+        return "the step runs as it is written: nothing faster is known within the tolerance"
+    line = f"path {path.digest[:12]}: other kernels at {len(path.choices)} places"
+    if row is None or not row.seconds or not row.plain_seconds:
+        return line
+    error = "" if row.error is None else f", error {row.error:.1e}"
+    ratio = statistics.median(row.seconds) / statistics.median(row.plain_seconds)
+    return f"{line}, {ratio:.2f} of the plain time{error}"

@@ -1,0 +1,48 @@
+"""Products of float32 are float32, where the program does not ask for less."""
+
+import pytest
+
+import pcp
+from pcp.backends.full_precision import with_full_precision
+
+TEXT = """!t = tensor<4x4x{type}>
+func.func public @main(%a: !t, %b: !t) -> !t {{
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]{precision} : (!t, !t) -> !t
+  return %c : !t
+}}"""
+
+
+def text(type_: str = "f32", precision: str = "") -> str:
+    return TEXT.format(type=type_, precision=precision)
+
+
+@pytest.mark.parametrize("precision", ["", ", precision = [DEFAULT, DEFAULT]"])
+def test_open_products_of_float32_become_exact(precision: str) -> None:
+    program = pcp.Program.parse(text(precision=precision))
+    assert "precision = [HIGHEST, HIGHEST]" in with_full_precision(program).text
+    assert "HIGHEST" not in program.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        text(precision=", precision = [HIGH, DEFAULT]"),
+        text(
+            precision=", algorithm = <lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, "
+            "lhs_component_count = 1, rhs_component_count = 1, num_primitive_operations = 1, "
+            "allow_imprecise_accumulation = false>"
+        ),
+        text("bf16"),
+    ],
+)
+def test_what_a_program_says_itself_stays(given: str) -> None:
+    program = pcp.Program.parse(given)
+    assert with_full_precision(program) is program
+
+
+def test_products_in_loops_too() -> None:
+    def powers(x: pcp.Tensor) -> pcp.Tensor:
+        return pcp.fori_loop(0, 3, lambda _, y: y @ x, x)
+
+    program = pcp.trace(powers, pcp.spec((4, 4), "f32"))
+    assert with_full_precision(program).text.count("HIGHEST, HIGHEST") == 1

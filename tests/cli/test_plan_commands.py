@@ -1,0 +1,119 @@
+"""`pcp plan` and `pcp explore`, with a bench that makes up what it measures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.planning.fake_bench import FakeBench, add_family, chain, use
+
+from pcp.cli import main
+from pcp.planning.path import Path as ExecutionPath
+
+
+@pytest.fixture(autouse=True)
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    add_family(monkeypatch)
+    return use(FakeBench(), monkeypatch)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "program.pcp"
+    chain((4, 5)).save(file)
+    return file
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_a_plan_says_what_runs_where_and_why(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = program.with_name("profile.sqlite")
+    code, said, _ = command(capsys, "plan", program, "--tolerance", "1e-2", "--database", database)
+    assert code == 0
+    assert "5.00 times as fast as the plain path (799 ms against 4 s, 5 calls of each in turn)" in said
+    assert "2.00e-03 of at most 0.01; the plain float32 path has 2.0e-07, 1e+04 times that" in said
+    assert "2 x sine (f32[4,4]) -> f32[4,4]: sine.fast  200 ms against 999 ms, error 1.0e-03" in said
+    assert "measured too: sine.middle 500 ms, error 1.0e-05; sine.bitwise 899 ms, error 1.0e-07" in said
+
+
+def test_a_path_is_written_down_and_followed(
+    program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
+) -> None:
+    database, path = program.with_name("profile.sqlite"), program.with_name("path.json")
+    code, said, _ = command(
+        capsys, "plan", program, "--tolerance", "1e-2", "--database", database, "--save-path", path, "--json"
+    )
+    assert code == 0
+    made: dict[str, Any] = json.loads(said)
+    assert made["path"] == ExecutionPath.load(path).digest
+    assert (made["measurements"], made["complete"], made["plain"]) == (7, True, False)
+    assert [each["kernel"] for each in made["classes"]] == ["sine.fast"] * 2
+    bench.requests.clear()
+    code, said, _ = command(capsys, "plan", program, "--path", path, "--json")
+    assert code == 0
+    assert json.loads(said)["path"] == made["path"]
+    assert bench.requests == []
+
+
+def test_what_cannot_be_planned(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database, missing = program.with_name("profile.sqlite"), program.with_name("none.json")
+    for words, message in (
+        (("--tolerance", "1e-9"), "no path of program"),
+        (("--tolerance", "-1"), "the tolerance is -1.0; expected a number from 0"),
+        (("--tolerance", "nan"), "the tolerance is nan; expected a number from 0"),
+        (
+            ("--tolerance", "1", "--budget", "-3"),
+            "the budget is -3.0; expected seconds from 0, which measures nothing",
+        ),
+        (("--path", missing), f"cannot read the path {missing}: No such file"),
+        (("--path", program), f"{program}: "),
+    ):
+        code, _, said = command(capsys, "plan", program, "--database", database, *words)
+        assert code == 2
+        assert message in said
+
+
+def test_measuring_on_given_arguments(
+    program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
+) -> None:
+    rng = np.random.default_rng(0)
+    inputs = program.with_name("inputs.npz")
+    np.savez(inputs, *(rng.standard_normal((size, size), np.float32) for size in (4, 5)))
+    database = program.with_name("profile.sqlite")
+    words = ("--tolerance", "1e-2", "--database", database, "--inputs", inputs)
+    assert command(capsys, "plan", program, *words)[0] == 0
+    [request] = bench.wholes
+    assert isinstance(request.inputs, list)
+
+
+def test_exploring(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = program.with_name("profile.sqlite")
+    code, said, _ = command(capsys, "explore", program, "--database", database)
+    assert code == 0
+    first, *_, last = said.splitlines()
+    assert "4 sites    799 ms, 0.200 of plain, error 2.00e-03" in first
+    assert last == "16 paths were measured now, 0 were known"
+    code, said, _ = command(capsys, "explore", program, "--database", database, "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert len(rows) == 16
+    assert not any(row["new"] for row in rows)
+    assert [row["ratio"] for row in rows] == sorted(row["ratio"] for row in rows)
+
+
+def test_exploring_is_interrupted(
+    program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
+) -> None:
+    def interrupt() -> None:
+        if len(bench.requests) == 8:
+            raise KeyboardInterrupt
+
+    bench.before = interrupt
+    code, said, _ = command(capsys, "explore", program, "--database", program.with_name("profile.sqlite"))
+    assert code == 0
+    assert said.splitlines()[-1] == "2 paths were measured now, 0 were known"

@@ -1,0 +1,157 @@
+"""A family of kernels that do nothing useful, and a Bench that makes up what it measures of them.
+
+The family computes `stablehlo.sine`. Each kernel emits one operation that betrays it, and the fake Bench reads times and errors
+from how often each of them is in a candidate, so that every branch of a search can be forced at once.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+import pcp
+from pcp.backends import Device
+from pcp.ir import Program
+from pcp.ir.bindings import ir
+from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
+from pcp.planning import chosen
+from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.request import Request
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor, current_builder
+
+PLAIN = "sine"
+KERNELS = {"fast": "tanh", "middle": "logistic", "bitwise": "cosine"}
+"""What each kernel of the family emits."""
+
+
+def add_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the family for one test."""
+    family = Family("sine", "sines", lambda op: op.name == "stablehlo.sine")
+    monkeypatch.setitem(FAMILIES, "sine", family)
+    for name, emitted in KERNELS.items():
+        effect = Effect.exact if name == "bitwise" else Effect.lowers_precision
+        register_kernel(Kernel(f"sine.{name}", effect, "for tests", _everywhere, _emitting(emitted)))
+
+
+def _everywhere(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (what `applies` is given)
+    return True
+
+
+def _emitting(name: str) -> Callable[[ir.Operation], list[Tensor]]:
+    function = {"tanh": pcp.tanh, "logistic": pcp.sigmoid, "cosine": pcp.cos}[name]
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        return [function(Tensor(op.operands[0], current_builder()))]
+
+    return build
+
+
+def chain(sizes: tuple[int, ...] = (4, 5, 6)) -> Program:
+    """A program with two sines of each size, which are different sites of one class."""
+
+    def function(*arrays: Tensor) -> tuple[Tensor, ...]:
+        return tuple(pcp.sin(pcp.sin(array) + 1.0) for array in arrays)
+
+    return pcp.trace(function, *(pcp.spec((size, size), "f32") for size in sizes))
+
+
+@dataclass
+class FakeBench:
+    """Measures nothing.
+
+    Arguments:
+        seconds, errors: of each operation, by name.
+        fails: names a failure for a candidate, if it has one.
+        before: called before every measurement.
+        overhead: seconds that a whole program takes besides.
+        noise: of sites alone, by the name of the operation: the seconds of each call.
+    """
+
+    seconds: dict[str, float] = field(
+        default_factory=lambda: {"sine": 1.0, "tanh": 0.2, "logistic": 0.5, "cosine": 0.9}
+    )
+    errors: dict[str, float] = field(
+        default_factory=lambda: {"sine": 1e-7, "tanh": 1e-3, "logistic": 1e-5, "cosine": 1e-7}
+    )
+    fails: Callable[[Request], Failure | None] = lambda _: None
+    before: Callable[[], object] = lambda: None
+    overhead: float = 0.0
+    noise: dict[str, list[float]] = field(default_factory=dict)
+    requests: list[Request] = field(default_factory=list)
+
+    def measure(self, request: Request) -> Measurement:
+        """Make up a measurement."""
+        self.before()
+        self.requests.append(request)
+        counts, plain = counted_in(request), counted(request.subject)
+        is_whole = sum(plain.values()) > 1
+        base = self.overhead if is_whole else 0.0
+        error = self._error(counts)
+        failure = self.fails(request)
+        limit = math.inf if not request.tolerance else request.tolerance
+        if failure is None and error > limit:
+            failure = Failure.inaccurate
+        timed = failure is None and request.timing_seconds > 0
+        known = failure in (None, Failure.inaccurate) and request.exact is not None
+        return Measurement(
+            request.subject.digest,
+            request.path,
+            hardware_of(here()).digest,
+            versions(),
+            self._times(counts, base) if timed else (),
+            self._times(plain, base) if timed else (),
+            error if known else None,
+            self._error(plain) if known else None,
+            1000 if timed else None,
+            failure,
+            when=float(len(self.requests)),
+        )
+
+    def _error(self, counts: dict[str, int]) -> float:
+        return math.sqrt(sum(count * self.errors[name] ** 2 for name, count in counts.items()))
+
+    def _times(self, counts: dict[str, int], base: float) -> tuple[float, ...]:
+        for name, times in self.noise.items():
+            if counts[name] == sum(counts.values()) == 1:
+                return tuple(times)
+        total = base + sum(count * self.seconds[name] for name, count in counts.items())
+        return tuple(total * factor for factor in (1.0, 1.004, 0.997, 1.002, 0.999))
+
+    @property
+    def wholes(self) -> list[Request]:
+        """Of the requests, those for whole programs."""
+        return [each for each in self.requests if sum(counted(each.subject).values()) > 1]
+
+
+def counted(program: Program) -> dict[str, int]:
+    """How often each of the family's operations is in a program."""
+    text = program.text
+    return {name: text.count(f"stablehlo.{name} ") for name in (PLAIN, *KERNELS.values())}
+
+
+def counted_in(request: Request) -> dict[str, int]:
+    """The same of a candidate."""
+    assert isinstance(request.candidate, Program)
+    return counted(request.candidate)
+
+
+def here() -> Device:
+    """The device of the tests."""
+    from pcp import backends
+
+    return backends.device(None)
+
+
+def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    """Let searches measure with it."""
+
+    @contextlib.contextmanager
+    def start(*_: object, **__: object) -> Iterator[FakeBench]:
+        yield bench
+
+    monkeypatch.setattr(chosen, "Bench", start)
+    return bench

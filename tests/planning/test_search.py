@@ -1,0 +1,304 @@
+"""Tests of the search: every branch of it, forced by a Bench that makes up what it measures."""
+
+import logging
+from collections import Counter
+from pathlib import Path as FilePath
+
+import numpy as np
+import pytest
+from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, use
+
+import pcp
+from pcp.ir import Program
+from pcp.planning.bench import PlainProgramFailed
+from pcp.planning.evidence import Progress
+from pcp.planning.measurement import Failure
+from pcp.planning.path import Path
+from pcp.planning.profile_database import ProfileDatabase
+from pcp.planning.request import Request
+from pcp.planning.search import ToleranceUnreachable
+
+
+@pytest.fixture
+def file(tmp_path: FilePath) -> FilePath:
+    return tmp_path / "profile.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    add_family(monkeypatch)
+    return use(FakeBench(), monkeypatch)
+
+
+def kernels(plan: pcp.Plan) -> Counter[str]:
+    """How often each kernel is chosen."""
+    return Counter(choice.kernel for choice in plan.path.choices)
+
+
+def test_the_fastest_kernels_are_taken_and_each_class_is_measured_once(
+    bench: FakeBench, file: FilePath
+) -> None:
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    assert plan.error == pytest.approx(6**0.5 * 1e-3)
+    assert plan.plain_error == pytest.approx(6**0.5 * 1e-7)
+    assert len(bench.requests) == 3 * 3 + 1  # kernels of three classes of two sites, and the whole
+    assert counted(plan.path.applied(plan.program))["tanh"] == 6
+
+
+def test_the_second_time_it_is_answered_from_the_database(bench: FakeBench, file: FilePath) -> None:
+    first = pcp.plan(chain(), tolerance=1e-2, database=file)
+    bench.requests.clear()
+    second = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert bench.requests == []
+    assert second.path == first.path
+    assert (second.error, second.to_json()["measurements"]) == (first.error, 0)
+
+
+def test_without_a_tolerance_nothing_is_searched(bench: FakeBench, file: FilePath) -> None:
+    plan = pcp.plan(chain(), database=file)
+    assert plan.path.is_plain
+    assert plan.error is None
+    assert bench.requests == []
+    assert not file.exists()
+    assert "no tolerance was given" in str(plan)
+
+
+def test_what_is_too_wrong_moves_to_more_exact_kernels(file: FilePath) -> None:
+    plan = pcp.plan(chain(), tolerance=1.7e-3, database=file)  # two fast sites have 1.4e-3
+    assert kernels(plan) == {"sine.fast": 2, "sine.middle": 4}
+    assert plan.error is not None
+    assert plan.error <= 1.7e-3
+
+
+def test_the_model_learns_which_class_spoils_the_whole(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FakeBench._error
+
+    def error(
+        self: FakeBench, counts: dict[str, int]
+    ) -> float:  # a fast kernel costs 100 times as much as alone
+        return whole(self, counts) * (100.0 if sum(counts.values()) > 1 else 1.0)
+
+    monkeypatch.setattr(FakeBench, "_error", error)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.middle": 6}
+    assert len(bench.wholes) == 2
+
+
+def test_a_kernel_that_is_too_wrong_alone_is_not_tried_in_the_whole(bench: FakeBench, file: FilePath) -> None:
+    plan = pcp.plan(chain(), tolerance=1e-4, database=file)
+    assert kernels(plan) == {"sine.middle": 6}
+    assert len(bench.wholes) == 1
+
+
+def test_a_kernel_that_fails_only_in_the_whole_is_found_and_left_out(
+    bench: FakeBench, file: FilePath
+) -> None:
+    program = chain((4, 5, 6, 7, 8))
+
+    def fails(request: Request) -> Failure | None:
+        assert isinstance(request.candidate, Program)
+        is_whole = sum(counted(request.subject).values()) > 1
+        return Failure.run_error if is_whole and "tanh %" in _line(request.candidate, "5x5") else None
+
+    bench.fails = fails
+    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 8, "sine.middle": 2}
+    assert "sine.fast does not run for sine (f32[5,5]) -> f32[5,5] in the whole program: run error" in str(
+        plan
+    )
+    assert len(bench.wholes) <= 5
+    bench.requests.clear()
+    assert pcp.plan(program, tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def _line(program: Program, shape: str) -> str:
+    lines = [line for line in program.text.splitlines() if f"tensor<{shape}xf32>" in line]
+    return "\n".join(line for line in lines if "stablehlo." in line)
+
+
+def test_a_kernel_that_seems_faster_is_measured_again_until_that_is_sure(
+    bench: FakeBench, file: FilePath
+) -> None:
+    bench.seconds |= {"tanh": 0.7, "logistic": 2.0, "cosine": 2.0}
+    bench.noise = {"tanh": [0.7, 0.72, 2.2, 0.71, 3.0]}  # as a busy machine has it
+    program = chain((4,))
+    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    fast = [request for request in bench.requests if request.path.startswith("sine.fast")]
+    assert len(fast) == 3
+    bench.requests.clear()
+    assert pcp.plan(program, tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def test_kernels_that_fail_alone_are_not_used(bench: FakeBench, file: FilePath) -> None:
+    bench.fails = lambda request: Failure.timeout if counted_in(request)["tanh"] else None
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.middle": 6}
+    assert "sine.fast failed (timeout)" in str(plan)
+
+
+def test_what_is_not_faster_in_the_whole_program_leaves_it_plain(bench: FakeBench, file: FilePath) -> None:
+    bench.overhead = 1000.0
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert plan.path.is_plain
+    assert plan.error == pytest.approx(6**0.5 * 1e-7)
+    assert "half of them are left out" in str(plan)
+
+
+def test_near_ties_keep_what_there_is(bench: FakeBench, file: FilePath) -> None:
+    first = pcp.plan(chain(), tolerance=1e-4, database=file)
+    bench.errors["tanh"] = 1e-6
+    bench.seconds["tanh"] = 0.495  # one per cent better than what is known
+    regions = {request.subject.digest for request in bench.requests} - {first.program.digest}
+    for digest in regions:  # so that the kernels are measured again, and the whole once more
+        ProfileDatabase(file).prune(subject=digest)
+    second = pcp.plan(chain(), tolerance=1e-4, database=file)
+    assert len(bench.wholes) == 2
+    assert second.path == first.path
+    assert kernels(second) == {"sine.middle": 6}
+
+
+def test_tolerance_0_takes_only_the_bits_of_the_plain_path(bench: FakeBench, file: FilePath) -> None:
+    bench.seconds["cosine"] = 0.5
+    plan = pcp.plan(chain(), tolerance=0.0, database=file)
+    assert kernels(plan) == {"sine.bitwise": 6}
+    assert {request.tolerance for request in bench.wholes} == {0.0}
+    assert all(counted_in(request)["tanh"] == 0 for request in bench.requests)
+
+
+def test_tolerance_0_leaves_out_whatever_changes_a_bit_in_the_whole(bench: FakeBench, file: FilePath) -> None:
+    bench.seconds["cosine"] = 0.5
+    bench.fails = lambda request: Failure.inaccurate if request.tolerance == 0.0 else None
+    plan = pcp.plan(chain(), tolerance=0.0, database=file)
+    assert plan.path.is_plain
+    assert "the bits of the plain path are asked for" in str(plan)
+
+
+def test_bits_and_errors_are_different_questions(bench: FakeBench, file: FilePath) -> None:
+    bench.seconds["cosine"] = 0.5
+    pcp.plan(chain(), tolerance=1.0, database=file)
+    bench.requests.clear()
+    pcp.plan(chain(), tolerance=0.0, database=file)
+    assert len(bench.wholes) == 1  # a known error of a path does not say that its bits are the same
+
+
+def test_a_tolerance_that_nothing_satisfies(file: FilePath) -> None:
+    with pytest.raises(
+        ToleranceUnreachable,
+        match=r"no path of program \w+ has an error of at most 1e-09; the best that were measured: the plain path "
+        r"2\.45e-07.*give a tolerance of at least 2\.4e-07, or none",
+    ):
+        pcp.plan(chain(), tolerance=1e-9, database=file)
+
+
+def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> None:
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=0)
+    assert plan.path.is_plain
+    assert bench.requests == []
+    assert "not everything was measured" in str(plan)
+    known = pcp.plan(chain(), tolerance=1e-2, database=file)
+    bench.requests.clear()
+    assert pcp.plan(chain(), tolerance=1e-2, database=file, budget=0).path == known.path
+    assert bench.requests == []
+
+
+def test_ctrl_c_keeps_what_was_measured_and_takes_the_best_known(bench: FakeBench, file: FilePath) -> None:
+    def interrupt() -> None:
+        if len(bench.requests) == 5:
+            raise KeyboardInterrupt
+
+    bench.before = interrupt
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert plan.path.is_plain
+    assert "it was interrupted; what was measured is kept" in str(plan)
+    assert len(ProfileDatabase(file).measurements()) == 5
+    bench.before = lambda: None
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    assert len(bench.requests) == 10  # the five known ones are not measured again
+
+
+def test_a_database_that_cannot_be_used_is_a_warning(
+    file: FilePath, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_bytes(b"this is no database" * 100)
+    with caplog.at_level(logging.WARNING):
+        plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    assert "is not usable" in caplog.text
+
+
+def test_a_plain_program_that_does_not_run_says_nothing_of_its_paths(
+    bench: FakeBench, file: FilePath, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        if len(bench.requests) >= 9:
+            raise PlainProgramFailed("the plain program cannot be measured: it ended with SIGKILL")
+
+    bench.before = fail
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert plan.path.is_plain
+    assert "the whole program was not measured: the plain program cannot be measured" in str(plan)
+    assert "not everything was measured" in str(plan)
+    assert "the error of the plain path is not known" in caplog.text
+    bench.before = lambda: None
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
+
+
+def test_rows_of_other_hardware_and_versions_do_not_count(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pcp.plan(chain(), tolerance=1e-2, database=file)
+    bench.requests.clear()
+    monkeypatch.setattr("pcp.planning.chosen.versions", lambda: "others")
+    monkeypatch.setattr("tests.planning.fake_bench.versions", lambda: "others")
+    pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert len(bench.requests) == 10
+    assert counted_in(bench.requests[0])["tanh"] == 1  # what was fastest elsewhere is tried first
+
+
+def test_a_path_that_needs_too_much_memory_is_not_taken(file: FilePath) -> None:
+    program = chain((4,))
+    pcp.plan(program, tolerance=1e-2, database=file)
+    assert kernels(pcp.plan(program, tolerance=1e-2, database=file, memory_limit=1001)) == {"sine.fast": 2}
+    assert pcp.plan(program, tolerance=1e-2, database=file, memory_limit=999).path.is_plain
+
+
+def test_an_example_is_what_it_is_measured_on(bench: FakeBench, file: FilePath) -> None:
+    rng = np.random.default_rng(0)
+    program = chain((4,))
+    example = (rng.standard_normal((4, 4), np.float32),)
+    pcp.plan(program, tolerance=1e-2, database=file)
+    bench.requests.clear()
+    pcp.plan(program, tolerance=1e-2, database=file, example=example)
+    [request] = bench.requests  # what is known of sites holds; errors of the whole depend on the arguments
+    [[array]] = request.inputs  # type: ignore[misc]  # a list of lists, not a recipe
+    assert np.array_equal(array, example[0])
+
+
+def test_progress_is_told(file: FilePath) -> None:
+    told: list[Progress] = []
+    pcp.plan(chain(), tolerance=1e-2, database=file, progress=told.append)
+    assert [each.done for each in told] == list(range(10))
+    assert told[-1].what.startswith("the whole program by ")
+    assert told[0].what.startswith("sine.")
+
+
+def test_a_search_that_is_cut_short_says_so_and_goes_on(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("pcp.planning.evidence.time.monotonic", lambda: float(next(clock)))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=12)
+    assert "not everything was measured" in str(plan)
+    assert 0 < len(bench.requests) < 10
+
+
+def test_paths_are_equal_whoever_writes_them_down(file: FilePath) -> None:
+    path = pcp.plan(chain(), tolerance=1e-2, database=file).path
+    assert Path.from_json(path.to_json()) == path
+    assert Path.from_json(path.to_json()).digest == path.digest
