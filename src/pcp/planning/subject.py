@@ -83,7 +83,7 @@ class Subject:
                 del again
             del results
             self.inputs.append(placed)
-        self._unsure = self._uncomputable()
+        self._unsure = self._uncomputable() if judged_exactly < sets else set()
 
     @property
     def bytes(self) -> int:
