@@ -21,9 +21,9 @@ from pcp.planning.tolerance_curve import draw_curve, frontier, points_of
 
 DESCRIPTION = {
     "description": "Look into the database of measurements, carry it between machines, clean it, draw it.",
-    "epilog": """Whatever PCP measures is kept: which program or part of one (the subject), computed which way (the path), on which
-hardware, with which versions, every time, the error against float64, the memory, or why it failed. Paths are chosen by what
-was measured on this hardware with these versions; what others measured only says what to try first.
+    "epilog": """Whatever PCP measures is kept: which program or part of one (the subject), computed which way (the path), on
+which hardware, with which versions, every time, the error against float64, the memory, or why it failed. Paths are chosen by
+what was measured on this hardware with these versions; what others measured only says what to try first.
 
 A PROGRAM is a file of one, or the first digits of a subject's digest.
 
@@ -32,8 +32,7 @@ actions:
   show PROGRAM        every path that was measured of a program, fastest first
   export FILE         write measurements as lines of JSON, all or those of --program
   merge FILE          add those that another machine exported; what is here already is not added again
-  prune               remove measurements: --older-than DAYS, --program, --other-hardware, --other-versions; all that are given
-                      must hold
+  prune               remove measurements: --older-than, --program, --other-hardware, --other-versions; all given must hold
   curve PROGRAM       draw speed against tolerance
 
 examples:

@@ -3,19 +3,14 @@
 A Bench keeps one child over many requests, because starting one takes a second or two, and starts another where that one died.
 """
 
-import contextlib
 import hashlib
 import json
 import logging
 import math
 import os
-import selectors
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,6 +23,7 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
 
@@ -37,9 +33,6 @@ SECONDS = 60.0
 """For the code of one candidate: compiling, and each call outside of timing."""
 PLAIN_SECONDS = 1800.0
 """For what is not the candidate's fault: the plain program, float64, judging."""
-_LONGEST_ANSWER = 1 << 20
-_LONGEST_WORDS = 2000
-_OUT_OF_MEMORY_WORDS = ("bad_alloc", "RESOURCE_EXHAUSTED", "Out of memory", "out of memory", "MemoryError")
 
 Progress = Callable[[int, int, Measurement], object]
 """Called after every measurement with how many are done, how many there are, and the measurement."""
@@ -73,7 +66,7 @@ class Bench:
         self._memory_bytes = memory_bytes
         self._temporary = tempfile.TemporaryDirectory(prefix="pcp-bench-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
-        self._child: _Child | None = None
+        self._child: MeasuringProcess | None = None
         self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
         self.starts = 0
 
@@ -108,7 +101,7 @@ class Bench:
 
     def _answer(self, words: str, request: Request) -> dict[str, Any]:
         if self._child is None:
-            self._child = _Child(self.device, self._folder, self._memory_bytes)
+            self._child = MeasuringProcess(self.device, self._folder, self._memory_bytes)
             self.starts += 1
         child = self._child
         child.send(words)
@@ -126,7 +119,7 @@ class Bench:
                     )
                 else:
                     return _checked(answer["trial"])
-        except _ChildEnded as ended:
+        except ChildEnded as ended:
             self._end()
             log.info("measuring %s ended while %s: %s", request.path, stage, ended)
             if stage in ("candidate", "timing"):
@@ -217,113 +210,6 @@ def measure(
             if progress is not None:
                 progress(count, len(requests), made[-1])
     return made
-
-
-class _ChildEnded(Exception):
-    """The child died or was killed; `failure` says what that is for a candidate."""
-
-    def __init__(self, failure: Failure, words: str) -> None:
-        super().__init__(words)
-        self.failure = failure
-
-
-class _Child:
-    """One process that measures, and what it said that was not asked for yet."""
-
-    def __init__(self, device: Device, folder: Path, memory_bytes: int | None) -> None:
-        self._noise = open(folder / "child.log", "w+b")  # noqa: SIM115  (closed by kill)
-        self._process = subprocess.Popen(
-            # -P: a folder that happens to be the current one must not shadow modules.
-            [sys.executable, "-P", "-m", "pcp.planning.measuring"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._noise,
-            env=os.environ | _environment(),
-            start_new_session=True,  # Ctrl-C is the parent's to handle
-        )
-        self._left = b""
-        self.send(json.dumps({"device": str(device), "folder": str(folder), "memory_bytes": memory_bytes}))
-
-    def send(self, words: str) -> None:
-        """Send a line. A child that has died is noticed when it is asked for an answer."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(words.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def answer(self, seconds: float) -> dict[str, Any]:
-        """The next line that it says.
-
-        Raises:
-            _ChildEnded: it died, said something else, or said nothing for too long and was killed.
-        """
-        for line in self._lines(time.monotonic() + seconds):
-            try:
-                answer = json.loads(line)
-            except ValueError:
-                answer = None
-            if isinstance(answer, dict) and {"stage", "unusable", "trial"} & answer.keys():
-                return answer
-            self.kill()
-            raise _ChildEnded(Failure.crash, f"it answered {line[:80]!r}")
-        if self._process.poll() is None:
-            self.kill()
-            raise _ChildEnded(Failure.timeout, f"it took more than {seconds:g} s and was killed")
-        raise self._ended()
-
-    def kill(self) -> None:
-        """End the process, and all that it started and that stayed in its session."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._noise):
-            assert file is not None
-            with contextlib.suppress(OSError):  # a request that was never read
-                file.close()
-
-    def _lines(self, deadline: float) -> Iterator[bytes]:
-        """At most one line; none if the time is up or the process ended."""
-        assert self._process.stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._left:
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    return
-                chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-                self._left += chunk
-                if not chunk or len(self._left) > _LONGEST_ANSWER:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self._process.wait(max(0.0, deadline - time.monotonic()))
-                    return
-        line, _, self._left = self._left.partition(b"\n")
-        yield line
-
-    def _ended(self) -> _ChildEnded:
-        code = self._process.returncode
-        size = self._noise.seek(0, os.SEEK_END)
-        self._noise.seek(max(0, size - _LONGEST_WORDS))
-        noise = self._noise.read().decode(errors="replace")
-        said = " ".join("".join(c if c.isprintable() else " " for c in noise).split())[-300:]
-        words = f"it ended with {_signal_or_code(code)}" + (f": {said}" if said else "")
-        full = code == -signal.SIGKILL or any(sign in noise for sign in _OUT_OF_MEMORY_WORDS)
-        return _ChildEnded(Failure.out_of_memory if full else Failure.crash, words)
-
-
-def _environment() -> Mapping[str, str]:
-    """Where this PCP is, installed or not; and a second client of a GPU must not take most of its memory."""
-    source = str(Path(__file__).parents[2])
-    paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-
-
-def _signal_or_code(code: int) -> str:
-    if code >= 0:
-        return f"code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 
 def _checked(trial: dict[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,10 @@ Rows are only added. A row counts for the hardware and the versions that it was 
 worth trying first. Path descriptions are kept beside the measurements, so that the fastest path can be followed again.
 """
 
-import contextlib
-import logging
 import os
 import sqlite3
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path as FilePath
 from statistics import median
@@ -22,13 +19,11 @@ from pcp.ir.program_file import write_atomically
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import NotAPath, Path
+from pcp.planning.profile_file import DatabaseUnusable as DatabaseUnusable
+from pcp.planning.profile_file import ProfileFile
 from pcp.planning.profile_rows import LONGEST_LINE, About, InvalidRows, Row, digest_of, line_of, row_of
 
-log = logging.getLogger("pcp.planning.profile_database")
-
-FORMAT = 1
 BUSY_SECONDS = 30.0
-_POLL_SECONDS = 0.01
 _COLUMNS = [field.name for field in fields(Measurement)]
 _LISTED = ", ".join(f'"{name}"' for name in _COLUMNS)
 _SCHEMA = (
@@ -37,17 +32,12 @@ _SCHEMA = (
     "create table paths (digest text primary key, description text not null)",
     "create table hardware (digest text primary key, name text not null, facts text not null)",
     "create table subjects (digest text primary key, about text not null)",
-    f"pragma user_version = {FORMAT}",
 )
 _ORPHANS = (
     "delete from paths where digest not in (select path from measurements)",
     "delete from hardware where digest not in (select hardware from measurements)",
     "delete from subjects where digest not in (select subject from measurements)",
 )
-
-
-class DatabaseUnusable(PCPError):
-    """A profile database that is damaged, read-only, locked, or of a newer version."""
 
 
 class NothingToPrune(PCPError):
@@ -68,7 +58,7 @@ class ProfileDatabase:
         self, file: str | os.PathLike[str] | None = None, *, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         self.file = FilePath(file) if file is not None else cache_folder() / "profile.sqlite"
-        self._busy_seconds = busy_seconds
+        self._file = ProfileFile(self.file, _SCHEMA, busy_seconds)
 
     def add(
         self,
@@ -99,7 +89,7 @@ class ProfileDatabase:
         Raises:
             DatabaseUnusable: the file cannot be written.
         """
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             return sum(_insert(connection, row) for row in rows)
 
     def measurements(
@@ -118,7 +108,7 @@ class ProfileDatabase:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
         query = f'select {_LISTED} from measurements{where} order by "when", rowid'
-        return [self._measurement(row) for row in self._rows(query, given)]
+        return [self._measurement(row) for row in self._file.rows(query, given)]
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The paths that were ever measured of a subject, most promising first: an order to try them in, not a choice.
@@ -148,11 +138,11 @@ class ProfileDatabase:
         Raises:
             DatabaseUnusable: the file cannot be read.
         """
-        rows = self._rows("select description from paths where digest = ?", (digest,))
+        rows = self._file.rows("select description from paths where digest = ?", (digest,))
         try:
             return Path.from_json(rows[0][0]) if rows else None
         except NotAPath as error:
-            raise self._damaged(str(error)) from None
+            raise self._file.damaged(str(error)) from None
 
     def hardware(self) -> dict[str, Hardware]:
         """All hardware that measurements were taken on, by digest.
@@ -160,7 +150,7 @@ class ProfileDatabase:
         Raises:
             DatabaseUnusable: the file cannot be read.
         """
-        rows = self._rows("select digest, name, facts from hardware order by name, digest")
+        rows = self._file.rows("select digest, name, facts from hardware order by name, digest")
         return {digest: Hardware(name, facts) for digest, name, facts in rows}
 
     def subjects(self) -> dict[str, str]:
@@ -171,7 +161,7 @@ class ProfileDatabase:
         """
         query = """select distinct subject, coalesce(about, '') from measurements
                    left join subjects on subjects.digest = subject order by subject"""
-        return dict(self._rows(query))
+        return dict(self._file.rows(query))
 
     def export(self, file: str | os.PathLike[str], subject: str | None = None) -> int:
         """Write everything, or what concerns one subject, as lines of JSON for `merge`; how many measurements that is.
@@ -251,90 +241,13 @@ class ProfileDatabase:
             )
         if not self.file.exists():
             return 0
-        with self._writing() as connection:
+        with self._file.writing() as connection:
             query = f"delete from measurements where {' and '.join(given)}"
             count = connection.execute(query, tuple(given.values())).rowcount
             for statement in _ORPHANS:
                 connection.execute(statement)
-        try:
-            with self._open(writing=True) as connection:
-                connection.execute("vacuum")
-        except DatabaseUnusable as error:
-            log.info("the room that was freed is kept for later rows: %s", error)
+        self._file.vacuum()
         return count
-
-    def _rows(
-        self, query: str, given: Mapping[str, object] | tuple[object, ...] = ()
-    ) -> list[tuple[Any, ...]]:
-        if not self.file.exists():
-            return []
-        with self._open(writing=False) as connection:
-            if not self._is_ours(connection):
-                return []
-            return connection.execute(query, given).fetchall()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, and the tables for it."""
-        try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise self._unusable(f"its folder cannot be made: {error.strerror}", _ELSEWHERE) from None
-        with self._open(writing=True) as connection:
-            if not self._is_ours(connection):
-                self._share(connection)
-            connection.execute("begin immediate")
-            if not self._is_ours(connection):
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-            yield connection
-            connection.execute("commit")
-
-    @contextlib.contextmanager
-    def _open(self, *, writing: bool) -> Iterator[sqlite3.Connection]:
-        try:
-            # Where nobody may write, SQLite cannot make the files that readers share, so it must be told.
-            writable = writing or (os.access(self.file, os.W_OK) and os.access(self.file.parent, os.W_OK))
-            mode = "rwc" if writing else "rw" if writable else "ro&immutable=1"
-            with contextlib.closing(
-                sqlite3.connect(
-                    f"{self.file.absolute().as_uri()}?mode={mode}",
-                    timeout=self._busy_seconds,
-                    isolation_level=None,
-                    uri=True,
-                )
-            ) as connection:
-                yield connection
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
-
-    def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Whether there are tables, of the format known here."""
-        [found] = connection.execute("pragma user_version").fetchone()
-        if found > FORMAT:
-            raise self._unusable(
-                f"it has format {found}, this version of PCP reads up to {FORMAT}",
-                "update planetary-compute-protocol",
-            )
-        if not found and connection.execute("select count(*) from sqlite_master").fetchone()[0]:
-            raise self._unusable(
-                "it is an SQLite database of something else; expected one that PCP made", _ELSEWHERE
-            )
-        return bool(found)
-
-    def _share(self, connection: sqlite3.Connection) -> None:
-        """Let readers read while another process writes. SQLite does not wait by itself where two processes do this."""
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                [mode] = connection.execute("pragma journal_mode = wal").fetchone()
-                break
-            except sqlite3.OperationalError as error:
-                if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-                time.sleep(_POLL_SECONDS)
-        if mode != "wal":
-            log.info("%s is on a file system without shared memory; processes wait for each other", self.file)
 
     def _measurement(self, row: tuple[Any, ...]) -> Measurement:
         found = dict(zip(_COLUMNS, row, strict=True))
@@ -343,33 +256,8 @@ class ProfileDatabase:
                 found[name] = tuple(map(float, found[name].split()))
             found["failure"] = None if found["failure"] is None else Failure(found["failure"])
         except (ValueError, AttributeError):
-            raise self._damaged(f"a row holds {row!r:.80}") from None
+            raise self._file.damaged(f"a row holds {row!r:.80}") from None
         return Measurement(**found)
-
-    def _explained(self, error: sqlite3.Error) -> DatabaseUnusable:
-        code = _code(error)
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return self._unusable(
-                f"another process has kept it locked for {self._busy_seconds:g} s",
-                "end that process, or wait for it (`fuser FILE` names it)",
-            )
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-            return self._damaged(str(error))
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-            return self._unusable(f"it cannot be opened or written ({error})", _ELSEWHERE)
-        return self._unusable(str(error), _ELSEWHERE)
-
-    def _damaged(self, what: str) -> DatabaseUnusable:
-        return self._unusable(
-            f"it is damaged ({what}); expected an SQLite database that PCP made",
-            "move it away; it is measured anew, or merged from an export",
-        )
-
-    def _unusable(self, what: str, remedy: str) -> DatabaseUnusable:
-        return DatabaseUnusable(f"the profile database {self.file} is not usable: {what}; {remedy}")
-
-
-_ELSEWHERE = "make it a file that you may write, or set PCP_CACHE_DIR to another folder"
 
 
 def _insert(connection: sqlite3.Connection, row: Row) -> int:
@@ -393,8 +281,3 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
         f"insert or ignore into {table} ({names}) values ({marks})", tuple(values.values())
     )
     return done.rowcount if table == "measurements" else 0
-
-
-def _code(error: sqlite3.Error) -> int:
-    """The primary code: the lowest byte; the others say more than is needed."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -5,6 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path as FilePath
 from statistics import median
 
@@ -114,7 +115,7 @@ def draw_curve(points: Sequence[Point], file: str | os.PathLike[str], name: str,
     best = frontier(points)
     plain = max(_LEAST_ERROR, *(point.plain_error for point in points))
     errors = [max(_LEAST_ERROR, point.error) for point in points]
-    left, right = min(plain, *errors) / 4, max(plain, *errors) * 10
+    left, right = min(plain, *errors) / 40, max(plain, *errors) * 10
     others = [point for point in points if point not in best]
     axes.plot(
         [max(_LEAST_ERROR, point.error) for point in others],
@@ -136,19 +137,25 @@ def draw_curve(points: Sequence[Point], file: str | os.PathLike[str], name: str,
         [plain], [1.0], marker="D", markersize=8, linestyle="none", color=_PLAIN, markeredgecolor="white",
         label=f"plain path, error {plain:.1e}",
     )  # fmt: skip
-    for point in best:
-        axes.annotate(
-            f"{point.speed:.2f}x at {point.error:.1e}",
-            (max(_LEAST_ERROR, point.error), point.speed),
-            xytext=(6, 7), textcoords="offset points", fontsize=9, color=_INK,
-        )  # fmt: skip
+    _label(axes, best, (max(point.speed for point in points) - 1) / 16)
     _dress(axes, [1.0, *(point.speed for point in points)], left, right)
     axes.set_title(name, loc="left", color=_INK, fontsize=13, fontweight="bold", pad=24, parse_math=False)
-    axes.text(
-        0, 1.025, f"{hardware}  ·  {len(points)} paths", transform=axes.transAxes, color="#6b7080",
-        fontsize=10, parse_math=False,
-    )  # fmt: skip
+    facts = f"{hardware}  ·  {len(points)} measured path{'s' * (len(points) != 1)}"
+    axes.text(0, 1.025, facts, transform=axes.transAxes, color="#6b7080", fontsize=10, parse_math=False)
     _write(canvas, FilePath(file))
+
+
+def _label(axes: Axes, best: Sequence[Point], room: float) -> None:
+    """Write beside points of the frontier, above which to the left there is nothing; where they crowd, the faster counts."""
+    above = math.inf
+    for point in reversed(best):
+        if above - point.speed >= room:
+            axes.annotate(
+                f"{point.speed:.2f}x at {point.error:.1e}",
+                (max(_LEAST_ERROR, point.error), point.speed),
+                xytext=(-7, 5), textcoords="offset points", ha="right", fontsize=9, color=_INK,
+            )  # fmt: skip
+            above = point.speed
 
 
 def _dress(axes: Axes, speeds: Sequence[float], left: float, right: float) -> None:
@@ -172,8 +179,6 @@ def _dress(axes: Axes, speeds: Sequence[float], left: float, right: float) -> No
 
 
 def _write(canvas: FigureCanvasAgg, file: FilePath) -> None:
-    from io import BytesIO
-
     made = BytesIO()
     canvas.figure.savefig(made, format="png")
     file.parent.mkdir(parents=True, exist_ok=True)
