@@ -66,7 +66,7 @@ class Candidate:
         tolerance: the error that it claims not to exceed, by the element type of the operands.
         version: raised with every change of what it computes.
         dtypes: element types of floating-point operands that it is for.
-        problems: what it is tried on.
+        problems: what it is tried on; the last one is large, and its time is measured.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/kernels_from_outside.md`.
     """
 
@@ -187,6 +187,9 @@ def _problems(
             form = shape.get("form", forms[0])
             sizes = usual | {name: size for name, size in shape.items() if name != "form"}
             made.append(problem(family, form, dtype, sizes))
+    large = dict(zip(definition.sizes, definition.large, strict=True))
+    sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in large.items()}
+    made.append(problem(family, forms[0], dtypes[0], sizes))
     return list(dict.fromkeys(made))
 
 
