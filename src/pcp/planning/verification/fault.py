@@ -36,13 +36,16 @@ class Finding:
         problem: which problem showed it; empty if none was run.
         values: the kind of values of its operands; empty if they do not matter.
         detail: numbers, places, or what an exception said.
+        also: other kinds of values that showed it as well.
     """
 
     fault: Fault
     problem: str
     values: str
     detail: str
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = ", ".join(part for part in (self.problem, self.values and f"{self.values} values") if part)
-        return f"{self.fault}: {self.detail}" + (f" [{where}]" if where else "")
+        also = f"; also on {', '.join(self.also)} values" if self.also else ""
+        return f"{self.fault}: {self.detail}" + (f" [{where}]" if where else "") + also

@@ -70,7 +70,12 @@ class Verdict:
             "tolerances": self.tolerances,
             "errors": dict(self.errors),
             "findings": [
-                {"fault": each.fault, "problem": each.problem, "values": each.values, "detail": each.detail}
+                {
+                    "fault": each.fault,
+                    "problem": each.problem,
+                    "values": [name for name in (each.values, *each.also) if name],
+                    "detail": each.detail,
+                }
                 for each in self.findings
             ],
             "problems": self.problems,
