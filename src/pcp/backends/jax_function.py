@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from pcp.backends.base import Buffer, CompilationFailed, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.base import Buffer, CompilationFailed, Device, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.xla import native_device
 from pcp.ir import TensorSpec
 from pcp.ir.types import dtype_of
 
@@ -17,15 +18,16 @@ class JAXFunction:
     Arguments:
         function: of JAX arrays, to one array or a flat tuple of them.
         specs: of its arguments.
+        device: where it runs.
 
     Raises:
         CompilationFailed: the function or the compiler raised an exception.
     """
 
-    def __init__(self, function: Callable[..., Any], specs: Sequence[TensorSpec]) -> None:
+    def __init__(self, function: Callable[..., Any], specs: Sequence[TensorSpec], device: Device) -> None:
         shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
         try:
-            with jax.enable_x64(True):
+            with jax.enable_x64(True), jax.default_device(native_device(device)):
                 lowered = jax.jit(lambda *arrays: _flat(function(*arrays))).lower(*shapes)
                 self._compiled = lowered.compile()
         except Exception as error:  # whatever somebody else's function raises

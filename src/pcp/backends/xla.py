@@ -153,6 +153,11 @@ def _devices() -> dict[Device, Any]:
     return found
 
 
+def native_device(device: Device) -> Any:
+    """A device as jax knows it."""
+    return _devices()[device]
+
+
 def _capacity(native: Any) -> int:
     stats = native.memory_stats() if native.platform != "cpu" else None
     if stats and "bytes_limit" in stats:

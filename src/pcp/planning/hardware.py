@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from pcp.backends import Device
-from pcp.backends.xla import device_facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +29,10 @@ class Hardware:
 
 def hardware_of(device: Device) -> Hardware:
     """The hardware behind a device."""
+    from pcp.backends.xla import (
+        device_facts,  # jax takes its time, and not everybody who imports this needs it
+    )
+
     name, facts = device_facts(device)
     return Hardware(name, facts)
 

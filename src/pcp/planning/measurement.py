@@ -1,8 +1,9 @@
 """What was measured of one way to run one program, or why it could not be."""
 
 import enum
-import statistics
 from dataclasses import dataclass
+
+from pcp.planning.significance import undisturbed
 
 
 class Failure(enum.StrEnum):
@@ -54,12 +55,12 @@ class Measurement:
 
     @property
     def typical(self) -> float:
-        """The median time in seconds; infinite where there is none."""
-        return statistics.median(self.seconds) if self.seconds else float("inf")
+        """Seconds of a call that little disturbs; infinite where there is none."""
+        return undisturbed(self.seconds)
 
     @property
     def ratio(self) -> float:
         """The time relative to the plain path's, from calls in turn; infinite where it failed."""
         if not self.seconds or not self.plain_seconds:
             return float("inf")
-        return self.typical / statistics.median(self.plain_seconds)
+        return self.typical / undisturbed(self.plain_seconds)

@@ -11,6 +11,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
@@ -23,6 +24,7 @@ from pcp.planning.subject import Subject
 from pcp.planning.trial import tried
 
 _LONGEST_DETAIL = 1000
+_BEGINNING = 200
 _KEPT_SUBJECTS = 4
 _KEPT_BYTES = 1 << 30
 
@@ -35,9 +37,11 @@ class Child:
         self._folder = Path(header["folder"])
         self._answers = answers
         self._subjects: dict[str, Subject] = {}
+        self._token = ""
 
     def answer(self, request: dict[str, Any]) -> None:
         """Measure what a request asks for and say what came of it."""
+        self._token = request["token"]
         self._say(stage="plain")
         try:
             subject = self._subject(request)
@@ -53,7 +57,7 @@ class Child:
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))
             return
-        self._say(trial=trial.to_json() | {"detail": _short(trial.detail)})
+        self._say(trial=asdict(trial) | {"detail": _short(trial.detail)})
 
     def _subject(self, request: dict[str, Any]) -> Subject:
         key = json.dumps([request["subject"], request["exact"], request["inputs"], request["exact_inputs"]])
@@ -81,7 +85,7 @@ class Child:
             self._subjects.pop(next(iter(self._subjects))).close()
 
     def _say(self, **words: Any) -> None:
-        self._answers.write(json.dumps(words) + "\n")
+        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
         self._answers.flush()
 
 
@@ -103,13 +107,17 @@ def _inputs(described: dict[str, Any]) -> Recipe | list[list[str]]:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_DETAIL]
+    """The beginning and the end, where what went wrong is said; between are somebody's stack frames."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST_DETAIL:
+        return line
+    return f"{line[:_BEGINNING]} ... {line[_BEGINNING - _LONGEST_DETAIL :]}"
 
 
-def _limit_memory(memory_bytes: int | None, device: str) -> None:
+def _limit_memory(memory_bytes: int, device: str) -> None:
     """Bound what this process may take beyond what it has after start-up."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory_bytes is None or not device.startswith("cpu"):
+    if not device.startswith("cpu"):
         return  # a GPU's driver reserves far more address space than it uses
     try:
         with open("/proc/self/statm", encoding="ascii") as file:

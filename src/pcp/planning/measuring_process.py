@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -32,7 +33,7 @@ class MeasuringProcess:
     """One process that measures, and what it said that was not asked for yet."""
 
     def __init__(
-        self, device: Device, folder: Path, memory_bytes: int | None, module: str = "pcp.planning.measuring"
+        self, device: Device, folder: Path, memory_bytes: int, module: str = "pcp.planning.measuring"
     ) -> None:
         self._noise = open(folder / "child.log", "w+b")  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
@@ -45,13 +46,19 @@ class MeasuringProcess:
             start_new_session=True,  # Ctrl-C is the parent's to handle
         )
         self._left = b""
-        self.send(json.dumps({"device": str(device), "folder": str(folder), "memory_bytes": memory_bytes}))
+        self._token = ""
+        self._send({"device": str(device), "folder": str(folder), "memory_bytes": memory_bytes})
 
-    def send(self, words: str) -> None:
+    def ask(self, request: dict[str, Any]) -> None:
+        """Send a request, with a token that its answers bear, so that nothing else is taken for one."""
+        self._token = secrets.token_hex(8)
+        self._send(request | {"token": self._token})
+
+    def _send(self, words: dict[str, Any]) -> None:
         """Send a line. A child that has died is noticed when it is asked for an answer."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(words.encode() + b"\n")
+            self._process.stdin.write(json.dumps(words).encode() + b"\n")
             self._process.stdin.flush()
 
     def answer(self, seconds: float) -> dict[str, Any]:
@@ -65,7 +72,7 @@ class MeasuringProcess:
                 answer = json.loads(line)
             except ValueError:
                 answer = None
-            if isinstance(answer, dict) and {"stage", "unusable", "trial"} & answer.keys():
+            if isinstance(answer, dict) and answer.get("token") == self._token:
                 return answer
             self.kill()
             raise ChildEnded(Failure.crash, f"it answered {line[:80]!r}")

@@ -5,7 +5,6 @@ Every call is on arguments that were not seen before: what only remembers its la
 
 import itertools
 import math
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +15,18 @@ import numpy as np
 from pcp.backends import Backend, Device, Executable, ExecutionFailed, OutOfMemory
 from pcp.backends.base import Buffer
 from pcp.ir import Argument
+from pcp.planning.significance import upper_ratio
 
 SAMPLE_SECONDS = 5e-4
 """A sample is a call, or as many calls as take this long."""
 MOST_CALLS = 200
 MOST_SAMPLES = 60
 """Of a fast program; more are not worth keeping."""
-PRECISE = 0.005
-"""The standard error of the ratio below which there is nothing to gain from further samples."""
-DECIDED = 6.0
-"""Standard errors that a ratio is away from 1 when nobody needs to know it better."""
+PRECISE = 0.01
+"""A confidence interval of the ratio that is narrower needs no further samples."""
+DECIDED = 0.9
+"""Nor does one that is beyond this, or its inverse."""
+_CHECK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def times_in_turn(
     per_sample = _calls_per_sample(runnables, variations, backend, device)
     samples: list[list[float]] = [[] for _ in runnables]
     order = list(range(len(runnables)))
+    checked = began
     while True:
         given = [variations.next() for _ in range(per_sample)]
         for which in order:
@@ -129,11 +131,14 @@ def times_in_turn(
             samples[which].append(_seconds(runnables[which].executable.run, prepared))
             del prepared
         order.reverse()
+        now = time.perf_counter()
         count = len(samples[0])
-        late = time.perf_counter() - began > seconds
-        late = late or count >= MOST_SAMPLES
-        if count >= (min(3, calls) if late else calls) and (late or _is_known(samples)):
+        if count >= MOST_SAMPLES or (now - began > seconds and count >= min(3, calls)):
             return samples
+        if count >= calls and now - checked > _CHECK_SECONDS:  # deciding takes time of its own
+            if _is_known(samples):
+                return samples
+            checked = time.perf_counter()
 
 
 def _calls_per_sample(
@@ -157,11 +162,10 @@ def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence
 
 
 def _is_known(samples: Sequence[Sequence[float]]) -> bool:
-    logs = [math.log(b / a) for a, b in zip(*samples, strict=True)]
-    if len(logs) < 3:
-        return False
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    return error < PRECISE or abs(statistics.mean(logs)) > max(DECIDED * error, 0.1)
+    """Whether further samples would change no decision."""
+    first, second = samples
+    above, below = upper_ratio(first, second), 1 / upper_ratio(second, first)
+    return above / below < 1 + PRECISE or above < DECIDED or below > 1 / DECIDED
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:

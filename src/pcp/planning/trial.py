@@ -3,7 +3,7 @@
 import math
 import runpy
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,6 @@ class Trial:
     peak_bytes: int | None = None
     failure: Failure | None = None
     detail: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As values of JSON, but for infinite errors, which python's reads as well."""
-        return asdict(self)
 
 
 class Refused(Exception):
@@ -84,7 +80,7 @@ def _compiled(subject: Subject, candidate: Program | PythonFunction, options: Co
     plain = subject.program
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
-        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments])
+        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], subject.device)
         _check("returns", function.results, expected)
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
