@@ -9,6 +9,10 @@ from pcp.autodiff import grad as grad
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
 from pcp.errors import PCPError as PCPError
+from pcp.importers.jax import from_jax as from_jax
+from pcp.importers.jax_callable import to_jax as to_jax
+from pcp.importers.jax_trees import jax_arrays as jax_arrays
+from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
 from pcp.ir.program_file import load as load
 from pcp.ops import random as random

@@ -8,6 +8,7 @@ import numpy as np
 
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, inline_calls, ir
+from pcp.ir.composites import adopt_functions
 from pcp.ir.program import describe_signature, main_of, mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
@@ -54,7 +55,7 @@ def spec(shape: Sequence[int] | int, dtype: DTypeLike, role: Role | str = Role.i
 
 def specs_of(tree: Any, role: Role | str = Role.weight) -> Any:
     """`tree` with every array replaced by its `spec`: to trace with parameters that are not made yet or not here."""
-    return map_tree(lambda leaf: ArgumentSpec(_leaf_spec(leaf).spec, Role(role)), tree)
+    return map_tree(lambda leaf: ArgumentSpec(leaf_spec(leaf).spec, Role(role)), tree)
 
 
 def trace(
@@ -95,8 +96,8 @@ def _traced(
     function: Callable[..., Any], arguments: tuple[Any, ...], captured: list[Tensor] | None
 ) -> Program:
     leaves, tree = flatten(arguments)
-    specs = [_leaf_spec(leaf) for leaf in leaves]
-    names = _leaf_names(function, tree)
+    specs = [leaf_spec(leaf) for leaf in leaves]
+    names = leaf_names(function, tree)
     with context(), ir.Location.unknown():
         module = ir.Module.create()
         main, block = open_main(module, [entry.spec for entry in specs])
@@ -116,7 +117,7 @@ def _traced(
             specs.append(ArgumentSpec(tensor.spec, Role.input))
             tree = Tree("tuple", (), (*tree.children, LEAF))
             names.append(f"captured.{len(names)}")
-        aliases = _aliases(specs, tree, [t.spec for t in results], result_tree)
+        aliases = aliases_of(specs, tree, [t.spec for t in results], result_tree)
         described = [Argument(n, e.spec, e.role, a) for n, e, a in zip(names, specs, aliases, strict=True)]
         result_names = result_tree.names()
         described_results = [Result(n, t.spec) for n, t in zip(result_names, results, strict=True)]
@@ -171,6 +172,7 @@ def call(program: Program, *arguments: Any) -> Any:
     builder = current_builder()
     module = program.module()
     inline_calls(module)
+    adopt_functions(module, builder.module)
     values = builder.inline(main_of(module), [t.value for t in tensors])
     return program.unflatten_results(
         [Tensor(value, builder, entry.spec) for value, entry in zip(values, program.results, strict=True)]
@@ -199,7 +201,7 @@ def close_main(main: ir.Operation, block: ir.Block, results: Sequence[Tensor]) -
     main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
 
 
-def _aliases(
+def aliases_of(
     arguments: Sequence[ArgumentSpec], tree: Tree, results: Sequence[TensorSpec], result_tree: Tree
 ) -> list[int | None]:
     """For each argument, the index of the result that takes over its memory: the successor of a state."""
@@ -226,7 +228,7 @@ def _aliases(
     return aliases
 
 
-def _leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
+def leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
     """Dotted names of the leaves of all arguments, beginning with the names of the parameters where they are known."""
     names = [str(i) for i in range(len(tree.children))]
     try:
@@ -241,7 +243,7 @@ def _leaf_names(function: Callable[..., Any], tree: Tree) -> list[str]:
     return [leaf for name, child in zip(names, tree.children, strict=True) for leaf in child.names(name)]
 
 
-def _leaf_spec(leaf: Any) -> ArgumentSpec:
+def leaf_spec(leaf: Any) -> ArgumentSpec:
     if isinstance(leaf, ArgumentSpec):
         return leaf
     if isinstance(leaf, TensorSpec):

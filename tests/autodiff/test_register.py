@@ -10,7 +10,6 @@ import pcp
 from pcp.autodiff import RULES, Expansion, InvalidRule, NoDerivative, Primal, register_rule
 from pcp.ops.elementwise import cos, sin
 from pcp.tensor import Tensor, emit
-from tests.autodiff.rows.control import while_text
 from tests.autodiff.rows.indexing import scatter_text
 from tests.autodiff.rows.row import from_text
 from tests.execution import run
@@ -101,27 +100,6 @@ def test_a_rule_that_is_wrong(rule: Any, message: str) -> None:
     register_rule("custom_call.mine", rule)
     with pytest.raises(InvalidRule, match=message):
         gradient()
-
-
-W, C = np.eye(3), np.ones(3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        while_text(0, 4, 1, "GT"),
-        while_text(0, 3, 2, "NE"),
-        while_text(0, 4, 1, "LT").replace(
-            "%m) : (tensor<i64>, tensor<i64>)", "%k) : (tensor<i64>, tensor<i64>)"
-        ),
-        while_text(0, 4, 1, "LT").replace("%j = stablehlo.add", "%j = stablehlo.multiply"),
-    ],
-)
-def test_a_loop_of_unknown_length_is_refused(text: str) -> None:
-    loop = from_text(text.replace("LT, %k, %m", "LT, %m, %k") if "multiply %k" not in text else text)
-    program = pcp.trace(lambda w, c: loop(w, c, c)[0].sum(), W, C)
-    with pytest.raises(NoDerivative, match="number of trips of this loop is no constant of the program"):
-        pcp.grad(program)
 
 
 @pytest.mark.parametrize(

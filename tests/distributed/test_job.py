@@ -1,12 +1,14 @@
 """What a Shepherd tells a Worker of a run, as JSON of a peer that is not trusted."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pcp.distributed.job import InvalidJob, Job
 from pcp.distributed.messages import Blob
+from pcp.training.data import DataKind
 
 NAMES = ("start", "adopt", "step", "delta")
 JOB = Job(
@@ -27,8 +29,14 @@ def test_a_job_comes_back_from_its_json() -> None:
     assert Job.from_json(JOB.to_json()) == JOB
 
 
+def test_a_job_on_samples_comes_back_and_has_a_version_that_older_workers_refuse() -> None:
+    job = replace(JOB, kind=DataKind.samples, context=0, vocabulary=0)
+    assert Job.from_json(job.to_json()) == job
+    assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (2, 1)
+
+
 def test_everything_to_fetch_is_named_once_programs_first() -> None:
-    assert JOB.blobs == (*JOB.programs.values(), JOB.tokens)
+    assert JOB.blobs == (*JOB.programs.values(), JOB.data)
 
 
 def test_an_entry_that_nobody_knows_is_left_alone() -> None:
@@ -44,8 +52,8 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("[]", "cannot be read: TypeError"),
         ("null", "cannot be read: TypeError"),
         ("{}", "cannot be read: KeyError\\('version'\\)"),
-        (changed(version=2), "described in version 2; this worker understands 1"),
-        (changed(version="1"), "described in version 1; this worker understands 1"),
+        (changed(version=3), "described in version 3; this worker understands up to 2"),
+        (changed(version="1"), "described in version 1; this worker understands up to 2"),
         (changed(programs={}), "KeyError\\('start'\\)"),
         (changed(programs=[]), "TypeError"),
         (changed(programs={name: None for name in NAMES}), "TypeError"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import pcp
 from pcp.distributed.array_blobs import ArraysRefused, load_arrays, store_arrays
+from pcp.distributed.job import Job
 from pcp.distributed.merger import layout
 from pcp.distributed.messages import Blob, DataRange
 from pcp.distributed.programs import worker_programs
@@ -18,7 +20,10 @@ from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
+from pcp.training.data import DataKind, Shape
 from pcp.training.recipe import Recipe
+from pcp.training.safetensors_file import write_arrays
+from pcp.training.samples import SampleBatches, Samples, SamplesCorrupt
 from tests.distributed.tiny_run import assert_equal_arrays, lease_of, store_job
 
 
@@ -28,6 +33,10 @@ def never() -> bool:
 
 def ignore(_steps: int, _seconds: float) -> None:
     """Take progress and do nothing with it."""
+
+
+def tokens_of(batch: int, context: int) -> list[Shape]:
+    return [((batch, context), np.dtype(np.int32))] * 2
 
 
 @pytest.fixture(scope="module")
@@ -222,14 +231,48 @@ def test_programs_that_do_not_fit_together_are_refused(
 ) -> None:
     made = worker_programs(recipe.step, recipe.parameters)
     programs = {each: getattr(made, each) for each in ("start", "adopt", "step", "delta")}
-    check_fit(programs, 2, 8)
+    check_fit(programs, tokens_of(2, 8))
     programs[name] = change(recipe, programs)
     with pytest.raises(ProgramRefused, match=message):
-        check_fit(programs, 2, 8)
+        check_fit(programs, tokens_of(2, 8))
 
 
 def test_a_batch_of_another_size_does_not_fit(recipe: Recipe) -> None:
     made = worker_programs(recipe.step, recipe.parameters)
     programs = {each: getattr(made, each) for each in ("start", "adopt", "step", "delta")}
     with pytest.raises(ProgramRefused, match="'step' does not take what the others hand on"):
-        check_fit(programs, 3, 8)
+        check_fit(programs, tokens_of(3, 8))
+
+
+def on_samples(recipe: Recipe, store: BlobStore, path: Path, arrays: dict[str, Any]) -> Job:
+    """The job with other data: samples in place of a text."""
+    with path.open("wb") as file:
+        write_arrays(file, arrays)
+    data = store.put(path.read_bytes())
+    return replace(store_job(recipe, store), data=data, kind=DataKind.samples, context=0, vocabulary=0)
+
+
+def test_samples_that_are_windows_of_tokens_train_alike(
+    recipe: Recipe, store: BlobStore, tmp_path: Path
+) -> None:
+    windows = np.random.default_rng(3).integers(0, 11, (40, 9)).astype(np.int32)
+    job = on_samples(recipe, store, tmp_path / "s", {"0": windows[:, :-1].copy(), "1": windows[:, 1:].copy()})
+    lease = lease_of(1, DataRange(30, 3), store_arrays(store, recipe.parameters))
+    done = InnerTrainer(job, store, "cpu:0").train(lease, ignore, never)
+    batches = SampleBatches(Samples.open(tmp_path / "s"), 2, 5)
+    state, step, losses = recipe.step.initial_state(recipe.parameters), plan(recipe.step), []
+    for index in range(30, 33):
+        state, metrics = step.run(state, batches.batch(index))
+        losses.append(float(metrics["loss"]))
+    assert (done.losses, done.tokens) == (tuple(losses), 3 * 2)
+
+
+def test_samples_that_the_step_does_not_take_are_refused(
+    recipe: Recipe, store: BlobStore, tmp_path: Path
+) -> None:
+    ids = np.zeros((40, 8), np.int32)
+    job = on_samples(recipe, store, tmp_path / "s", {"0": ids, "1": ids[:, :7].copy()})
+    with pytest.raises(ProgramRefused, match="'step' does not take what the others hand on"):
+        InnerTrainer(job, store, "cpu:0")
+    with pytest.raises(SamplesCorrupt, match="holds no samples"):
+        InnerTrainer(on_samples(recipe, store, tmp_path / "s", {"x": ids}), store, "cpu:0")

@@ -12,6 +12,7 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir.tree import flatten
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.config import TrainingConfig
+from pcp.training.gpt2_recipe import GPT2Recipe
 from pcp.training.recipe import Recipe
 from pcp.training.token_file import write_token_file
 
@@ -19,7 +20,7 @@ VOCABULARY = 11
 MODEL = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
 
 
-def tiny_recipe(folder: Path, **settings: Any) -> Recipe:
+def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
     """A recipe of the tiny model; settings replace those of `TrainingConfig`."""
     chosen: dict[str, Any] = {
         "steps": 12,
@@ -31,7 +32,7 @@ def tiny_recipe(folder: Path, **settings: Any) -> Recipe:
     }
     tokens = np.random.default_rng(7).integers(0, VOCABULARY, 1500).astype(np.int32)
     token_file = write_token_file(folder / "tokens.bin", tokens, VOCABULARY)
-    return Recipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
+    return GPT2Recipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
 
 
 def store_job(recipe: Recipe, store: BlobStore, **programs: bytes) -> Job:

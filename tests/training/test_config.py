@@ -63,7 +63,7 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
         ({"warmup_steps": 2000}, "warmup_steps is 2000; expected below steps"),
         ({"workers": 2, "inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
         ({"accumulate": 5}, "accumulate is 5; expected a divisor of batch, which is 12"),
-        ({"rate": 1}, "there is no setting 'rate'; one of model, data, tokenizer, .* is"),
+        ({"rate": 1}, "there is no setting 'rate'; one of model, weights, data, tokenizer, .* is"),
         ({"steps": 1.5}, r"steps is 1\.5; expected a value of type int"),
         ({"steps": True}, "steps is True; expected a value of type int"),
         ({"model": 2}, "model is 2; expected a value of type str"),

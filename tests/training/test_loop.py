@@ -14,8 +14,10 @@ from pcp.training import checkpoint, loop
 from pcp.training.batches import Batches, TokenArray
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotSaved
 from pcp.training.config import TrainingConfig
+from pcp.training.gpt2_recipe import GPT2Recipe
 from pcp.training.manifest import CheckpointCorrupt, CheckpointForeign
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import prepare
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state
 from pcp.training.token_range import TokenOutOfRange
 
@@ -44,7 +46,7 @@ def tiny(folder: RunFolder, stop: int = -1, **settings: Any) -> tuple[Recipe, St
     folder.config_file.write_text(config.to_json())
     found = prepare(folder)
     model = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=found.tokens.vocabulary_size)
-    recipe = Recipe(config, model, found.tokens)
+    recipe = GPT2Recipe(config, model, found.tokens)
     batches = StoppedAt(found.tokens.training, config.batch, 8, config.seed, model.vocabulary)
     object.__setattr__(batches, "stop", stop)
     object.__setattr__(batches, "asked", [])
@@ -155,7 +157,7 @@ def test_checkpoints_that_cannot_be_resumed(tmp_path: Path) -> None:
     recipe, _ = tiny(folder, 7)
     with pytest.raises(KeyboardInterrupt):
         loop.train(recipe, folder, lambda _: None)
-    other = Recipe(recipe.config, GPT2Config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
+    other = GPT2Recipe(recipe.config, GPT2Config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
     with pytest.raises(
         CheckpointMismatch, match=r"is of another model: array 'optimizer.*\[.*\] in the model"
     ):

@@ -9,7 +9,7 @@ from tests.training.tiny_run import prepared as prepared
 
 from pcp.training import checkpoint
 from pcp.training.loop import train
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import prepare
 from pcp.training.run_folder import load_state
 
 
@@ -67,7 +67,7 @@ def test_a_step_that_was_torn_is_not_saved(
 
     monkeypatch.setattr("pcp.training.loop.plan", lambda *_, **__: Torn())
     monkeypatch.setattr("pcp.training.loop.plan_record", lambda _: {})
-    monkeypatch.setattr(Recipe, "validation_loss", lambda *_: 1.0)
+    monkeypatch.setattr(type(recipe), "validation_loss", lambda *_: 1.0)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, folder, lambda _: None)
     assert checkpoint.steps(folder.checkpoints) == [4]

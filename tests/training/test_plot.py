@@ -69,6 +69,18 @@ def test_both_curves_with_labels_and_final_numbers(tmp_path: Path, figures: list
     )
 
 
+def test_a_loss_that_is_no_cross_entropy_may_be_negative(tmp_path: Path, figures: list[Figure]) -> None:
+    records = [
+        {"step": step, "loss": 1 - 0.1 * step, "validation_loss": 0.5 - 0.1 * step} for step in range(1, 30)
+    ]
+    plot_losses(records, tmp_path / "loss.png", "likelihood", "loss")
+    axes = figures[0].axes[0]
+    assert (axes.get_yscale(), axes.get_ylabel()) == ("linear", "loss")
+    assert axes.get_ylim()[0] < -2.4
+    plot_losses(run_records(20), tmp_path / "loss.png", "positive")
+    assert (figures[1].axes[0].get_yscale(), figures[1].axes[0].get_ylabel()) == ("log", plot.CROSS_ENTROPY)
+
+
 @pytest.mark.parametrize(
     "records",
     [

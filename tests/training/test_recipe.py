@@ -8,7 +8,8 @@ import pytest
 
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig
 from pcp.training.extras import MissingExtra
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import prepare
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
 TEXT = "the quick brown fox jumps over the lazy dog, naïvely. " * 40

@@ -12,7 +12,7 @@ from tests.training.tiny_run import prepared as prepared
 
 from pcp.ir.tree import flatten
 from pcp.training.config import TrainingConfig
-from pcp.training.recipe import prepare
+from pcp.training.prepare import prepare
 from pcp.training.run_folder import RunFolder
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -21,7 +21,7 @@ FINGERPRINT = """
 import hashlib, sys
 from pathlib import Path
 from pcp.ir.tree import flatten
-from pcp.training.recipe import prepare
+from pcp.training.prepare import prepare
 from pcp.training.run_folder import RunFolder
 recipe = prepare(RunFolder.open(Path(sys.argv[1])))
 digest = hashlib.sha256()

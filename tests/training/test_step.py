@@ -94,9 +94,10 @@ def test_the_evaluation_step_changes_nothing() -> None:
         (lambda p, x: sum_(p["n"] * x), {"n": pcp.spec((), "i32")}, r"floating-point types; found .*i32"),
         (lambda p, x: p["w"] * x, {"w": pcp.spec((), "f32")}, "a loss returns a floating-point scalar, or one and a dict"),
         (lambda p, x: (sum_(x), p["w"], p["w"]), {"w": pcp.spec((), "f32")}, "a loss returns a floating-point scalar"),
+        (lambda p, x: (sum_(x), p["w"]), {"w": pcp.spec((), "f32")}, "a loss returns a floating-point scalar"),
         (lambda p, x: sum_(x) * p["w"] > 0, {"w": pcp.spec((), "f32")}, "a loss returns a floating-point scalar"),
     ],
-    ids=["no parameters", "integer parameters", "a vector", "three results", "a boolean"],
+    ids=["no parameters", "integer parameters", "a vector", "three results", "two results", "a boolean"],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(function: Any, parameters: Any, message: str) -> None:
     with pytest.raises(NotALoss, match=message):

@@ -8,6 +8,7 @@ from pcp.autodiff.gradient import grad as grad
 from pcp.autodiff.gradient import value_and_grad as value_and_grad
 from pcp.autodiff.gradient import value_and_vjp as value_and_vjp
 from pcp.autodiff.gradient import vjp as vjp
+from pcp.autodiff.loop_memory import UnknownLoopMemory as UnknownLoopMemory
 from pcp.autodiff.phases import Phases as Phases
 from pcp.autodiff.phases import two_phases as two_phases
 from pcp.autodiff.rule import RULES as RULES

@@ -10,6 +10,7 @@ section 6.2 (activity).
 
 from collections.abc import Iterable, Sequence
 
+from pcp.autodiff.loop_memory import LoopMemory
 from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.rule import (
     RULES,
@@ -34,10 +35,13 @@ class Reverse:
 
     Arguments:
         builder: where the operations of the backward pass are added.
+        loops: what loops keep of their forward pass.
     """
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, loops: LoopMemory | None = None) -> None:
         self.builder = builder
+        self.loops = loops or LoopMemory()
+        self.composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]] = {}
         self._cotangents: dict[Value, Tensor] = {}
 
     def gradients(

@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from pcp.autodiff.engine import Reverse
-from pcp.autodiff.rule import Cotangent
+from pcp.autodiff.loop_memory import LoopMemory, Loops
+from pcp.autodiff.regions import contains, erase_dead
+from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
@@ -31,13 +34,16 @@ class NonScalarLoss(PCPError):
     """A gradient of something that is no single real number."""
 
 
-def vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def vjp(program: Program, wrt: Wrt | None = None, loops: Loops = "residuals") -> Program:
     """The vector-Jacobian product of a program.
 
     Arguments:
         program: any Program.
         wrt: the arguments to differentiate for, counted at the top level: one or several. None takes every argument whose
             leaves are all floating-point or complex.
+        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
+            that many checkpoints.
 
     Returns:
         A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one
@@ -51,10 +57,10 @@ def vjp(program: Program, wrt: Wrt | None = None) -> Program:
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, keep=False)
+    return _vjp(program, wrt, LoopMemory.parse(loops), keep=False)
 
 
-def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
+def value_and_vjp(program: Program, wrt: Wrt | None = None, loops: Loops = "residuals") -> Program:
     """The results of a program together with its vector-Jacobian product: as `vjp`, but it returns a pair.
 
     Returns:
@@ -63,10 +69,10 @@ def value_and_vjp(program: Program, wrt: Wrt | None = None) -> Program:
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, keep=True)
+    return _vjp(program, wrt, LoopMemory.parse(loops), keep=True)
 
 
-def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
+def _vjp(program: Program, wrt: Wrt | None, loops: LoopMemory, keep: bool) -> Program:
     """The vector-Jacobian product; `keep` says whether the results are returned before it."""
     if wrt is None:
         wrt = [
@@ -92,20 +98,22 @@ def _vjp(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     arguments = (*program.arguments, *cotangents)
     argument_tree = Tree("tuple", (), (*program.argument_tree.children, *[LEAF] * len(cotangents)))
     if not keep:
-        return _differentiated(program, leaves, seeds, _Layout(arguments, argument_tree, tree))
+        return _differentiated(program, leaves, seeds, loops, _Layout(arguments, argument_tree, tree))
     pair = Tree("tuple", (), (program.result_tree, tree))
     layout = _Layout(arguments, argument_tree, pair, before=range(len(program.results)))
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, loops, layout)
 
 
-@overload
-def value_and_grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
 @overload
 def value_and_grad(
-    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program, wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals"
+) -> Program: ...
+@overload
+def value_and_grad(
+    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals"
 ) -> Callable[..., Any]: ...
 def value_and_grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals"
 ) -> Program | Callable[..., Any]:
     """The result of a scalar function together with its gradient.
 
@@ -113,6 +121,9 @@ def value_and_grad(
         function: a Program, or a function of Tensors, whose result is one real number (shape ()).
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else, which is passed on.
+        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
+            that many checkpoints.
 
     Returns:
         For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
@@ -128,17 +139,20 @@ def value_and_grad(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
+    memory = LoopMemory.parse(loops)
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=True)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=True))
+        return _value_and_grad(function, wrt, has_aux, memory, keep=True)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=True))
 
 
 @overload
-def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False) -> Program: ...
+def grad(function: Program, wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals") -> Program: ...
 @overload
-def grad(function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False) -> Callable[..., Any]: ...
 def grad(
-    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False
+    function: Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals"
+) -> Callable[..., Any]: ...
+def grad(
+    function: Program | Callable[..., Any], wrt: Wrt = 0, has_aux: bool = False, loops: Loops = "residuals"
 ) -> Program | Callable[..., Any]:
     """The gradient of a scalar function: as `value_and_grad`, without the value.
 
@@ -147,6 +161,9 @@ def grad(
         wrt: the arguments to differentiate for, counted at the top level: one or several.
         has_aux: whether the result is a pair of that number and anything else; then the pair `(gradient, anything)` is
             returned.
+        loops: what loops keep for the backward pass: "residuals" what is dear to compute again, "recompute" the least that the
+            carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
+            that many checkpoints.
 
     Raises:
         NonScalarLoss: the result is no real number.
@@ -154,9 +171,10 @@ def grad(
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
     """
+    memory = LoopMemory.parse(loops)
     if isinstance(function, Program):
-        return _value_and_grad(function, wrt, has_aux, keep=False)
-    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, keep=False))
+        return _value_and_grad(function, wrt, has_aux, memory, keep=False)
+    return _on_functions(function, lambda program: _value_and_grad(program, wrt, has_aux, memory, keep=False))
 
 
 def _on_functions(
@@ -170,7 +188,7 @@ def _on_functions(
     return differentiated
 
 
-def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Program:
+def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, loops: LoopMemory, keep: bool) -> Program:
     """The gradient of the first result; `keep` says whether that result is returned as well."""
     value, aux = _loss_and_aux(program, has_aux)
     leaves, gradient = _chosen(program, wrt)
@@ -185,7 +203,7 @@ def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, keep: bool) -> Pr
     else:
         tree = gradient if aux is None else Tree("tuple", (), (gradient, aux))
         layout = _Layout(program.arguments, program.argument_tree, tree, after=everything[1:])
-    return _differentiated(program, leaves, seeds, layout)
+    return _differentiated(program, leaves, seeds, loops, layout)
 
 
 def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | None]:
@@ -221,22 +239,34 @@ def _differentiated(
     program: Program,
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
+    loops: LoopMemory,
     layout: _Layout,
 ) -> Program:
     module = program.module()
-    inline_composites(module)
+    inline_calls(module)
+    main = main_of(module)
+    inline_composites(module, lambda op: op.parent.operation == main and _has_rule(op))
     inline_calls(module)
     with context(), ir.Location.unknown():
-        _append_backward_pass(module, leaves, seeds, layout)
-    # Rules make some values twice and some that nothing uses.
+        _append_backward_pass(module, leaves, seeds, loops, layout)
+    # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
+    erase_dead(main_of(module).regions[0].blocks[0])
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
+
+
+def _has_rule(op: ir.Operation) -> bool:
+    """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
+    function = decomposition_of(op)
+    held = ("func.call", COMPOSITE)
+    return rule_name(op) in RULES and not any(contains(function, name) for name in held)
 
 
 def _append_backward_pass(
     module: ir.Module,
     leaves: Sequence[int],
     seeds: Callable[[ir.Block, Builder], Sequence[Cotangent]],
+    loops: LoopMemory,
     layout: _Layout,
 ) -> None:
     main = main_of(module)
@@ -246,7 +276,7 @@ def _append_backward_pass(
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
     with building(builder), builder.before(terminator):
-        found = Reverse(builder).gradients(
+        found = Reverse(builder, loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
         )
         outputs = list(terminator.operands)  # a rule may have put others in their place

@@ -78,3 +78,15 @@ def erase_dead(block: ir.Block) -> None:
 def is_used(value: Value) -> bool:
     """Whether any operation takes the value."""
     return next(iter(value.uses), None) is not None
+
+
+def maker_of(value: Value) -> ir.Operation:
+    """The operation that a value is a result of."""
+    assert not isinstance(value.owner, ir.Block)
+    return value.owner.operation
+
+
+def contains(op: ir.Operation, name: str) -> bool:
+    """Whether an operation of that name is in the regions of another, at any depth."""
+    blocks = (block for region in op.regions for block in region.blocks)
+    return any(inner.operation.name == name or contains(inner.operation, name) for b in blocks for inner in b)

@@ -63,7 +63,7 @@ Rule = (
 )
 
 RULES: dict[str, Rule] = {}
-"""Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`."""
+"""Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`, `composite.NAME`."""
 
 _R = TypeVar("_R", bound=Callable[..., Any])
 _MISSING = object()
@@ -73,7 +73,8 @@ def register_rule(name: str, rule: Any = _MISSING) -> Any:
     """Give an operation its derivative, or another one.
 
     Arguments:
-        name: `add` or `stablehlo.add`, `chlo.erf`, or `custom_call.TARGET` for a custom call.
+        name: `add` or `stablehlo.add`, `chlo.erf`, `custom_call.TARGET` for a custom call, or `composite.NAME`; a composite
+            without a rule is differentiated by way of its function.
         rule: a row as this module's text describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
     """
     if rule is _MISSING:
@@ -96,6 +97,8 @@ def rule_name(op: ir.Operation) -> str:
     """The name under which the rule of an operation stands."""
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{string_of(op.attributes['call_target_name'])}"
+    if op.name == "stablehlo.composite":
+        return f"composite.{string_of(op.attributes['name'])}"
     return op.name
 
 

@@ -35,6 +35,7 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.ir import Program, TensorSpec
+from pcp.ir.bindings import flat_bytecode
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -206,7 +207,9 @@ def _compile_options(native: Any, options: CompileOptions) -> Any:
 
 def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
     try:
-        loaded = native.client.compile_and_load(program.bytecode, xla_client.DeviceList((native,)), options)
+        loaded = native.client.compile_and_load(
+            flat_bytecode(program.bytecode), xla_client.DeviceList((native,)), options
+        )
     except jax.errors.JaxRuntimeError as error:
         raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
     log.debug("compiled %s for %s", program, device)

@@ -11,10 +11,7 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program
 from pcp.ir.program_file import load, write_atomically
-
-
-class UnreadableFile(PCPError):
-    """A file that is not there, or is not of the kind that was asked for."""
+from pcp.training.array_file import UnreadableFile
 
 
 class UnwritableFile(PCPError):
@@ -36,24 +33,6 @@ def read_program(path: Path) -> Program:
         return load(path)
     except OSError as error:
         raise UnreadableFile(f"cannot read the program {path}: {error.strerror or error}") from None
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an `.npz` file by their keys.
-
-    Raises:
-        UnreadableFile: it is not there, or no such file; objects are never unpickled.
-    """
-    try:
-        with open(path, "rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if isinstance(file, np.lib.npyio.NpzFile):
-                return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UnreadableFile(
-            f"cannot read arrays from {path}: {error}; expected what np.savez writes"
-        ) from None
-    raise UnreadableFile(f"{path} holds one array; expected several by name, as np.savez writes them")
 
 
 def arguments_from(

@@ -26,6 +26,10 @@ class NothingToGenerate(PCPError):
     """A number of tokens that makes no sense."""
 
 
+class NoTextFromALoss(PCPError):
+    """Text is asked of a run that trains a loss from a file."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("run", type=Path, help="folder of a run that `pcp train` made")
@@ -61,11 +65,17 @@ def continuation(
 
     Raises:
         NothingToGenerate: the count is negative.
+        NoTextFromALoss: the run trains a loss from a file.
         NotARun, CheckpointNotFound: the run has not got so far.
         UnknownCharacter, EmptyPrompt: the prompt cannot be gone on with.
     """
     if count < 0:
         raise NothingToGenerate(f"{count} tokens were asked for; expected at least 0")
+    if folder.loss_file.exists():
+        raise NoTextFromALoss(
+            f"{folder.path} trains the loss {folder.config().model}, which does not say how its model makes text; text "
+            f"comes from {', '.join(gpt2.CONFIGURATIONS)}. Load {folder.trained_file} in the framework that the loss came from"
+        )
     tokenizer = folder.tokenizer()
     _, state, _ = load_state(folder)
     config = gpt2.configuration(folder.config().model)

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pcp.cli.arrays import UnwritableFile, arguments_from, read_arrays, read_program
+from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.ir import Argument, Program
 from pcp.planning import plan
 from pcp.planning.capacity import human
 from pcp.planning.cost import CostEstimate, estimate_cost
 from pcp.planning.operation_times import OperationProfile
+from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Show what a program takes and returns, its operations by kind, its floating-point operations and bytes.",
@@ -59,7 +60,7 @@ def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfil
         rng = np.random.default_rng(0)
         given = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
     else:
-        given = arguments_from(program, read_arrays(arguments.inputs), arguments.inputs)
+        given = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     try:
         return plan(program, arguments.device).profile(*given, path=arguments.trace)
     except OSError as error:

@@ -5,9 +5,10 @@ import json
 import time
 from pathlib import Path
 
-from pcp.cli.arrays import arguments_from, read_arrays, read_program, write_results
+from pcp.cli.arrays import arguments_from, read_program, write_results
 from pcp.ir.tree import flatten
 from pcp.planning import plan
+from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Run a program on arrays from a file: any StableHLO text, bytecode or artifact, or what PCP saved.",
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.module)
-    arrays = {} if arguments.inputs is None else read_arrays(arguments.inputs)
+    arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)
     given = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
     compiled = plan(program, arguments.device, taps=print if arguments.taps and not arguments.json else None)
     began = time.perf_counter()

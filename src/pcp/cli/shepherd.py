@@ -10,11 +10,13 @@ from pcp.distributed.coordinator import EventLogWriteFailed
 from pcp.distributed.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.supervisor import end_with_parent
+from pcp.distributed.verification import check
 from pcp.distributed.wire import PortInUse
 from pcp.errors import PCPError
-from pcp.training.config import InvalidTrainingConfig, TrainingConfig, read_config
+from pcp.training.config import InvalidTrainingConfig, read_config
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.prepare import configured, prepare, write_trained_weights
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
 
@@ -40,6 +42,8 @@ examples:
   pcp shepherd run.toml --workers 8 --listen 0.0.0.0:7433     a new run, for Workers on other machines
   pcp keys worker alice --run runs/gpt2-nano                  a key for one of them
   pcp shepherd runs/gpt2-nano                                 go on after an interruption
+
+with model = "loss.pcp", weights = "weights.safetensors" and data = "samples.npz" in run.toml, it trains any loss
 """,
 }
 
@@ -100,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     if number:
         print(f"pcp: interrupted; pcp shepherd {folder.path} goes on", file=sys.stderr)
         return 128 + number
+    write_trained_weights(folder, recipe)
     return 0
 
 
@@ -127,19 +132,21 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
     settings = read_config(arguments.run)
     if arguments.workers is not None:
         settings["workers"] = arguments.workers
-    config = TrainingConfig().replaced(**settings)
+    config = configured(settings)
     if config.workers < 1:
         raise InvalidTrainingConfig(
             f"a distributed run needs workers, and {arguments.run} sets none; add `workers = 2`, or give --workers 2"
         )
-    return RunFolder.create(arguments.folder or Path("runs") / config.model, config)
+    return RunFolder.create(arguments.folder or Path("runs") / Path(config.model).stem, config)
 
 
 def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
     """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
     try:
-        return prepare(folder)
+        recipe = prepare(folder)
+        check(recipe.step)
     except PCPError:
         if fresh:
             folder.discard()
         raise
+    return recipe

@@ -18,8 +18,9 @@ from pcp.training.config import TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
+from pcp.training.prepare import configured, prepare, write_trained_weights
 from pcp.training.progress import RunProgress
-from pcp.training.recipe import Recipe, prepare
+from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 from pcp.training.token_file import TokenFile
 from pcp.training.tokenizer import UnknownCharacter
@@ -37,16 +38,23 @@ examples:
   pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
   pcp train --tokenizer bpe --vocabulary 2048  tokens learnt from the text instead of characters
   pcp train --resume runs/gpt2-nano            go on after an interruption
+  pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
+                                               any loss: a program of (weights, batch), from JAX, PyTorch or PCP
+
+A loss is a file that Program.save wrote, or StableHLO. Its weights are arrays named as its arguments. Its data is a text where
+it takes tokens and targets, and otherwise an .npz or .safetensors file with an array for each argument of the batch. The
+weights that training leads to are written to trained.safetensors in the run's folder, under the same names.
 """,
 }
 
 _OPTIONS = {
-    "model": "name of a GPT-2 configuration",
-    "data": "`shakespeare` (downloaded once, public domain) or a text file",
+    "model": "name of a GPT-2 configuration, or the file of a loss",
+    "weights": "of a loss from a file, the weights that it begins with: safetensors or .npz",
+    "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
-    "batch": "sequences in a batch",
+    "batch": "sequences in a batch; a loss from a file says itself how many",
     "accumulate": "parts of a batch computed one after another, for less memory; a divisor of --batch",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
@@ -114,18 +122,21 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print(f"pcp: interrupted; pcp train --resume {folder.path} goes on", file=sys.stderr)
             raise
-    finish(folder, arguments.json, time.monotonic() - began)
+    finish(folder, recipe, arguments.json, time.monotonic() - began)
     return 0
 
 
-def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
-    """Draw the loss, sample a text, and say where everything is."""
-    from pcp.training.plot import plot_losses  # takes half a second, which the first step need not wait for
+def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> None:
+    """Draw the loss, sample a text or write the weights that were trained, and say where everything is."""
+    from pcp.training.plot import (  # takes half a second, which the first step need not wait for
+        CROSS_ENTROPY,
+        plot_losses,
+    )
 
     records = read_metrics(folder.metrics_file)
-    plot_losses(records, folder.plot_file, folder.path.name)
-    text = "".join(continuation(folder, _opening(folder), 300, Sampling(), folder.config().device))
-    folder.sample_file.write_text(text.strip() + "\n", encoding="utf-8")
+    weights = write_trained_weights(folder, recipe)
+    plot_losses(records, folder.plot_file, folder.path.name, "loss" if weights else CROSS_ENTROPY)
+    text = "" if weights else _sample(folder)
     final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
     summary = {
         "event": "finished",
@@ -134,17 +145,31 @@ def finish(folder: RunFolder, as_json: bool, seconds: float) -> None:
         "seconds": round(seconds, 1),
         "run": str(folder.path),
         "plot": str(folder.plot_file),
-        "sample": str(folder.sample_file),
+        "sample": None if weights else str(folder.sample_file),
+        "weights": str(weights) if weights else None,
         "checkpoints": str(folder.checkpoints),
     }
     if as_json:
         print(json.dumps(summary), flush=True)
         return
-    print(f"\n{text.strip()}\n")
+    if text:
+        print(f"\n{text}\n")
     print(f"validation loss {final['validation_loss']:.4f} after {final['step']} steps, {seconds:.0f} s")
     print(f"loss plot    {folder.plot_file}")
     print(f"checkpoints  {folder.checkpoints}")
-    print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
+    if weights:
+        print(f"weights      {weights}, under the names that they were given by")
+        print("no text is sampled: a loss from a file does not say how its model makes text")
+    else:
+        print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
+
+
+def _sample(folder: RunFolder) -> str:
+    """Text from the trained model, which is also kept."""
+    pieces = continuation(folder, _opening(folder), 300, Sampling(), folder.config().device)
+    text = "".join(pieces).strip()
+    folder.sample_file.write_text(text + "\n", encoding="utf-8")
+    return text
 
 
 def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
@@ -167,8 +192,8 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
             )
         return RunFolder.open(arguments.resume)
     settings = (read_config(arguments.config) if "config" in arguments else {}) | given
-    config = TrainingConfig().replaced(**settings)
-    return RunFolder.create(arguments.run or _free(Path("runs") / config.model), config)
+    config = configured(settings)
+    return RunFolder.create(arguments.run or _free(Path("runs") / Path(config.model).stem), config)
 
 
 def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
@@ -176,6 +201,10 @@ def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
     try:
         recipe = prepare(folder)
         device(folder.config().device)
+        if folder.config().workers:
+            from pcp.distributed.verification import check
+
+            check(recipe.step)  # as every Worker will
     except PCPError:
         if fresh:
             folder.discard()

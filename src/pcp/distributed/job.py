@@ -6,8 +6,10 @@ from typing import Any
 
 from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
+from pcp.training.data import DataKind
 
-VERSION = 1
+VERSIONS = {DataKind.tokens: 1, DataKind.samples: 2}
+"""The version of a description by what the run trains on; a Worker that only knows texts understands 1."""
 
 
 class InvalidJob(PCPError):
@@ -20,31 +22,33 @@ class Job:
 
     Arguments:
         programs: portable artifacts by name: `start`, `adopt`, `step`, `delta` (see `programs.py`).
-        tokens: the token file.
-        batch: sequences in a batch.
-        context: tokens in a sequence.
+        data: the file of the training data.
+        batch: sequences or samples in a batch.
+        context: tokens in a sequence; 0 where the data is no text.
         seed: of the order of the batches.
-        vocabulary: every token is smaller.
+        vocabulary: every token is smaller; 0 where the data is no text.
+        kind: what the file holds.
     """
 
     programs: dict[str, Blob]
-    tokens: Blob
+    data: Blob
     batch: int
     context: int
     seed: int
     vocabulary: int
+    kind: DataKind = DataKind.tokens
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
         """Everything to fetch before the first lease."""
-        return (*self.programs.values(), self.tokens)
+        return (*self.programs.values(), self.data)
 
     def to_json(self) -> str:
         """The description as JSON."""
         content = {
-            "version": VERSION,
+            "version": VERSIONS[self.kind],
             "programs": {name: _encode(blob) for name, blob in self.programs.items()},
-            "tokens": _encode(self.tokens),
+            self.kind.value: _encode(self.data),
             "batch": self.batch,
             "context": self.context,
             "seed": self.seed,
@@ -61,15 +65,17 @@ class Job:
         """
         try:
             content = json.loads(text)
-            if content["version"] != VERSION:
+            kind = next((kind for kind, version in VERSIONS.items() if version == content["version"]), None)
+            if kind is None:
                 raise InvalidJob(
-                    f"the run is described in version {content['version']}; this worker understands {VERSION}"
+                    f"the run is described in version {content['version']}; this worker understands up to "
+                    f"{max(VERSIONS.values())}"
                 )
             programs = {
                 name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
             }
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
-            return Job(programs, _decode(content["tokens"]), **numbers)
+            return Job(programs, _decode(content[kind.value]), **numbers, kind=kind)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
 

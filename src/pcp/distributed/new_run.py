@@ -22,7 +22,7 @@ def new_run(folder: RunFolder, recipe: Recipe, store: BlobStore, merger: Merger)
         store: where blobs are.
         merger: makes the first parameters.
     """
-    config, model = recipe.config, recipe.model
+    config, data = recipe.config, recipe.data
     programs = worker_programs(recipe.step, recipe.parameters)
     job = Job(
         programs={
@@ -31,11 +31,12 @@ def new_run(folder: RunFolder, recipe: Recipe, store: BlobStore, merger: Merger)
             "step": store.put(programs.step.artifact()),
             "delta": store.put(programs.delta.artifact()),
         },
-        tokens=store.put(folder.token_file.read_bytes()),
+        data=store.put(data.file.read_bytes()),
         batch=config.batch,
-        context=model.context,
+        context=data.context,
         seed=config.seed,
-        vocabulary=model.vocabulary,
+        vocabulary=data.vocabulary,
+        kind=data.kind,
     )
     parameters, momentum = merger.begin()
     plan = RunConfig(

@@ -1,7 +1,7 @@
 """What a Worker computes: the inner steps of its leases."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,7 @@ from pcp.ir import Program, TensorSpec, Tree
 from pcp.ir.tree import LEAF
 from pcp.ir.types import dtype_of
 from pcp.planning import plan
-from pcp.training.batches import Batches
-from pcp.training.token_file import TokenFile
+from pcp.training.data import Shape, open_batches
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
@@ -71,14 +70,14 @@ class InnerTrainer:
         self, job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
     ) -> None:
         artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
+        path = store.path(job.data.digest)
+        self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
         programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
-        check_fit(programs, job.batch, job.context)
+        check_fit(programs, self._batches.shapes)
         self._plans = {name: plan(program, device=device) for name, program in programs.items()}
         self._store = store
         self._parameters = programs["start"].argument_tree.children[0]
         self._specs = [entry.spec for entry in programs["start"].arguments[:-1]]
-        tokens = TokenFile.open(store.path(job.tokens.digest))
-        self._batches = Batches(tokens.training, job.batch, job.context, job.seed, job.vocabulary)
         self._state: Any = None
 
     def train(
@@ -125,7 +124,7 @@ class InnerTrainer:
         self._state = state
         blob = store_arrays(self._store, delta)
         seconds = time.monotonic() - began
-        tokens = data.count * self._batches.batch_size * self._batches.context
+        tokens = data.count * self._batches.tokens_per_batch
         return Trained(blob, tokens, values, seconds, seconds - stepped + before)
 
     def _begin(self, held: Any, anchor: Any, first: np.int32) -> Any:
@@ -149,13 +148,12 @@ class _Shape:
         )
 
 
-def check_fit(programs: Mapping[str, Program], batch: int, context: int) -> None:
+def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> None:
     """Make sure that the programs of a run can hand values to each other; see `programs.py`.
 
     Arguments:
         programs: `start`, `adopt`, `step` and `delta`.
-        batch: sequences in a batch.
-        context: tokens in a sequence.
+        batch: shape and element type of each array of a batch.
 
     Raises:
         ProgramRefused: one of them takes or returns something else than the others expect.
@@ -166,12 +164,12 @@ def check_fit(programs: Mapping[str, Program], batch: int, context: int) -> None
     count = _Shape(LEAF, (TensorSpec((), dtype_of("i32")),))
     params = _Shape(start.argument_tree.children[0], tuple(entry.spec for entry in start.arguments[:-1]))
     state = _Shape(start.result_tree, tuple(entry.spec for entry in start.results))
-    tokens = _Shape(LEAF, (TensorSpec((batch, context), dtype_of("i32")),))
+    arrays = [_Shape(LEAF, (TensorSpec(shape, dtype_of(dtype)),)) for shape, dtype in batch]
     pair = _Shape.tuple_of
     takes = {
         "start": pair(params, count),
         "adopt": pair(state, params, count),
-        "step": pair(state, pair(tokens, tokens)),
+        "step": pair(state, pair(*arrays)),
         "delta": pair(params, state),
     }
     returns = {

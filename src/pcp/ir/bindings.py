@@ -8,7 +8,8 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +30,8 @@ __all__ = [
     "context",
     "describe_location",
     "flag_of",
+    "flat_bytecode",
+    "flatten",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -38,6 +41,7 @@ __all__ = [
     "ir",
     "parse_artifact",
     "parse_module",
+    "plain_module",
     "run_passes",
     "string_of",
     "symbol_name",
@@ -112,6 +116,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         InvalidProgram: an operation has no portable form at that version.
     """
     module = parse_module(bytecode)
+    flatten(module)
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     try:
         with context():
@@ -120,6 +125,19 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         raise InvalidProgram(
             f"the program has no portable form at StableHLO version {version}: {error}"
         ) from None
+
+
+def plain_module(bytecode: bytes) -> ir.Module:
+    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
+    module = parse_module(bytecode)
+    flatten(module)
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
+    with context():
+        for op in module.body.operations:
+            for name in list(op.operation.attributes):
+                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
+                    del op.operation.attributes[name]
+    return module
 
 
 def parse_artifact(artifact: bytes) -> ir.Module:
@@ -131,8 +149,11 @@ def parse_artifact(artifact: bytes) -> ir.Module:
     try:
         return stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
+        newest = stablehlo.get_current_version()
+        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        given = f" (they say that they are of version {found[1].decode()})" if found else ""
         raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {stablehlo.get_current_version()}: {error}"
+            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
         ) from None
 
 
@@ -248,10 +269,34 @@ def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
         ) from None
 
 
-def inline_composites(module: ir.Module) -> None:
-    """Replace every composite operation by a call of the function that decomposes it, in place."""
+def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
+    """Replace every composite operation, but those to `keep`, by a call of the function that decomposes it, in place."""
+    for op in _named(module.operation, "stablehlo.composite"):
+        if keep is None or not keep(op):
+            types = [result.type for result in op.results]
+            callee = {"callee": op.attributes["decomposition"]}
+            with context(), op.location, ir.InsertionPoint(op):
+                call = ir.Operation.create("func.call", types, list(op.operands), callee)
+            for old, new in zip(op.results, call.results, strict=True):
+                old.replace_all_uses_with(new)
+            op.erase()
+
+
+def flatten(module: ir.Module) -> None:
+    """Inline all composites and calls, in place; what several composites compute alike is then computed once."""
     if _named(module.operation, "stablehlo.composite"):
-        run_passes(module, "builtin.module(func.func(stablehlo-legalize-composite-to-call))")
+        inline_composites(module)
+        inline_calls(module)
+        run_passes(module, "builtin.module(cse)")
+
+
+def flat_bytecode(bytecode: bytes) -> bytes:
+    """A module without composites and calls, of a module given as bytecode; the same if it has no composites."""
+    if b"composite" not in bytecode:
+        return bytecode
+    module = parse_module(bytecode)
+    flatten(module)
+    return bytecode_of(module)
 
 
 def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[Value]:

@@ -54,14 +54,19 @@ def digest_of(bytecode: bytes) -> str:
 def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
     """The digest of every operation under `main`, from what it computes: equal for operations that compute the same.
 
-    Calls and composites must be inlined. Values in a region are known by the place of the region's arguments, so equal bodies
-    of two loops have equal digests.
+    Calls must be inlined; a composite is known by its name and its function. Values in a region are known by the place of the
+    region's arguments, so equal bodies of two loops have equal digests.
     """
     main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
     merkle = _Merkle()
     with context():
         merkle.program(main.regions[0].blocks[0])
     return {op: made.hex() for op, made in merkle.operations.items()}
+
+
+def block_digest(block: ir.Block) -> str:
+    """The digest of the body of a function, in the current context."""
+    return _Merkle().program(block)
 
 
 class _Merkle:
@@ -71,6 +76,7 @@ class _Merkle:
         self.values: dict[Value, bytes] = {}
         self.operations: dict[ir.Operation, bytes] = {}
         self.texts: dict[ir.Attribute, str] = {}
+        self.functions: dict[str, str] = {}
 
     def program(self, block: ir.Block) -> str:
         types = [str(argument.type) for argument in block.arguments]
@@ -99,7 +105,22 @@ class _Merkle:
         if op.name == "stablehlo.constant":
             return [self.constant(op)]
         found = sorted((name, self.text(value)) for name, value in op.attributes.items())
+        if op.name == "stablehlo.composite":
+            found = [
+                (name, self.function(op, text) if name == "decomposition" else text) for name, text in found
+            ]
         return [f"{name}={text}" for name, text in found if text not in _DEFAULTS.get(name, ())]
+
+    def function(self, op: ir.Operation, symbol: str) -> str:
+        """The digest of the function that a composite is decomposed by."""
+        if symbol not in self.functions:
+            module = op
+            while module.parent is not None:
+                module = module.parent.operation
+            entries = (entry.operation for entry in module.regions[0].blocks[0].operations)
+            found = next(entry for entry in entries if f"@{symbol_name(entry)}" == symbol.replace('"', ""))
+            self.functions[symbol] = block_digest(found.regions[0].blocks[0])
+        return self.functions[symbol]
 
     def constant(self, op: ir.Operation) -> str:
         try:

@@ -7,9 +7,9 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 import enum
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, overload
 
 from pcp.ir import bindings, digest
 from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
@@ -124,6 +124,30 @@ class Program:
         """
         return bindings.artifact_of(self.bytecode)
 
+    @overload
+    def to_stablehlo(self, version: None = None) -> str: ...
+    @overload
+    def to_stablehlo(self, version: str) -> bytes: ...
+    def to_stablehlo(self, version: str | None = None) -> str | bytes:
+        """The program for other tools: plain StableHLO, without the names, roles and nesting that only PCP reads.
+
+        Arguments:
+            version: of StableHLO, `"1.8.0"`: the oldest that must read it; None for text.
+
+        Returns:
+            MLIR text, or, for a version, a portable artifact.
+
+        Raises:
+            InvalidProgram: an operation has no form in StableHLO, or not yet in that version.
+        """
+        module = bindings.plain_module(self.bytecode)
+        return str(module) if version is None else bindings.artifact_of(bindings.bytecode_of(module), version)
+
+    def to_jax(self) -> Callable[..., Any]:
+        """The program as a function for use inside of `jax.jit`, `jax.grad` and `jax.vmap`; see `pcp.to_jax`."""
+        function: Callable[..., Any] = EXPORTERS["jax"](self)
+        return function
+
     @staticmethod
     def from_artifact(artifact: bytes) -> "Program":
         """The program in a portable artifact whose bytes are trusted (their digest was checked).
@@ -145,8 +169,10 @@ class Program:
         program_file.save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> "Program":
-        """The program in a file: one that `save` wrote, or MLIR text, bytecode or a portable artifact.
+    def load(
+        path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
+    ) -> "Program":
+        """The program in a file: one that `save` wrote, or one of another tool; see `pcp.load`.
 
         Raises:
             NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
@@ -154,7 +180,7 @@ class Program:
         """
         from pcp.ir import program_file
 
-        return program_file.load(path)
+        return program_file.load(path, main=main, shapes=shapes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its portable artifact, which other versions read: equal in digest, without locations."""
@@ -194,6 +220,10 @@ def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> 
     return kind(Program.from_artifact(artifact).bytecode, **more)
 
 
+EXPORTERS: dict[str, Callable[[Program], Any]] = {}
+"""By the name of a front end, what makes a program a function there; later layers enter themselves here."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Signature:
     arguments: tuple[Argument, ...]
@@ -216,6 +246,7 @@ def main_of(module: ir.Module) -> ir.Operation:
         names = ", ".join(symbol_name(op) for op in public) or "none"
         raise InvalidProgram(
             f"a program needs one public function, or one called main; this module has: {names}"
+            + ("; choose one: pcp.load(path, main=...)" if len(public) > 1 else "")
         )
     return candidates[0]
 
@@ -285,11 +316,11 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(facts.get("pcp.name", str(i)), spec_of(t), _role(facts, i), _alias(facts))
+        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts))
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(
-        Result(facts.get("pcp.name", str(i)), spec_of(t))
+        Result(str(facts.get("pcp.name", i)), spec_of(t))
         for i, (t, facts) in enumerate(zip(type_.results, result_facts, strict=True))
     )
     argument_tree = _tree(main, "pcp.arguments") or Tree("tuple", (), (LEAF,) * len(arguments))
@@ -341,7 +372,9 @@ def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> 
 
 def _alias(facts: dict[str, Any]) -> int | None:
     alias = facts.get("tf.aliasing_output")
-    return None if alias is None else int(alias)
+    if alias is not None and not isinstance(alias, int):
+        raise InvalidProgram(f"an argument is donated to the result {alias!r}, which is no number")
+    return alias
 
 
 def _tree(main: ir.Operation, name: str) -> Tree | None:

@@ -11,29 +11,27 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import InvalidProgram
+from pcp.ir.bindings import InvalidProgram, ir, parse_artifact, parse_module
 from pcp.ir.program import Program
+from pcp.ir.specializing import choose_main, refine
+from pcp.ir.unchecked import CorruptProgram, is_artifact, reread
 
 MAGIC = b"PCPprog\n"
 FORMAT = 1
 _FIXED = struct.Struct("<8sIIQ")
 _CHECKSUM = 32
-# MLIR bytecode, whose producer is StableHLO where it is a portable artifact.
+# MLIR bytecode, of a portable artifact or not.
 _BYTECODE = b"ML\xefR"
 
 
 class NotAProgram(PCPError):
     """A file that holds no program of any form that PCP reads."""
-
-
-class CorruptProgram(PCPError):
-    """A program file that is cut off or changed."""
 
 
 class NewerProgram(PCPError):
@@ -53,26 +51,51 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), content + hashlib.sha256(content).digest())
 
 
-def load(path: str | os.PathLike[str]) -> Program:
-    """The Program in a file: one that `save` wrote, MLIR text, MLIR bytecode, or a portable StableHLO
-    artifact.
+def load(
+    path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
+) -> Program:
+    """The Program in a file: one that `save` wrote, MLIR text or bytecode, a portable StableHLO artifact of any version up to
+    this one's, or what `jax.export` serialised.
+
+    Arguments:
+        path: the file.
+        main: which function to take; needed where several are public and none is called `main`.
+        shapes: where the sizes of arguments are open (`?`): for each argument its shape, or a `pcp.spec`, or None.
 
     Raises:
         NotAProgram: it is none of these.
-        CorruptProgram: `save` wrote it, and it has changed since or is cut off.
+        CorruptProgram: it is cut off or has changed since it was written.
         NewerProgram: a later version of PCP wrote it.
+        NoSuchFunction: `main` names none.
+        UnknownShape: sizes are open and `shapes` does not give them.
         InvalidProgram: it is MLIR, but no valid program.
         OSError: it cannot be read.
 
-    A file that `save` wrote may come from anywhere. Any other form has no checksum, and MLIR's reader trusts
-    it.
+    A file that `save` wrote has a checksum. Any other binary form is read by a child process first, because damaged bytes
+    crash MLIR's reader; that costs a third of a second.
     """
     raw = Path(path).read_bytes()
     name = os.fspath(path)
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
-        return Program.from_artifact(_checked(raw, name))
-    if raw.startswith(_BYTECODE):
-        return _named(name, Program.from_artifact if b"StableHLO_v" in raw[:64] else Program.parse, raw)
+        return _program(parse_artifact(_checked(raw, name)), main, shapes)
+    try:
+        return _program(_foreign_module(raw, name), main, shapes)
+    except (InvalidProgram, CorruptProgram) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def _program(module: ir.Module, main: str | None, shapes: Sequence[Any] | None) -> Program:
+    if main is not None:
+        choose_main(module, main)
+    refine(module, shapes)
+    return Program.from_module(module)
+
+
+def _foreign_module(raw: bytes, name: str) -> ir.Module:
+    """A module in any form but that of `save`."""
+    inside = raw if raw.startswith(_BYTECODE) else _inside_jax_export(raw)
+    if inside is not None:
+        return parse_module(reread(inside))
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -82,16 +105,22 @@ def load(path: str | os.PathLike[str]) -> Program:
     ):
         raise NotAProgram(
             f"{name} is no program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
-            "MLIR text or bytecode of a StableHLO module, or a portable StableHLO artifact"
+            "MLIR text or bytecode of a StableHLO module, a portable StableHLO artifact, or what jax.export serialised"
         )
-    return _named(name, Program.parse, text)
+    return parse_module(text)
 
 
-def _named(name: str, read: Callable[[Any], Program], content: str | bytes) -> Program:
-    try:
-        return read(content)
-    except InvalidProgram as error:
-        raise InvalidProgram(f"{name}: {error}") from None
+def _inside_jax_export(raw: bytes) -> bytes | None:
+    """The portable artifact in a FlatBuffer of jax.export, in which its length stands before it."""
+    start = raw.find(_BYTECODE)
+    if start < 4 or not is_artifact(raw[start:]):
+        return None
+    size = int.from_bytes(raw[start - 4 : start], "little")
+    if start + size > len(raw):
+        raise CorruptProgram(
+            f"it is cut off: it has {len(raw)} bytes and announces {start + size} or more; {_AGAIN}"
+        )
+    return raw[start : start + size]
 
 
 def _checked(raw: bytes, name: str) -> bytes:
@@ -135,7 +164,7 @@ def _library_version() -> str:
         return "unknown"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | memoryview) -> None:
     """Write a file in one step for whoever reads it: under another name in the same folder, then renamed.
 
     Raises:

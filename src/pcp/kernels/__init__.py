@@ -1,6 +1,11 @@
 """Kernels: ways to compute an operation, by family; and sites, the places of a program where they can stand."""
 
+from pcp.kernels import attention as attention
+from pcp.kernels import cross_entropy as cross_entropy
+from pcp.kernels import embedding as embedding
+from pcp.kernels import normalisation as normalisation
 from pcp.kernels import products as products
+from pcp.kernels import softmax as softmax
 from pcp.kernels.kernel import Kernel as Kernel
 from pcp.kernels.registry import FAMILIES as FAMILIES
 from pcp.kernels.registry import Family as Family

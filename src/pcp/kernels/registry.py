@@ -25,12 +25,14 @@ class Family:
         about: one sentence for people.
         matches: whether an operation computes this.
         kernels: by name, in the order of registration.
+        gradient: the family of its gradient; empty where that is made of operations of other families.
     """
 
     name: str
     about: str
     matches: Callable[[ir.Operation], bool]
     kernels: dict[str, Kernel] = field(default_factory=dict)
+    gradient: str = ""
 
 
 FAMILIES: dict[str, Family] = {}

@@ -11,6 +11,7 @@ from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, describe_location, inline_calls, ir
+from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.digest import operation_digests
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
@@ -125,6 +126,8 @@ def region_of(op: ir.Operation) -> Program:
     specs = [spec_of(value.type) for value in operands]
     with context(), ir.Location.unknown():
         module = ir.Module.create()
+        if op.name == COMPOSITE:
+            decomposition_of(op).clone(ip=ir.InsertionPoint(module.body))
         main, block = open_main(module, specs)
         builder = Builder(module, block)
         with building(builder):

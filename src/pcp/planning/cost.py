@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pcp.autodiff.loop_trips import static_trips
 from pcp.autodiff.rule import dimension_numbers
-from pcp.autodiff.rules.control import trips_of
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import main_of, spec_of
@@ -103,12 +103,12 @@ class _Count:
         parts = [self.block(block) for region in op.regions for block in region.blocks]
         if name != "while":
             return max(parts, key=lambda part: sum(cost.flops for cost in part.values()), default={})
-        trips = trips_of(op)
-        self.unknown_loops += trips is None
+        trips = static_trips(op)
+        self.unknown_loops += not isinstance(trips, int)
         inner: dict[str, Cost] = {}
         for part in parts:
             _merge(inner, part)
-        return {kind: cost.times(1 if trips is None else trips.count) for kind, cost in inner.items()}
+        return {kind: cost.times(trips if isinstance(trips, int) else 1) for kind, cost in inner.items()}
 
 
 def flops_of(op: ir.Operation) -> int:

@@ -4,6 +4,7 @@ So a range of batches can be leased to any worker, and a resumed run goes on wit
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,16 @@ class Batches:
                 f"The training part has {self.tokens.size} tokens; batch {self.batch_size} x context "
                 f"{self.context} needs at least {needed}. Give a longer text, or make --batch or --context smaller."
             )
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """Tokens that one batch trains on."""
+        return self.batch_size * self.context
+
+    @property
+    def shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Shape and element type of inputs and targets."""
+        return (((self.batch_size, self.context), np.dtype(np.int32)),) * 2
 
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Make one batch.

@@ -29,8 +29,9 @@ class TrainingConfig:
     """The settings of a run. The defaults are nanoGPT's recipe for a small character model on a CPU.
 
     Arguments:
-        model: name of a configuration of GPT-2.
-        data: `shakespeare`, or the path of a text file.
+        model: name of a configuration of GPT-2, or the file of a loss.
+        weights: for a loss from a file, the file of the weights that it begins with.
+        data: `shakespeare`, the path of a text file, or of an `.npz` or safetensors file of samples.
         tokenizer: `characters`, `bytes`, or `bpe` (byte pairs learnt from the data; needs the extra `tokenizers`).
         vocabulary: tokens that `bpe` learns.
         steps: inner steps of each worker (of the one process where there are no workers).
@@ -57,6 +58,7 @@ class TrainingConfig:
     """
 
     model: str = "gpt2-nano"
+    weights: str = ""
     data: str = "shakespeare"
     tokenizer: str = "characters"
     vocabulary: int = 1024

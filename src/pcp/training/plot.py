@@ -21,6 +21,8 @@ _VALIDATION = "#d1495b"
 _INK = "#2b2d42"
 _GRID = "#e3e5ea"
 
+CROSS_ENTROPY = "cross-entropy loss (nats a token)"
+
 Curve = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
@@ -28,16 +30,17 @@ class NothingToPlot(PCPError):
     """The records hold no loss."""
 
 
-def plot_losses(records: Iterable[Record], path: Path, name: str) -> None:
+def plot_losses(records: Iterable[Record], path: Path, name: str, axis: str = CROSS_ENTROPY) -> None:
     """Draw the training and validation loss of a run.
 
     The training loss is drawn as measured, in a light tone, under its exponential average, whose time
-    constant is a fortieth of the run. The axis of the loss is logarithmic.
+    constant is a fortieth of the run. The axis of the loss is logarithmic, unless a loss is not above 0.
 
     Arguments:
         records: records with `step` and `loss` or `validation_loss`, in the order they were written.
         path: the PNG to make or replace, in one step.
         name: the run's name, for the title.
+        axis: what the loss is.
 
     Raises:
         NothingToPlot: no record has a finite loss.
@@ -53,7 +56,7 @@ def plot_losses(records: Iterable[Record], path: Path, name: str) -> None:
     axes = figure.add_subplot()
     smoothed = _draw_training(axes, training)
     _draw_validation(axes, validation)
-    _dress(axes, training, smoothed, validation)
+    _dress(axes, axis, training, smoothed, validation)
     _title(axes, name, training, smoothed, validation)
     _write(canvas, path)
 
@@ -89,7 +92,7 @@ def smooth(
 def _finite_curve(rows: Sequence[Record], key: str) -> Curve:
     steps, values = curve(rows, key)
     found = np.asarray(values, np.float64)
-    usable = np.isfinite(found) & (found > 0)
+    usable = np.isfinite(found)
     return np.asarray(steps, np.int64)[usable], found[usable]
 
 
@@ -117,22 +120,28 @@ def _draw_validation(axes: Axes, validation: Curve) -> None:
         )
 
 
-def _dress(axes: Axes, training: Curve, smoothed: npt.NDArray[np.float64], validation: Curve) -> None:
-    axes.set_yscale("log")
+def _dress(
+    axes: Axes, axis: str, training: Curve, smoothed: npt.NDArray[np.float64], validation: Curve
+) -> None:
     # Single noisy steps may leave the frame; the averaged and the validation curve may not.
     shown = np.concatenate(
         [smoothed, validation[1], np.percentile(training[1], [1, 99]) if training[1].size else []]
     )
-    margin = (shown.max() / shown.min()) ** 0.06 * 1.01
-    axes.set_ylim(shown.min() / margin, shown.max() * margin)
-    _set_loss_ticks(axes, shown.min() / margin, shown.max() * margin)
+    if min(part.min() for part in (training[1], validation[1]) if part.size) > 0:
+        axes.set_yscale("log")
+        margin = (shown.max() / shown.min()) ** 0.06 * 1.01
+        axes.set_ylim(shown.min() / margin, shown.max() * margin)
+        _set_loss_ticks(axes, shown.min() / margin, shown.max() * margin)
+    else:
+        margin = 0.06 * (shown.max() - shown.min()) or 1.0
+        axes.set_ylim(shown.min() - margin, shown.max() + margin)
     every = np.concatenate([training[0], validation[0]])
     pad = max(1.0, 0.015 * float(every.max() - every.min()))
     axes.set_xlim(every.min() - pad, every.max() + pad)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_xlabel("training step", color=_INK)
-    axes.set_ylabel("cross-entropy loss (nats a token)", color=_INK)
+    axes.set_ylabel(axis, color=_INK)
     axes.grid(color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.tick_params(colors=_INK, length=0)

@@ -39,6 +39,31 @@ class RunFolder:
         return self.path / "tokens.bin"
 
     @property
+    def loss_file(self) -> Path:
+        """The program of a loss that came from a file."""
+        return self.path / "loss.pcp"
+
+    @property
+    def weights_file(self) -> Path:
+        """The weights that such a loss begins with."""
+        return self.path / "weights.safetensors"
+
+    @property
+    def trained_file(self) -> Path:
+        """The weights that such a loss ends with, under the same names."""
+        return self.path / "trained.safetensors"
+
+    @property
+    def training_file(self) -> Path:
+        """The samples that are trained on, where the data is no text."""
+        return self.path / "training.safetensors"
+
+    @property
+    def validation_file(self) -> Path:
+        """The samples that are not trained on."""
+        return self.path / "validation.safetensors"
+
+    @property
     def metrics_file(self) -> Path:
         """What was measured, one JSON object a line."""
         return self.path / "metrics.jsonl"
@@ -76,7 +101,8 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what a run wrote that never began to train, so that its folder can be taken by another."""
-        for file in (self.config_file, self.tokenizer_file, self.token_file):
+        data = (self.tokenizer_file, self.token_file, self.training_file, self.validation_file)
+        for file in (self.config_file, self.loss_file, self.weights_file, *data):
             file.unlink(missing_ok=True)
         if not any(self.path.iterdir()):
             self.path.rmdir()

@@ -6,6 +6,7 @@ interrupted write is, and its NumPy side knows bfloat16 only in part.
 
 import hashlib
 import json
+import mmap
 import os
 import struct
 from collections.abc import Mapping
@@ -121,26 +122,50 @@ def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
         digest = hashlib.sha256()
         layout, data_start = _read_header(path, file, size, digest)
         arrays: dict[str, Array] = {}
-        end = 0
-        for name, dtype, shape, start, stop in sorted(layout, key=lambda row: (row[3], row[4])):
-            if start != end or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
-                raise SafetensorsCorrupt(
-                    f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
-                    f"{start} to {stop}, which does not fit. The header is damaged."
-                )
-            end = stop
-            if data_start + stop > size:
-                raise SafetensorsTruncated(
-                    f"{path} has {size} bytes; its header places array {name!r} up to byte "
-                    f"{data_start + stop}. The file is incomplete."
-                )
+        for name, dtype, shape, _, _ in _checked_layout(path, layout, data_start, size):
             array = np.empty(shape, dtype)
             file.readinto(_bytes_of(array))
             digest.update(_bytes_of(array))
             arrays[name] = array
-        if data_start + end != size:
-            raise SafetensorsCorrupt(f"{path} has {size - data_start - end} bytes more than its header says.")
     return arrays, digest.hexdigest()
+
+
+def map_arrays(path: Path) -> dict[str, Array]:
+    """Views of every array of a file, mapped into memory: nothing is read before it is used, nothing is copied.
+
+    The file must not change while the arrays live. They are read-only, and lie where the file has them, so any address may be
+    that of an array.
+
+    Raises:
+        SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt, OSError: as `read_arrays`.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        layout, data_start = _read_header(path, file, size, hashlib.sha256())
+        rows = _checked_layout(path, layout, data_start, size)
+        mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[data_start:]
+    return {name: mapped[start:stop].view(dtype).reshape(shape) for name, dtype, shape, start, stop in rows}
+
+
+def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int) -> list["Row"]:
+    """The rows of a header in the order of the file, which they cover without gaps."""
+    rows = sorted(layout, key=lambda row: (row[3], row[4]))
+    end = 0
+    for name, dtype, shape, start, stop in rows:
+        if start != end or stop - start != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+            raise SafetensorsCorrupt(
+                f"{path}: array {name!r} of shape {tuple(shape)} and dtype {dtype} is said to lie at bytes "
+                f"{start} to {stop}, which does not fit. The header is damaged."
+            )
+        end = stop
+        if data_start + stop > size:
+            raise SafetensorsTruncated(
+                f"{path} has {size} bytes; its header places array {name!r} up to byte "
+                f"{data_start + stop}. The file is incomplete."
+            )
+    if data_start + end != size:
+        raise SafetensorsCorrupt(f"{path} has {size - data_start - end} bytes more than its header says.")
+    return rows
 
 
 def _bytes_of(array: Array) -> Any:

@@ -134,7 +134,8 @@ def _specs(program: Program) -> list[Any]:
 
 def _has_metrics(program: Program) -> bool:
     tree, first = program.result_tree, program.results[0].spec if program.results else None
-    is_pair = tree.kind == "tuple" and len(tree.children) == 2 and tree.children[0].kind == "leaf"
+    kinds = [child.kind for child in tree.children]
+    is_pair = tree.kind == "tuple" and kinds == ["leaf", "dict"]
     if first is None or first.shape != () or not first.dtype.is_float or not (tree.kind == "leaf" or is_pair):
         raise NotALoss(
             f"a loss returns a floating-point scalar, or one and a dictionary of metrics; {program} does not"

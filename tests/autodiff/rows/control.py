@@ -33,6 +33,22 @@ IF = """func.func @main(%x: tensor<3xf64>, %y: tensor<3xf64>) -> tensor<3xf64> {
   return %r : tensor<3xf64> }"""
 
 
+UNTIL = """func.func @main(%x: tensor<3xf64>, %end: tensor<f64>) -> tensor<3xf64> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f64>
+  %r:2 = stablehlo.while(%t = %zero, %v = %x) : tensor<f64>, tensor<3xf64>
+  cond {
+    %p = stablehlo.compare LT, %t, %end : (tensor<f64>, tensor<f64>) -> tensor<i1>
+    stablehlo.return %p : tensor<i1>
+  } do {
+    %one = stablehlo.constant dense<1.0> : tensor<f64>
+    %u = stablehlo.add %t, %one : tensor<f64>
+    %s = stablehlo.sine %v : tensor<3xf64>
+    %w = stablehlo.multiply %s, %x : tensor<3xf64>
+    stablehlo.return %u, %w : tensor<f64>, tensor<3xf64>
+  }
+  return %r#1 : tensor<3xf64> }"""
+
+
 def while_text(start: int, bound: int, step: int, direction: str, dtype: str = "i64") -> str:
     """A loop over c' = sin(w c) + i d with a matrix that is carried along, a captured vector d, and all states kept."""
     return f"""func.func @main(%w: tensor<3x3xf64>, %c: tensor<3xf64>, %d: tensor<3xf64>) -> (tensor<3xf64>, tensor<5x3xf64>) {{
@@ -99,5 +115,12 @@ CONTROL = [
     Row("while", from_text(while_text(1, 4, 2, "LE", "i32")), loop(1, 5, 2), LOOP, float32=False),
     Row("while", from_text(while_text(4, 0, -1, "GE")), loop(4, -1, -1), LOOP, float32=False),
     Row("while", from_text(while_text(4, 0, -2, "NE")), loop(4, 0, -2), LOOP, float32=False),
+    Row(
+        "while",
+        from_text(UNTIL),
+        lambda x, end: jnp.sin(jnp.sin(jnp.sin(x) * x) * x) * x,
+        [normal(3), between(2.3, 2.7)],
+        float32=False,
+    ),
     Row("while", from_text(while_text(2, 1, 1, "LT")), loop(2, 1, 1), LOOP, float32=False),
 ]

@@ -280,7 +280,12 @@ def test_a_program_that_is_refused_is_told_and_ends_the_worker(
     ("run", "blobs", "error", "message"),
     [
         ("{}", None, InvalidJob, "the description of the run cannot be read"),
-        (json.dumps({"version": 9}), None, InvalidJob, "described in version 9; this worker understands 1"),
+        (
+            json.dumps({"version": 9}),
+            None,
+            InvalidJob,
+            "described in version 9; this worker understands up to 2",
+        ),
         (None, (), NotOffered, r"the run names blob \w{16}, which the Shepherd does not offer"),
     ],
 )
@@ -296,8 +301,8 @@ def test_a_run_that_makes_no_sense_ends_the_worker(
 
 
 def test_a_blob_that_cannot_be_fetched_now_is_tried_again(shepherd: Shepherd) -> None:
-    content = shepherd.wire.store.get(shepherd.job.tokens)
-    shepherd.wire.store.remove(shepherd.job.tokens.digest)
+    content = shepherd.wire.store.get(shepherd.job.data)
+    shepherd.wire.store.remove(shepherd.job.data.digest)
 
     async def first(connection: ControlConnection) -> None:
         connection.post(shepherd.welcome())

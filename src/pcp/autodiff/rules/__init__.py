@@ -1,12 +1,14 @@
 """The derivative of every operation, as tables; importing this enters them all."""
 
 from pcp.autodiff.rules import (
+    branches,
     collectives,
-    control,
+    composites,
     elementwise,
     factorization,
     indexing,
     linear_algebra,
+    loops,
     movement,
     ordering,
     reduction,
@@ -14,12 +16,14 @@ from pcp.autodiff.rules import (
 )
 
 __all__ = [
+    "branches",
     "collectives",
-    "control",
+    "composites",
     "elementwise",
     "factorization",
     "indexing",
     "linear_algebra",
+    "loops",
     "movement",
     "ordering",
     "reduction",

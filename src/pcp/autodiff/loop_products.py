@@ -1,0 +1,137 @@
+"""Sums over the trips of a loop of products, taken after the loop as one product.
+
+The gradient of a matrix that every trip multiplies by is a sum of one small product for each trip. When the factors are
+stacked, it is one product that contracts the trips as well, which computers do several times as fast.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from pcp.autodiff.regions import returned_by
+from pcp.autodiff.rule import dimension_numbers
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import Value, integers_of, ir
+from pcp.ir.program import spec_of
+from pcp.ops.movement import reshape, transpose
+from pcp.tensor import Tensor, current_builder
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product that every trip adds to a sum.
+
+    Arguments:
+        factors: which two of the factors that are stacked.
+        numbers: the dimension numbers of the product of one trip.
+        attributes: its other attributes.
+        result: its shape and element type.
+        order: the transposition of it that is added, if any.
+    """
+
+    factors: tuple[int, int]
+    numbers: dict[str, tuple[int, ...]]
+    attributes: dict[str, ir.Attribute]
+    result: TensorSpec
+    order: tuple[int, ...] | None
+
+    def over_trips(self, left: Tensor, right: Tensor) -> Tensor:
+        """The sum over all trips, from stacks of the factors."""
+        names = [
+            f"{side}_{kind}_dimensions" for kind in ("batching", "contracting") for side in ("lhs", "rhs")
+        ]
+        fields = {name: [n + 1 for n in self.numbers.get(name, ())] for name in names}
+        contracted = ["lhs_contracting_dimensions", "rhs_contracting_dimensions"]
+        for name in contracted:
+            fields[name].insert(0, 0)
+        if all(fields[name] == list(range(len(fields[name]))) for name in contracted):
+            # As one axis they are contracted in place; several are first moved behind the others.
+            joined = len(fields[contracted[0]])
+            left, right = (reshape(t, (prod(t.shape[:joined]), *t.shape[joined:])) for t in (left, right))
+            fields.update((name, [0]) for name in contracted)
+        text = ", ".join(f"{name} = {dims}" for name, dims in fields.items())
+        attributes = {**self.attributes, "dot_dimension_numbers": f"#stablehlo.dot<{text}>"}
+        builder = current_builder()
+        op = builder.emit("stablehlo.dot_general", [left.value, right.value], (self.result,), attributes)
+        found = Tensor(op.results[0], builder)
+        return found if self.order is None else transpose(found, self.order)
+
+
+def products_of(block: ir.Block, argument: Value, index: int, factors: list[Value]) -> list[Product]:
+    """The products whose sum a block adds to an argument; empty if it does anything else, or the factors are too large.
+
+    Arguments:
+        block: a trip with its derivative.
+        argument: a sum so far.
+        index: which of the values that the block returns is the next one.
+        factors: the values to stack so far, to which those of these products are added.
+    """
+    found, sides = [], []
+    value = returned_by(block)[index]
+    while value != argument:
+        add = _only_use(value, "stablehlo.add")
+        if add is None:
+            return []
+        left, right = add.operands
+        made = _product(right, argument)
+        value = left
+        if made is None:
+            made, value = _product(left, argument), right
+        if made is None:
+            return []
+        found.append(made)
+        sides += list(made[0].operands)
+    # A factor is written and read once, a sum in every trip.
+    new = {side for side in sides if side not in factors}
+    if len(list(argument.uses)) != 1 or sum(_bytes(v) for v in new) * 2 > _bytes(argument) * len(found):
+        return []
+    factors += [side for side in dict.fromkeys(sides) if side in new]
+    return [_described(dot, order, factors) for dot, order in found]
+
+
+def _product(value: Value, argument: Value) -> tuple[ir.Operation, tuple[int, ...] | None] | None:
+    if value == argument:
+        return None
+    dot = _only_use(value, "stablehlo.dot_general")
+    if dot is not None:
+        return dot, None
+    moved = _only_use(value, "stablehlo.transpose")
+    dot = None if moved is None else _only_use(moved.operands[0], "stablehlo.dot_general")
+    return None if moved is None or dot is None else (dot, integers_of(moved.attributes["permutation"]))
+
+
+def _described(dot: ir.Operation, order: tuple[int, ...] | None, factors: Sequence[Value]) -> Product:
+    left, right = (list(factors).index(value) for value in dot.operands)
+    others = {
+        name: dot.attributes[name] for name in ("precision_config", "algorithm") if name in dot.attributes
+    }
+    numbers = dimension_numbers(str(dot.attributes["dot_dimension_numbers"]))
+    return Product((left, right), numbers, others, spec_of(dot.results[0].type), order)
+
+
+def _only_use(value: Value, name: str) -> ir.Operation | None:
+    """The operation of that name that makes a value which is used once."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != name:
+        return None
+    return value.owner.operation if len(list(value.uses)) == 1 else None
+
+
+def _bytes(value: Value) -> int:
+    return spec_of(value.type).bytes
+
+
+def stack_from_outside(block: ir.Block, value: Value, trips: int) -> Value | None:
+    """The tensor from outside whose rows, trip for trip, are a value of a block."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.reshape":
+        return None
+    read = value.owner.operation.operands[0].owner
+    if isinstance(read, ir.Block) or read.operation.name != "stablehlo.dynamic_slice":
+        return None
+    stack, first, *_ = read.operation.operands
+    shape, rows = spec_of(stack.type).shape, spec_of(read.operation.results[0].type).shape
+    inside = stack.owner == block or (
+        not isinstance(stack.owner, ir.Block) and stack.owner.operation.block == block
+    )
+    # Along an axis of which all is read a start has no effect.
+    whole = shape[0] == trips and rows == (1, *shape[1:]) and spec_of(value.type).shape == shape[1:]
+    return stack if whole and not inside and first == block.arguments[0] else None

@@ -1,0 +1,133 @@
+"""Which values of a trip of a loop are kept for its derivative, and which are made again."""
+
+from pcp.autodiff.min_cut import INFINITE, Network
+from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
+from pcp.ir.bindings import Value, ir
+from pcp.ir.program import spec_of
+
+# Cheaper to make again than to write and read: no more than some arithmetic for each element.
+_CHEAP = frozenset(
+    [
+        "abs",
+        "add",
+        "and",
+        "bitcast_convert",
+        "broadcast_in_dim",
+        "ceil",
+        "clamp",
+        "compare",
+        "complex",
+        "concatenate",
+        "constant",
+        "convert",
+        "count_leading_zeros",
+        "divide",
+        "dynamic_slice",
+        "floor",
+        "gather",
+        "imag",
+        "iota",
+        "is_finite",
+        "maximum",
+        "minimum",
+        "multiply",
+        "negate",
+        "not",
+        "optimization_barrier",
+        "or",
+        "pad",
+        "popcnt",
+        "real",
+        "reduce_precision",
+        "remainder",
+        "reshape",
+        "reverse",
+        "round_nearest_afz",
+        "round_nearest_even",
+        "rsqrt",
+        "select",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "slice",
+        "sqrt",
+        "subtract",
+        "transpose",
+        "xor",
+    ]
+)
+# What would come out differently, or happen twice.
+_ONCE = frozenset({"stablehlo.rng", "stablehlo.custom_call"})
+
+Place = tuple[int, int]
+"""A value of a block by numbers that hold in every copy: operation (-1 for the arguments), result."""
+
+
+def residuals_of(block: ir.Block, carries: range, recompute: bool) -> list[Place]:
+    """The values to keep: those of the least size from which the backward part of a trip can be computed.
+
+    Arguments:
+        block: a trip of a loop followed by its derivative. Of its arguments, what comes before the carries is known in both
+            passes and what comes after them is cotangents; it returns carries and then cotangents.
+        carries: the places of the carries among its arguments.
+        recompute: whether all of the forward part may be computed again, or only what is cheap.
+    """
+    trip = _Trip(block, carries, recompute)
+    for number, op in enumerate(operations_of(block)):
+        trip.visit(number, op)
+    for value in returned_by(block)[len(carries) :]:
+        trip.need(value)
+    behind = trip.network.behind_cut("source", "sink")
+    return sorted(
+        where for where in trip.varying.values() if ("out", where) in behind and ("in", where) not in behind
+    )
+
+
+class _Trip:
+    """The network whose minimum cut is what to keep: an arc of a value's size through it, others without limit."""
+
+    def __init__(self, block: ir.Block, carries: range, recompute: bool) -> None:
+        arguments = list(block.arguments)
+        self.network = Network()
+        self.network.connect("source", "sink", 0)
+        self.varying: dict[
+            Value, Place
+        ] = {}  # what differs from trip to trip and is not known in both passes
+        self._counted: set[Value] = set(arguments[: carries.start])  # what the number of the trip tells
+        self._backward: set[Value] = set(arguments[carries.stop :])
+        self._recompute = recompute
+        for index in carries:
+            self._enter(arguments[index], (-1, index), again=False)
+
+    def need(self, value: Value) -> None:
+        """The backward part of the trip reads a value."""
+        if value in self.varying:
+            self.network.connect(("out", self.varying[value]), "sink", INFINITE)
+
+    def visit(self, number: int, op: ir.Operation) -> None:
+        """Take an operation up, after those before it."""
+        reads = [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
+        if any(value in self._backward for value in reads):
+            self._backward.update(op.results)
+            for value in reads:
+                self.need(value)
+            return
+        once = op.name in _ONCE
+        again = not once and (self._recompute or op.name.removeprefix("stablehlo.") in _CHEAP)
+        changing = [value for value in reads if value in self.varying]
+        counts = any(value in self._counted for value in reads)
+        if not changing and not once and (again or not counts):
+            self._counted.update(op.results if counts else ())
+            return
+        for index, value in enumerate(op.results):
+            where = (number, index)
+            self._enter(value, where, again)
+            for read in changing:
+                self.network.connect(("out", self.varying[read]), ("in", where), INFINITE)
+
+    def _enter(self, value: Value, where: Place, again: bool) -> None:
+        self.varying[value] = where
+        self.network.connect(("in", where), ("out", where), max(1, spec_of(value.type).bytes))
+        if not again:
+            self.network.connect("source", ("in", where), INFINITE)

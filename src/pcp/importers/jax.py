@@ -1,0 +1,145 @@
+"""From any function that `jax.jit` takes to a Program."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from pcp.importers.imported_module import NotImportable, clean, largest_constant
+from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
+from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
+from pcp.ir.bindings import bytecode_of, parse_module
+from pcp.ir.program import describe_signature, main_of
+from pcp.ir.tree import flatten
+from pcp.ir.types import dtype_of
+from pcp.tracing import ArgumentSpec, aliases_of, leaf_names, leaf_spec
+
+log = logging.getLogger("pcp.importers.jax")
+
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
+LARGEST_MODULE_BYTES = 64 << 20
+"""What a Worker accepts. Constants are part of the program, and MLIR keeps them as long as the process lives."""
+
+
+def from_jax(
+    function: Callable[..., Any],
+    *arguments: Any,
+    roles: Sequence[Role | str] | None = None,
+    platform: str = "cpu",
+) -> Program:
+    """Trace a function of JAX with `jax.jit` and return the Program that it computes.
+
+    Arguments:
+        function: anything that `jax.jit` takes. Rules of `jax.custom_vjp` and `jax.custom_jvp` stay behind: PCP
+            differentiates what the function computes.
+        arguments: one for each parameter, any pytree; leaves are arrays, whose role is `weight`, or what `pcp.spec` or
+            `jax.ShapeDtypeStruct` makes, typed PRNG keys (which become their key data) or numbers, all of them `input`.
+            Every other leaf, and a number inside of a module, is a constant.
+        roles: the role of each argument, in place of those of its leaves.
+        platform: where JAX may lower an operation differently, for which platform: `cpu`, `cuda`, `rocm` or `tpu`.
+
+    Returns:
+        A Program with arguments and results nested as `pcp.jax_arrays` nests them; unused arguments are kept. Arguments that
+        are `state` throughout must have their successors returned first, as in `pcp.trace`.
+
+    Raises:
+        NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
+        PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
+        InvalidArgument: a state has no successor of its nesting, shapes and element types.
+    """
+    if platform not in PLATFORMS:
+        raise NotImportable(f"JAX knows no platform {platform!r}; one of {', '.join(PLATFORMS)}")
+    leaves, treedef = jax_flatten(arguments)
+    marks, tree = flatten(containers(leaves, treedef))
+    names = leaf_names(function, tree)
+    entries = [_argument(name, leaves[mark.index]) for name, mark in zip(names, marks, strict=True)]
+    specs = [ArgumentSpec(_spec_of(struct), role) for struct, _, role in entries]
+    if roles is not None:
+        specs = _with_roles(specs, tree, roles)
+    result_tree: list[Tree] = []
+
+    def flat_function(*values: Any) -> list[Any]:
+        given = list(leaves)
+        for value, mark, (_, restore, _) in zip(values, marks, entries, strict=True):
+            given[mark.index] = restore(value)
+        returned, structure = flatten(jax_arrays(function(*treedef.unflatten(given))))
+        result_tree[:] = [structure]
+        return returned
+
+    flat_function.__name__ = getattr(function, "__name__", "function")
+    traced = jax.jit(flat_function, keep_unused=True).trace(*[struct for struct, _, _ in entries])
+    try:
+        lowered = traced.lower(lowering_platforms=(platform,))
+    except (NotImplementedError, ValueError) as error:
+        raise NotImportable(f"JAX has no form of the function for {platform}: {error}") from error
+    lowered_module = lowered.compiler_ir("stablehlo")
+    bytecode = bytecode_of(lowered_module)
+    if len(bytecode) > LARGEST_MODULE_BYTES:
+        raise NotImportable(
+            f"the function has {len(bytecode)} bytes, constants included, and at most {LARGEST_MODULE_BYTES} fit into a "
+            f"program: it closes over large arrays ({largest_constant(lowered_module)}); give them as arguments"
+        )
+    results = [_spec_of(info) for info in jax.tree.leaves(lowered.out_info)]
+    return _program(bytecode, names, specs, tree, results, result_tree[0])
+
+
+def _program(
+    bytecode: bytes,
+    names: list[str],
+    specs: list[ArgumentSpec],
+    tree: Tree,
+    results: list[TensorSpec],
+    result_tree: Tree,
+) -> Program:
+    module = parse_module(bytecode)
+    clean(module)
+    aliases = aliases_of(specs, tree, results, result_tree)
+    described = [Argument(n, s.spec, s.role, a) for n, s, a in zip(names, specs, aliases, strict=True)]
+    described_results = [Result(n, s) for n, s in zip(result_tree.names(), results, strict=True)]
+    describe_signature(main_of(module), described, described_results, tree, result_tree)
+    return Program.from_module(module)
+
+
+def _argument(name: str, leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any], Role]:
+    """What JAX is told of an argument, how its value becomes the leaf, and its role."""
+    if is_key(leaf):
+        return _key_argument(leaf)
+    if is_number(leaf):
+        dtype = jax.numpy.result_type(type(leaf))
+        return _struct((), dtype, weak_type=True), _same, Role.input
+    entry = leaf_spec(leaf)
+    role = Role.input if isinstance(leaf, jax.ShapeDtypeStruct) else entry.role
+    dtype = entry.spec.dtype.numpy
+    check_precision(name, entry.spec)
+    return _struct(entry.spec.shape, dtype), _same, role
+
+
+# jax does not annotate this constructor.
+_struct: Callable[..., jax.ShapeDtypeStruct] = jax.ShapeDtypeStruct
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _key_argument(leaf: Any) -> tuple[jax.ShapeDtypeStruct, Callable[[Any], Any], Role]:
+    found: list[Any] = []
+
+    def data(key: Any) -> Any:
+        found.append(jax.random.key_impl(key))
+        return jax.random.key_data(key)
+
+    struct = jax.eval_shape(data, _struct(leaf.shape, leaf.dtype))
+    return struct, lambda value: jax.random.wrap_key_data(value, impl=found[0]), Role.input
+
+
+def _spec_of(struct: Any) -> TensorSpec:
+    return TensorSpec(tuple(struct.shape), dtype_of(struct.dtype))
+
+
+def _with_roles(specs: list[ArgumentSpec], tree: Tree, roles: Sequence[Role | str]) -> list[ArgumentSpec]:
+    wanted = [
+        Role(role) for role, child in zip(roles, tree.children, strict=True) for _ in range(child.leaf_count)
+    ]
+    return [ArgumentSpec(entry.spec, role) for entry, role in zip(specs, wanted, strict=True)]

@@ -1,0 +1,145 @@
+"""Composites: operations named by what they compute, each with a function that says how in plain StableHLO.
+
+The functions are private to their module and named by their contents, so equal ones are stored once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pcp.ir.bindings import Value, inline_calls, inline_composites, ir, string_of, symbol_name
+from pcp.ir.builder import Builder
+from pcp.ir.digest import block_digest
+
+COMPOSITE = "stablehlo.composite"
+
+Number = bool | int | float | tuple[int, ...]
+"""What an attribute of a composite can be."""
+
+
+def composite_name(op: ir.Operation) -> str:
+    """What a composite computes, `pcp.softmax`; empty for any other operation."""
+    return string_of(op.attributes["name"]) if op.name == COMPOSITE else ""
+
+
+def composite_attributes(op: ir.Operation) -> dict[str, Any]:
+    """The attributes of a composite as booleans, integers, floats and tuples of integers."""
+    if "composite_attributes" not in op.attributes:
+        return {}
+    entries = ir.DictAttr(op.attributes["composite_attributes"])
+    return {entries[i].name: _number(entries[i].attr) for i in range(len(entries))}
+
+
+def decomposition_of(op: ir.Operation) -> ir.Operation:
+    """The function that says what a composite computes."""
+    name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
+    functions = [entry.operation for entry in module_of(op).regions[0].blocks[0].operations]
+    return next(function for function in functions if symbol_name(function) == name)
+
+
+def module_of(op: ir.Operation) -> ir.Operation:
+    """The module that an operation is in."""
+    while op.parent is not None:
+        op = op.parent.operation
+    return op
+
+
+def private_function(
+    module: ir.Operation,
+    name: str,
+    arguments: Sequence[ir.Type],
+    fill: Callable[[ir.Block], Sequence[Value]],
+) -> str:
+    """Add a private function to a module, unless it is there already.
+
+    Arguments:
+        module: where it goes.
+        name: what its symbol begins with.
+        arguments: types of what it takes.
+        fill: adds operations to its empty block, and returns what it returns.
+
+    Returns:
+        Its symbol.
+    """
+    functions = module.regions[0].blocks[0]
+    with ir.Location.unknown(), ir.InsertionPoint(functions):
+        made = ir.Operation.create(
+            "func.func",
+            [],
+            [],
+            {
+                "sym_name": ir.StringAttr.get("unnamed"),
+                "sym_visibility": ir.StringAttr.get("private"),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(list(arguments), [])),
+            },
+            regions=1,
+        )
+        block = made.regions[0].blocks.append(*arguments)
+        results = list(fill(block))
+        ir.Operation.create("func.return", [], results, ip=ir.InsertionPoint(block))
+        types = [result.type for result in results]
+    made.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), types))
+    symbol = f"{name}.{block_digest(block)[:16]}"
+    known = {symbol_name(entry.operation) for entry in functions.operations}
+    if symbol in known:
+        del block, results
+        made.erase()
+    else:
+        made.attributes["sym_name"] = ir.StringAttr.get(symbol)
+    return symbol
+
+
+def adopt_functions(source: ir.Module, target: ir.Module) -> None:
+    """Copy the functions of the composites in `source` into `target`, before its operations are.
+
+    A composite whose function is not named by its contents is inlined instead, because the name may be taken.
+    """
+    inline_composites(source, _is_named_by_contents)
+    inline_calls(source)
+    functions = target.operation.regions[0].blocks[0]
+    known = {symbol_name(entry.operation) for entry in functions.operations}
+    for view in source.body.operations:
+        function = view.operation
+        if symbol_name(function) not in known and symbol_name(function) != "main":
+            function.clone(ip=ir.InsertionPoint(functions))
+
+
+def _is_named_by_contents(op: ir.Operation) -> bool:
+    function = decomposition_of(op)
+    return symbol_name(function).endswith(f".{block_digest(function.regions[0].blocks[0])[:16]}")
+
+
+def emit_composite(
+    builder: Builder,
+    name: str,
+    operands: Sequence[Value],
+    results: Sequence[ir.Type],
+    function: str,
+    attributes: Mapping[str, Number],
+) -> list[Value]:
+    """Add a composite whose decomposition is a function of the same module; returns its results."""
+    with builder.location:
+        made = {
+            "name": ir.StringAttr.get(name),
+            "decomposition": ir.FlatSymbolRefAttr.get(function),
+            "composite_attributes": ir.DictAttr.get(
+                {key: _attribute(value) for key, value in attributes.items()}
+            ),
+        }
+        op = ir.Operation.create(COMPOSITE, list(results), list(operands), made, ip=builder.insertion)
+    return list(op.results)
+
+
+def _attribute(value: Number) -> ir.Attribute:
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F64Type.get(), value)
+    return ir.DenseI64ArrayAttr.get(value)
+
+
+def _number(attribute: ir.Attribute) -> Any:
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return tuple(attribute)
+    return getattr(attribute, "value", None)

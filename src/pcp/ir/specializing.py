@@ -1,0 +1,149 @@
+"""Which function of a module is its program, and of what shapes: choices that a file from elsewhere may leave open."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pcp.ir.bindings import InvalidProgram, context, ir, run_passes, string_of, symbol_name
+from pcp.ir.program import main_of
+from pcp.ir.types import checked_shape
+
+_REFINE = "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,canonicalize,symbol-dce"
+
+
+class UnknownShape(InvalidProgram):
+    """A program with sizes that are known only at run time, and no or no fitting shapes to give them."""
+
+
+class NoSuchFunction(InvalidProgram):
+    """A `main` that names no function of the module."""
+
+
+def choose_main(module: ir.Module, name: str) -> None:
+    """Make a function the program of a module, in place; what it does not call is dropped.
+
+    Raises:
+        NoSuchFunction: there is none of that name; the message lists those that there are.
+    """
+    functions = {symbol_name(op.operation): op.operation for op in module.body.operations if _is_function(op)}
+    if name not in functions:
+        raise NoSuchFunction(
+            f"the module has no function called {name!r}; it has: {', '.join(functions) or 'none'}"
+        )
+    with context():
+        if name != "main" and "main" in functions:
+            _rename(module, functions["main"], "main", _free_name(functions))
+        _rename(module, functions[name], name, "main")
+        for function in functions.values():
+            public = symbol_name(function) == "main"
+            function.attributes["sym_visibility"] = ir.StringAttr.get("public" if public else "private")
+    functions.clear()
+    run_passes(module, "builtin.module(symbol-dce)")
+
+
+def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
+    """Give every size that is left open a value, in place.
+
+    Arguments:
+        module: with a `main`.
+        shapes: for each argument its shape, or anything that has one, or None where nothing is open; None for all.
+
+    Raises:
+        UnknownShape: a size is open and no shape is given, or a shape does not fit.
+        InvalidProgram: the program says itself that it is not for these shapes.
+    """
+    main = main_of(module)
+    types = list(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).inputs)
+    _refuse_platforms(main)
+    given = [None] * len(types) if shapes is None else list(shapes)
+    if len(given) != len(types):
+        raise UnknownShape(f"{len(given)} shapes were given; the program takes {len(types)} arguments")
+    if shapes is None and all(_is_static(type_) for type_ in types):
+        return
+    with context(), ir.Location.unknown():
+        wanted = [
+            _refined(i, type_, shape) for i, (type_, shape) in enumerate(zip(types, given, strict=True))
+        ]
+        if symbol_name(main) != "main":
+            main.attributes["sym_name"] = ir.StringAttr.get("main")
+    del main
+    arguments = f"stablehlo-refine-arguments{{types={','.join(wanted)}}}"
+    try:
+        run_passes(module, f"builtin.module({arguments},{_REFINE})")
+    except ir.MLIRError as error:
+        raise UnknownShape(f"the shapes {given} do not fit together: {error}") from None
+    _check_assertions(module)
+
+
+def _refined(index: int, type_: ir.Type, given: Any) -> str:
+    if not isinstance(type_, ir.RankedTensorType):
+        raise InvalidProgram(f"argument {index} is {type_}, which is no tensor of known rank")
+    sizes = [None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis) for axis in range(type_.rank)]
+    if given is None:
+        if None in sizes:
+            raise UnknownShape(
+                f"argument {index} is {type_}, whose sizes are open; give one for each argument: "
+                f"pcp.load(path, shapes=[...]), with None for an argument whose shape is known"
+            )
+        return str(type_)
+    shape = checked_shape(getattr(given, "shape", getattr(getattr(given, "spec", None), "shape", given)))
+    if len(shape) != len(sizes) or any(s not in (None, g) for s, g in zip(sizes, shape, strict=True)):
+        raise UnknownShape(f"argument {index} is {type_}; the shape {shape} does not fit")
+    return str(ir.RankedTensorType.get(shape, type_.element_type))
+
+
+def _check_assertions(module: ir.Module) -> None:
+    """Remove what jax.export asserts of shapes, if it holds."""
+    assertions: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if (
+            op.name == "stablehlo.custom_call"
+            and string_of(op.attributes["call_target_name"]) == "shape_assertion"
+        ):
+            assertions.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    while assertions:
+        op = assertions.pop()
+        condition = op.operands[0].owner
+        holds = (
+            isinstance(condition, ir.Operation | ir.OpView)
+            and condition.name == "stablehlo.constant"
+            and "true" in str(condition.attributes["value"])
+        )
+        if not holds:
+            raise UnknownShape(string_of(op.attributes["error_message"]))
+        op.erase()
+
+
+def _refuse_platforms(main: ir.Operation) -> None:
+    if "arg_attrs" in main.attributes and "_platform_index" in str(main.attributes["arg_attrs"]):
+        raise InvalidProgram(
+            "the program was exported for several platforms; export it for one: jax.export.export(f, platforms=['cpu'])"
+        )
+
+
+def _is_static(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.RankedTensorType) and type_.has_static_shape
+
+
+def _is_function(op: Any) -> bool:
+    return bool(op.operation.name == "func.func")
+
+
+def _free_name(functions: dict[str, Any]) -> str:
+    return next(name for i in range(len(functions) + 1) if (name := f"main_{i}") not in functions)
+
+
+def _rename(module: ir.Module, function: ir.Operation, old: str, new: str) -> None:
+    if old == new:
+        return
+    function.attributes["sym_name"] = ir.StringAttr.get(new)
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == old:
+            op.attributes["callee"] = ir.FlatSymbolRefAttr.get(new)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)

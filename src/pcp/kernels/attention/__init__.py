@@ -1,0 +1,3 @@
+"""Attention and its gradient."""
+
+from pcp.kernels.attention import stablehlo as stablehlo

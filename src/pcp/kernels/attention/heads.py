@@ -1,0 +1,110 @@
+"""The operands of `pcp.attention` with their axes in one order: heads that share keys, heads of a group, length, width."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.ir.bindings import ir
+from pcp.kernels.named import Named
+from pcp.ops.movement import broadcast_to, reshape, transpose
+from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
+from pcp.tensor import Tensor
+
+Names = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Which axis of which operand is what.
+
+    Arguments:
+        attributes: of the composite.
+        sizes: of the scores' axes, and of `CONTRACTED` and `FREE`.
+        batch: axes of the scores that query and key have: one for every set of keys.
+        groups: axes that only the query has, but for that of its length: heads that share keys.
+        queries, keys: the axes of the lengths.
+    """
+
+    attributes: dict[str, Any]
+    sizes: dict[int, int]
+    batch: Names
+    groups: Names
+    queries: int
+    keys: int
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> "Heads | None":
+        """The heads of a composite; None if its operands do not run over the same sets of keys."""
+        named = Named.of(op)
+        given = dict(named.attributes)
+        sizes = {
+            axis: size
+            for names, spec in zip(("query", "key", "value"), named.operands, strict=False)
+            for axis, size in zip(given[names], spec.shape, strict=True)
+        }
+        keys = given["axis"]
+        batch = tuple(axis for axis in given["query"] if axis in given["key"] and axis != CONTRACTED)
+        free = [axis for axis in given["query"] if axis not in given["key"]]
+        if set(given["value"]) != {*batch, keys, FREE} or not free:
+            return None
+        queries = given["queries"] if given["causal"] else max(free, key=lambda axis: sizes[axis])
+        if queries not in free:
+            return None
+        groups = tuple(axis for axis in free if axis != queries)
+        return cls(given, sizes, batch, groups, queries, keys)
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many queries and keys there are."""
+        return self.sizes[self.queries], self.sizes[self.keys]
+
+    @property
+    def last_key(self) -> int | None:
+        """How many keys after its own number a query sees; None if every query sees all.
+
+        It says which keys need no look at all, so it is also None where a row of masked keys would count in the result.
+        """
+        given = self.attributes
+        if not given["causal"] or given["offset"] < 0:
+            return None
+        if given["fill"] != -math.inf and ("mask" in given or "bias" in given or given["fill"] > -1e30):
+            return None
+        return int(given["offset"])
+
+    def order(self, kind: str) -> tuple[Names, ...]:
+        """The axes, four (`query`, `result`) or three (`key`, `value`) in all, that an operand has here."""
+        width = CONTRACTED if kind in ("query", "key") else FREE
+        if kind in ("query", "result"):
+            return self.batch, self.groups, (self.queries,), (width,)
+        return self.batch, (self.keys,), (width,)
+
+    def turned(self, tensor: Tensor, kind: str) -> Tensor:
+        """An operand with its axes in order."""
+        names, order = self.attributes[kind], self.order(kind)
+        flat = [names.index(axis) for group in order for axis in group]
+        return reshape(transpose(tensor, flat), [self._size(group) for group in order])
+
+    def returned(self, tensor: Tensor, kind: str) -> Tensor:
+        """The opposite: the axes as the operand has them."""
+        names, order = self.attributes[kind], self.order(kind)
+        flat = [axis for group in order for axis in group]
+        wide = reshape(tensor, [self.sizes[axis] for axis in flat])
+        return transpose(wide, [flat.index(axis) for axis in names])
+
+    def spread(self, tensor: Tensor, kind: str) -> Tensor:
+        """A mask with all axes of the scores in order: sets of keys, groups, queries, keys."""
+        order = (self.batch, self.groups, (self.queries,), (self.keys,))
+        flat = [axis for group in order for axis in group]
+        names = self.attributes[kind]
+        places = [i for i, axis in enumerate(names) if axis != BROADCAST]
+        kept = reshape(tensor, [tensor.shape[i] for i in places])
+        ordered = sorted(range(len(places)), key=lambda i: flat.index(names[places[i]]))
+        there = {names[places[i]] for i in ordered}
+        narrow = reshape(
+            transpose(kept, ordered), [self.sizes[axis] if axis in there else 1 for axis in flat]
+        )
+        wide = broadcast_to(narrow, [self.sizes[axis] for axis in flat])
+        return reshape(wide, [self._size(group) for group in order])
+
+    def _size(self, axes: Names) -> int:
+        return math.prod(self.sizes[axis] for axis in axes)

@@ -1,0 +1,84 @@
+"""Kernels for `pcp.attention` and its gradient: tiles of several shapes, with products of float32 or bfloat16."""
+
+from collections.abc import Callable
+
+from pcp.ir.bindings import ir
+from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.tiles import Operands, Tiling, backward, forward
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import Named, is_named, tensors
+from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
+
+LARGEST = 256
+"""Tiles are written out one by one, so there must not be more."""
+
+
+def tiled(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
+    """A kernel that computes attention tile by tile."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        heads = Heads.of(op)
+        assert heads is not None
+        result, _ = forward(Operands.of(heads, tiling, tensors(op)))
+        return [heads.returned(result, "result")]
+
+    return build
+
+
+def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
+    """A kernel that computes the gradient of attention tile by tile."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        heads, named = Heads.of(op), Named.of(op)
+        assert heads is not None
+        given = tensors(op)
+        count = len(named.operands)
+        cotangent = heads.turned(given[count], "result")
+        found = backward(Operands.of(heads, tiling, given[:count]), cotangent)
+        kinds = ("query", "key", "value")
+        returned = {i: heads.returned(found[i], kind) for i, kind in enumerate(kinds)}
+        return named.cotangents(op, returned)
+
+    return build
+
+
+def _fits(tiling: Tiling) -> Callable[[ir.Operation, str], bool]:
+    def applies(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+        named, heads = Named.of(op), Heads.of(op)
+        if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
+            return False
+        if tiling.queries is None and tiling.keys is None:
+            return True
+        if tiling.keys is None and heads.last_key is None:
+            return False  # without later keys to leave out, blocks of queries alone save nothing
+        return 1 < tiling.count(heads) <= LARGEST
+
+    return applies
+
+
+for _name, _about, _matches, _gradient in (
+    ("attention", "softmax of query times key, times value", "pcp.attention", "attention_gradient"),
+    ("attention_gradient", "the gradient of attention", "pcp.attention.vjp", ""),
+):
+    register_family(Family(_name, _about, is_named(_matches), gradient=_gradient))
+    _make = tiled if _gradient else tiled_gradient
+    for _kind, _queries, _keys, _how in (
+        ("whole", None, None, "all queries and keys at once, axes in one order"),
+        ("rows_64", 64, None, "64 queries at a time, with the keys that they see"),
+        ("rows_128", 128, None, "128 queries at a time, with the keys that they see"),
+        ("chunked", None, 128, "128 keys at a time, softmax put together as they come"),
+        ("tiled", 128, 128, "128 queries and keys at a time, softmax put together as they come"),
+    ):
+        for _rounded in (False, True):
+            _tiling = Tiling(_queries, _keys, _rounded)
+            register_kernel(
+                Kernel(
+                    f"{_name}.{_kind}{'_bf16' * _rounded}",
+                    Effect.lowers_precision if _rounded else Effect.reassociating,
+                    _how + ("; operands of products rounded to bfloat16" if _rounded else ""),
+                    _fits(_tiling),
+                    _make(_tiling),
+                )
+            )

@@ -1,0 +1,181 @@
+"""Attention in tiles: a block of queries meets a block of keys at a time, so the scores are never whole.
+
+The softmax over a row of blocks is put together as they come: with a larger maximum, what was summed so far shrinks. Blocks in
+which no query sees a key are left out. The gradient computes each tile's weights again, from the maximum and sum of each row.
+
+Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Rabe and Staats,
+"Self-attention Does Not Need O(n^2) Memory", 2021, section 3; Dao, "FlashAttention-2", 2023, algorithms 1 and 2.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pcp.ir import DType
+from pcp.kernels.attention.heads import Heads
+from pcp.kernels.named import total
+from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, where
+from pcp.ops.linear_algebra import dot_general
+from pcp.ops.movement import concatenate, iota, pad
+from pcp.ops.reduction import max_, sum_
+from pcp.tensor import Tensor
+
+Places = dict[tuple[int, int], list[Tensor]]
+"""By the first key of a block and the one after its last, what belongs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How attention is cut up.
+
+    Arguments:
+        queries, keys: the length of a block; None leaves the axis whole.
+        rounded: whether operands of products are rounded to bfloat16.
+    """
+
+    queries: int | None
+    keys: int | None
+    rounded: bool
+
+    def blocks(self, heads: Heads) -> Iterator[tuple[slice, list[slice]]]:
+        """Every block of queries, with the blocks of keys that one of them sees."""
+        queries, keys = heads.lengths
+        for rows in _cut(queries, self.queries):
+            seen = keys if heads.last_key is None else min(keys, rows.stop + heads.last_key)
+            # The last block is whole, so that equal blocks of keys meet all blocks of queries.
+            end = seen if self.keys is None else min(keys, -(-seen // self.keys) * self.keys)
+            yield rows, _cut(end, self.keys)
+
+    def count(self, heads: Heads) -> int:
+        """How many tiles there are."""
+        return sum(len(columns) for _, columns in self.blocks(heads))
+
+    def product(self, x: Tensor, y: Tensor, contract: tuple[int, ...], other: tuple[int, ...]) -> Tensor:
+        """The sum of products over axes, for every set of keys."""
+        if self.rounded:
+            x, y = convert(x, DType.bf16), convert(y, DType.bf16)
+        return dot_general(x, y, (contract, other), ((0,), (0,)), DType.f32)
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Query, key and value with their axes in order, and masks with all axes of the scores."""
+
+    heads: Heads
+    tiling: Tiling
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, heads: Heads, tiling: Tiling, given: list[Tensor]) -> "Operands":
+        """From the operands of the composite. The query is multiplied by the scale."""
+        rest = iter(given[3:])
+        masks = [
+            heads.spread(next(rest), kind) if kind in heads.attributes else None for kind in ("mask", "bias")
+        ]
+        query = heads.turned(given[0], "query") * heads.attributes["scale"]
+        return cls(
+            heads, tiling, query, heads.turned(given[1], "key"), heads.turned(given[2], "value"), *masks
+        )
+
+    def scores(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor | None]:
+        """The masked scores of a tile (sets of keys, groups, queries, keys), and where keys are seen, if not all are."""
+        q, k = self.query[:, :, rows], self.key[:, columns]
+        found = self.tiling.product(q, k, (3,), (2,))
+        given = self.heads.attributes
+        if self.bias is not None:
+            found = found + self.bias[:, :, rows, columns]
+        visible = None if self.mask is None else self.mask[:, :, rows, columns]
+        if given["causal"] and columns.stop > rows.start + given["offset"] + 1:
+            shape = (rows.stop - rows.start, columns.stop - columns.start)
+            number = iota(shape, 0) + (rows.start + given["offset"] - columns.start)
+            earlier = greater_equal(number, iota(shape, 1))
+            visible = earlier if visible is None else visible & earlier
+        return (found if visible is None else where(visible, found, given["fill"])), visible
+
+
+def forward(operands: Operands) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """The result, and for every block of queries the largest scores and the sums of e^(score - largest)."""
+    results, normalisers = [], []
+    for rows, blocks in operands.tiling.blocks(operands.heads):
+        mixed, normaliser = _row(operands, rows, blocks)
+        results.append(mixed)
+        normalisers.append(normaliser)
+    return concatenate(results, 2), normalisers
+
+
+def _row(operands: Operands, rows: slice, blocks: list[slice]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """The result of a block of queries, by the keys block after block, with the normaliser of each query."""
+    largest, sums, mixed = _tile(operands, rows, blocks[0], None)
+    for columns in blocks[1:]:
+        top, count, part = _tile(operands, rows, columns, largest)
+        shrink = exp(largest - _finite(top))
+        sums, mixed = sums * shrink + count, mixed * shrink + part
+        largest = top
+    return mixed / sums, (largest, sums)
+
+
+def _tile(
+    operands: Operands, rows: slice, columns: slice, before: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The largest scores so far, the sums of weights and the sums of weighted values of a tile."""
+    scores = operands.scores(rows, columns)[0]
+    largest = max_(scores, -1, keepdims=True)
+    if before is not None:
+        largest = maximum(largest, before)
+    weights = exp(scores - _finite(largest))
+    return (
+        largest,
+        sum_(weights, -1, keepdims=True),
+        operands.tiling.product(weights, operands.value[:, columns], (3,), (1,)),
+    )
+
+
+def _finite(largest: Tensor) -> Tensor:
+    """A row that has seen no key yet has only scores of -inf; their distance to their maximum would be no number."""
+    return where(equal(largest, -math.inf), 0.0, largest)
+
+
+def backward(operands: Operands, cotangent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The cotangents of query, key and value, axes in order, from that of the result."""
+    heads, product = operands.heads, operands.tiling.product
+    result, normalisers = forward(operands)
+    # The sum over keys of weight times its cotangent is that over the width of result times its cotangent.
+    inner = sum_(result * cotangent, -1, keepdims=True)
+    queries = []
+    keys: Places = {}
+    values: Places = {}
+    for (rows, blocks), (largest, sums) in zip(operands.tiling.blocks(heads), normalisers, strict=True):
+        q, g = operands.query[:, :, rows], cotangent[:, :, rows]
+        parts = []
+        for columns in blocks:
+            k, v = operands.key[:, columns], operands.value[:, columns]
+            scores, visible = operands.scores(rows, columns)
+            weights = exp(scores - _finite(largest)) / sums
+            change = weights * (product(g, v, (3,), (2,)) - inner[:, :, rows])
+            if visible is not None:
+                change = where(visible, change, 0.0)
+            place = (columns.start, columns.stop)
+            values.setdefault(place, []).append(product(weights, g, (1, 2), (1, 2)))
+            keys.setdefault(place, []).append(product(change, q, (1, 2), (1, 2)))
+            parts.append(product(change, k, (3,), (1,)))
+        queries.append(total(parts))
+    return concatenate(queries, 2) * heads.attributes["scale"], _whole(keys, heads), _whole(values, heads)
+
+
+def _cut(length: int, block: int | None) -> list[slice]:
+    step = length if block is None else block
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
+def _whole(parts: Places, heads: Heads) -> Tensor:
+    """The cotangent of all keys, from those of blocks of them."""
+    length = heads.lengths[1]
+    sums = {place: total(found) for place, found in sorted(parts.items())}
+    starts, stops = [start for start, _ in sums], [stop for _, stop in sums]
+    if [*stops[:-1], length] == [*starts[1:], stops[-1]]:  # side by side
+        return concatenate(list(sums.values()), 1)
+    return total([pad(x, ((0, 0), (start, length - stop), (0, 0))) for (start, stop), x in sums.items()])

@@ -1,0 +1,3 @@
+"""Cross entropy with integer targets, and its gradient."""
+
+from pcp.kernels.cross_entropy import stablehlo as stablehlo

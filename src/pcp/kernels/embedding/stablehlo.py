@@ -1,0 +1,124 @@
+"""Kernels for a scatter that adds rows of updates to rows of a table: the gradient of an embedding."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pcp.autodiff.regions import combiner
+from pcp.autodiff.rule import dimension_numbers
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ir.program import spec_of
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import tensors
+from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.ops.elementwise import equal, greater_equal, less, where
+from pcp.ops.indexing import take
+from pcp.ops.linear_algebra import dot_general
+from pcp.ops.movement import expand_dims, iota, pad, reshape
+from pcp.ops.sorting import argsort
+from pcp.ops.updating import scatter_add
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
+
+LARGEST = 2**30
+"""Bytes of the matrix that says which row is which token, above which it is not worth a try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scattered:
+    """Rows that are added to those of a table.
+
+    Arguments:
+        table: shape (tokens, ...).
+        numbers: shape (rows,), integers; a row whose number is that of no token is left out.
+        updates: shape (rows, width), what is added.
+    """
+
+    table: Tensor
+    numbers: Tensor
+    updates: Tensor
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> "Scattered":
+        """Those of a scatter."""
+        table, indices, updates = tensors(op)
+        width = table.size // table.shape[0]
+        return cls(table, reshape(indices, (indices.size,)), reshape(updates, (indices.size, width)))
+
+
+def is_embedding_gradient(op: ir.Operation) -> bool:
+    """Whether an operation adds rows to a table at places that integers say."""
+    if op.name != "stablehlo.scatter" or len(op.operands) != 3 or combiner(op.regions[0]) != "add":
+        return False
+    numbers = dimension_numbers(str(op.attributes["scatter_dimension_numbers"]))
+    table, indices, updates = (spec_of(value.type) for value in op.operands)
+    lead = len(updates.shape) - (len(table.shape) - 1)
+    return (
+        len(table.shape) > 1
+        and table.size > 0
+        and indices.size > 0
+        and numbers.get("inserted_window_dims", ()) == (0,)
+        and numbers.get("scatter_dims_to_operand_dims", ()) == (0,)
+        and numbers.get("update_window_dims", ()) == tuple(range(lead, len(updates.shape)))
+        and not numbers.get("input_batching_dims", ())
+        and updates.shape[lead:] == table.shape[1:]
+        and indices.size * (table.size // table.shape[0]) == updates.size
+    )
+
+
+def _by_product(dtype: DType) -> Callable[[ir.Operation], list[Tensor]]:
+    """table + (token of row = number)^T updates."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        rows = Scattered.of(op)
+        tokens = rows.table.shape[0]
+        shape = (rows.numbers.size, tokens)
+        one_hot = equal(iota(shape, 1, rows.numbers.dtype), expand_dims(rows.numbers, 1)).astype(dtype)
+        summed = dot_general(one_hot, rows.updates.astype(dtype), ((0,), (0,)), dtype=DType.f32)
+        return [rows.table + reshape(summed, rows.table.shape)]
+
+    return build
+
+
+def _sorted(op: ir.Operation) -> list[Tensor]:
+    """Rows in the order of their tokens are added to one row of the table after another; others to a row that is cut off."""
+    rows = Scattered.of(op)
+    tokens, width = rows.table.shape[0], rows.updates.shape[1]
+    inside = greater_equal(rows.numbers, 0) & less(rows.numbers, tokens)
+    numbers = where(inside, rows.numbers, tokens)
+    order = argsort(numbers)
+    longer = pad(reshape(rows.table, (tokens, width)), ((0, 1), (0, 0)))
+    summed = scatter_add(longer, take(numbers, order), take(rows.updates, order))
+    return [reshape(summed[:tokens], rows.table.shape)]
+
+
+def _is_f32(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+    return all(spec_of(op.operands[i].type).dtype is DType.f32 for i in (0, 2))
+
+
+def _is_small(op: ir.Operation, platform: str) -> bool:
+    rows, tokens = spec_of(op.operands[1].type).size, spec_of(op.operands[0].type).shape[0]
+    return _is_f32(op, platform) and 4 * rows * tokens <= LARGEST
+
+
+register_family(
+    Family("embedding_gradient", "rows added to those of a table that integers name", is_embedding_gradient)
+)
+for _name, _effect, _about, _applies, _build in (
+    (
+        "one_hot",
+        Effect.reassociating,
+        "a product with the matrix of ones where row and token meet",
+        _is_small,
+        _by_product(DType.f32),
+    ),
+    (
+        "one_hot_bf16",
+        Effect.lowers_precision,
+        "as one_hot, rows rounded to bfloat16, sums in float32",
+        _is_small,
+        _by_product(DType.bf16),
+    ),
+    ("sorted", Effect.reassociating, "rows in the order of their tokens", _is_f32, _sorted),
+):
+    register_kernel(Kernel(f"embedding_gradient.{_name}", _effect, _about, _applies, _build))

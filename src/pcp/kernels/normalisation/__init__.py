@@ -1,0 +1,3 @@
+"""Layer and RMS normalisation, and their gradients."""
+
+from pcp.kernels.normalisation import stablehlo as stablehlo

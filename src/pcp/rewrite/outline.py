@@ -1,0 +1,99 @@
+"""Putting one composite in the place of the operations that a pattern matched."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pcp.autodiff.regions import values_from_outside
+from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.tensor import Tensor, current_builder
+
+LARGEST = 100
+"""No pattern has more operations; one that seems to has missed a value that it depends on."""
+
+
+def outlined(
+    name: str, op: ir.Operation, operands: Sequence[Value], attributes: Mapping[str, Number]
+) -> list[Tensor] | None:
+    """A composite of what computes the result of an operation from `operands`; its function is a copy of that.
+
+    Operations that depend on no value (constants, masks) are copied into the function. None if the operation depends on
+    other values, or if anything but it uses a value that would be gone.
+
+    Arguments:
+        name: of the composite.
+        op: the last operation of the pattern, which has one result.
+        operands: distinct values, from which the pattern begins.
+        attributes: of the composite.
+    """
+    inside = _between(operands, op)
+    if inside is None or not _is_closed(inside, operands, op):
+        return None
+    builder = current_builder()
+
+    def fill(block: ir.Block) -> list[Value]:
+        return copied(inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results))
+
+    symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
+    types = [result.type for result in op.results]
+    made = emit_composite(builder, name, operands, types, symbol, attributes)
+    return [Tensor(value, builder) for value in made]
+
+
+def copied(
+    operations: Iterable[ir.Operation], known: dict[Value, Value], block: ir.Block, outputs: Sequence[Value]
+) -> list[Value]:
+    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`."""
+    insertion = ir.InsertionPoint(block)
+    for op in operations:
+        copy = op.clone(ip=insertion)
+        for value in dict.fromkeys([*op.operands, *values_from_outside(op)]):
+            _substitute(copy, value, known[value])
+        known.update(zip(op.results, copy.results, strict=True))
+    return [known[value] for value in outputs]
+
+
+def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        inner.operation.replace_uses_of_with(old, new)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+
+
+def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation] | None:
+    """What computes an operation from `operands`, in the order of its block; None if that is no small part of one block.
+
+    The order of the block is that in which gradients are summed, so it is kept.
+    """
+    ends, found, waiting = set(operands), {last}, [last]
+    while waiting and len(found) <= LARGEST:
+        op = waiting.pop()
+        for value in (*op.operands, *values_from_outside(op)):
+            if value not in ends and not isinstance(value.owner, ir.Block):
+                made = value.owner.operation
+                if made not in found:
+                    found.add(made)
+                    waiting.append(made)
+    inside = []
+    for view in ir.InsertionPoint(last).block.operations:
+        if view.operation in found:
+            inside.append(view.operation)
+        if view.operation == last:
+            break
+    return inside if len(inside) == len(found) <= LARGEST else None
+
+
+def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation) -> bool:
+    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation."""
+    members = set(inside)
+    depends: set[Value] = set(operands)
+    for op in inside:
+        taken = [*op.operands, *values_from_outside(op)]
+        if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
+            return False
+        if any(value in depends for value in taken):
+            depends.update(op.results)
+            users = {use.owner.operation for result in op.results for use in result.uses}
+            if op != last and not users <= members:
+                return False
+    return True

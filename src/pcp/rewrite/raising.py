@@ -1,0 +1,43 @@
+"""Named sites: plain forms of softmax, normalisation, attention and cross entropy become composites.
+
+The larger patterns come first, because attention and cross entropy hold a softmax.
+"""
+
+from pcp.ir import Program
+from pcp.ir.bindings import inline_calls, run_passes
+from pcp.rewrite.driver import rewrite
+from pcp.rewrite.raising_attention import RAISE_ATTENTION
+from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
+from pcp.rewrite.raising_normalisation import (
+    RAISE_BIASED_NORMALISATION,
+    RAISE_NORMALISATION,
+    RAISE_UNSCALED_NORMALISATION,
+)
+from pcp.rewrite.raising_softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
+
+PHASES = (
+    (RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
+    (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),
+    (RAISE_NORMALISATION,),
+    (RAISE_UNSCALED_NORMALISATION,),
+)
+
+
+def raised(program: Program) -> Program:
+    """The program with a composite `pcp.NAME` in the place of every plain form that is known.
+
+    Each composite is decomposed by a function that is the plain form which stood there, so results do not change by a bit.
+
+    Arguments:
+        program: any Program; it stays as it is.
+
+    Returns:
+        A Program with the same arguments, results and digest.
+    """
+    module = program.module()
+    inline_calls(module)
+    run_passes(module, "builtin.module(cse)")  # what is computed twice looks like two values
+    found = single = Program.from_module(module)
+    for rows in PHASES:
+        found = rewrite(found, rows)
+    return program if found is single else found

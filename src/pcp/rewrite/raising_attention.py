@@ -1,0 +1,227 @@
+"""Attention, written out, becomes `pcp.attention`.
+
+Operands: query, key, value, then a mask of booleans and an additive one, where there are any. The axes of each operand and of
+the result are named by the axes of the scores that they run along, with `CONTRACTED` and `FREE` for those that the scores do
+not have, so any order of axes, any number of batch axes and heads in groups are one pattern. Attributes:
+
+- `query`, `key`, `value`, `result`, `mask`, `bias`: names of axes; None of a mask that runs along an axis is `BROADCAST`;
+- `axis`: that of the keys in the scores;  `scale`: of the scores;
+- `causal`: whether query i sees the keys up to i + `offset` only, i counted along axis `queries`;
+- `fill`: the score of a key that is not seen.
+
+The function is the matched form itself, so no number changes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pcp.autodiff.rule import dimension_numbers
+from pcp.ir.bindings import ir
+from pcp.ir.composites import Number
+from pcp.ir.program import spec_of
+from pcp.rewrite.outline import outlined
+from pcp.rewrite.raising_softmax import softmax_of
+from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.view import View, counted, direction_of
+from pcp.tensor import Tensor
+
+CONTRACTED, FREE, BROADCAST = -1, -2, -3
+"""Axes that the scores do not have: the width of query and key, that of the value; and any, where a mask has size 1."""
+
+LOWEST = -1e4
+"""A score below this is one of a key that is not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What softmax is taken of: scale * query key^T, masked.
+
+    Arguments:
+        product: the `dot_general`, seen from the scores.
+        scale: its factor.
+        masks: booleans, true where a key is seen.
+        biases: what is added.
+        offset: how many keys more than its number a query sees; None if it sees all.
+        queries: the axis along which queries are counted for `offset`.
+        fill: the score of a key that is not seen; None if all are seen.
+    """
+
+    product: View
+    scale: float = 1.0
+    masks: list[View] = field(default_factory=list)
+    biases: list[View] = field(default_factory=list)
+    offset: int | None = None
+    queries: int = 0
+    fill: float | None = None
+
+
+def raise_attention(op: ir.Operation) -> list[Tensor] | None:
+    """softmax(scale * q k^T, masked) v."""
+    for side in (0, 1):
+        weights = View.of(op.operands[side])
+        softmax = softmax_of(weights)
+        if softmax is None or weights.source().value != softmax_result(weights):
+            continue
+        named = _second_product(op, side, softmax[1])
+        scores = named and _scores(Scores(softmax[0]), softmax[1])
+        factors = scores and _first_product(scores.product, softmax[1])
+        if not named or not scores or not factors or len(scores.masks) > 1 or len(scores.biases) > 1:
+            continue
+        query, key, query_axes, key_axes = factors
+        operands = [query, key, op.operands[1 - side]]
+        attributes: dict[str, Number] = {
+            "query": query_axes, "key": key_axes, "value": named[0], "result": named[1], "axis": softmax[1],
+            "scale": scores.scale, "causal": scores.offset is not None,
+        }  # fmt: skip
+        if scores.offset is not None:
+            attributes |= {"offset": scores.offset, "queries": scores.queries}
+        if scores.fill is not None:
+            attributes["fill"] = scores.fill
+        for name, views in (("mask", scores.masks), ("bias", scores.biases)):
+            for view in views:
+                operands.append(view.value)
+                attributes[name] = tuple(BROADCAST if axis is None else axis for axis in view.axes)
+        if len(set(operands)) == len(operands):  # self-attention without projections has q = k: left alone
+            return outlined("pcp.attention", op, operands, attributes)
+    return None
+
+
+def softmax_result(weights: View) -> object:
+    """The value of the softmax itself: it must be seen without a change of axes."""
+    source = weights.source()
+    return source.value if source.axes == weights.axes else None
+
+
+def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The axes of the value and of the result of the product with the weights, if it sums over the keys."""
+    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    ours, theirs = ("lhs", "rhs") if side == 0 else ("rhs", "lhs")
+    if numbers.get(f"{ours}_contracting_dimensions") != (axis,):
+        return None
+    rank = len(spec_of(op.operands[1 - side].type).shape)
+    value = [FREE] * rank
+    (keys,) = numbers[f"{theirs}_contracting_dimensions"]
+    value[keys] = axis
+    batch = numbers.get(f"{ours}_batching_dimensions", ())
+    for place, axis_of_batch in zip(numbers.get(f"{theirs}_batching_dimensions", ()), batch, strict=True):
+        value[place] = axis_of_batch
+    if value.count(FREE) != 1:
+        return None
+    scores_rank = len(spec_of(op.operands[side].type).shape)
+    free = [place for place in range(scores_rank) if place != axis and place not in batch]
+    result = (*batch, *free, FREE) if side == 0 else (*batch, FREE, *free)
+    return tuple(value), result
+
+
+def _first_product(
+    product: View, axis: int
+) -> tuple[object, object, tuple[int, ...], tuple[int, ...]] | None:
+    """Query, key and their axes, if it is a product over one axis whose one side has the axis of the keys."""
+    source = product.source()
+    op = source.made_by("dot_general")
+    if op is None or None in source.axes:
+        return None
+    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    sides = []
+    batch = len(numbers.get("lhs_batching_dimensions", ()))
+    place = batch
+    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
+        contracted = numbers.get(f"{side}_contracting_dimensions", ())
+        if len(contracted) != 1:
+            return None
+        names = [CONTRACTED] * len(spec_of(operand.type).shape)
+        for order, at in enumerate(numbers.get(f"{side}_batching_dimensions", ())):
+            names[at] = source.axes[order]  # type: ignore[call-overload]  # None is excluded above
+        for at in range(len(names)):
+            if at not in contracted and at not in numbers.get(f"{side}_batching_dimensions", ()):
+                names[at] = source.axes[place]  # type: ignore[call-overload]
+                place += 1
+        sides.append((operand, tuple(names)))
+    (left, left_names), (right, right_names) = sides
+    if axis in left_names and axis not in right_names:
+        left, left_names, right, right_names = right, right_names, left, left_names
+    shared = [name for name in right_names if name not in left_names]
+    return (left, right, left_names, right_names) if shared == [axis] else None
+
+
+def _scores(found: Scores, axis: int) -> Scores | None:
+    """Go back from the scores to the product, through masks, additions and one scale."""
+    view = found.product
+    if view.made_by("dot_general") is not None:
+        return found
+    selected = view.operands("select")
+    if selected is not None:
+        fill = selected[2].number()
+        if fill is None or fill > LOWEST or found.fill not in (None, fill) or found.scale != 1:
+            return None
+        masked = _masked(replace(found, product=selected[1], fill=fill), selected[0], axis)
+        return masked and _scores(masked, axis)
+    terms = view.operands("add")
+    if terms is not None and found.scale == 1 and found.fill is None:
+        for inner, bias in (terms, terms[::-1]):
+            # The product is the side that leads to one; a mask leads nowhere.
+            below = _scores(replace(found, product=inner, biases=[*found.biases, _source_in(bias)]), axis)
+            if below is not None:
+                return below
+        return None
+    factors = view.operands("multiply", "divide")
+    if factors is not None:
+        turned = (factors, factors[::-1]) if view.made_by("multiply") is not None else (factors,)
+        for inner, scale in turned:
+            number = scale.number()
+            if number:
+                number = number if view.made_by("multiply") is not None else 1 / number
+                return _scores(replace(found, product=inner, scale=found.scale * number), axis)
+    return None
+
+
+def _source_in(mask: View) -> View:
+    """A mask before its broadcasts."""
+    source = mask.source()
+    return View(source.value, source.axes)
+
+
+def _masked(found: Scores, mask: View, axis: int) -> Scores | None:
+    """The scores with one more mask: its conjuncts, of which one may say that a query sees no later keys."""
+    for conjunct in _conjuncts(mask):
+        causal = _causal(conjunct, axis)
+        if causal is not None and found.offset is None:
+            found = replace(found, queries=causal[0], offset=causal[1])
+        else:
+            found = replace(found, masks=[*found.masks, _source_in(conjunct)])
+    return found
+
+
+def _conjuncts(mask: View) -> Iterator[View]:
+    parts = mask.operands("and")
+    chosen = mask.operands("select")
+    if mask.is_number(1):
+        return
+    if parts is not None:
+        yield from _conjuncts(parts[0])
+        yield from _conjuncts(parts[1])
+    elif chosen is not None and chosen[2].is_number(0):  # a and b, as jnp.tril writes it
+        yield from _conjuncts(chosen[0])
+        yield from _conjuncts(chosen[1])
+    else:
+        yield mask
+
+
+def _causal(mask: View, axis: int) -> tuple[int, int] | None:
+    """The axis of the queries and the offset in: number of the query + offset >= number of the key."""
+    sides = mask.operands("compare")
+    op = mask.made_by("compare")
+    if sides is None or op is None:
+        return None
+    direction = direction_of(op)
+    if direction in ("LE", "LT"):
+        sides = sides[::-1]
+    elif direction not in ("GE", "GT"):
+        return None
+    query, key = (counted(side) for side in sides)
+    if query is None or key is None or key[0] != axis or query[0] == axis:
+        return None
+    return query[0], query[1] - key[1] - (direction in ("GT", "LT"))
+
+
+RAISE_ATTENTION = Row("raise_attention", "stablehlo.dot_general", Effect.exact, raise_attention)

@@ -1,0 +1,218 @@
+"""Looking back along the dataflow from a value, through what only moves, spreads or drops axes."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from pcp.autodiff.regions import combiner
+from pcp.ir.bindings import Value, integers_of, ir
+from pcp.ir.program import spec_of
+
+_ONE_OPERAND = (
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.transpose",
+    "stablehlo.reshape",
+    "stablehlo.convert",
+    "stablehlo.gather",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A value as a pattern sees it.
+
+    Arguments:
+        value: the value.
+        axes: for each of its axes that of the pattern it runs along; None where its size is 1 and it runs along any.
+    """
+
+    value: Value
+    axes: tuple[int | None, ...]
+
+    @classmethod
+    def of(cls, value: Value) -> Self:
+        """A value that has all axes of the pattern."""
+        return cls(value, tuple(range(len(spec_of(value.type).shape))))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the value's axes."""
+        return spec_of(self.value.type).shape
+
+    def source(self) -> "View":
+        """What the value is a broadcast, transpose or reshape (that adds or drops axes of size 1) of."""
+        view = self
+        while (op := maker(view.value)) is not None:
+            before = view.selected(op) if op.name == "stablehlo.select" else view.moved(op)
+            if before is None:
+                break
+            view = before
+        return view
+
+    def moved(self, op: ir.Operation) -> "View | None":
+        """The operand of the operation that makes the value, if that only moves, spreads or drops axes."""
+        axes = _axes_before(op, self.axes) if op.name in _ONE_OPERAND else None
+        return None if axes is None else View(op.operands[0], axes)
+
+    def selected(self, op: ir.Operation) -> "View | None":
+        """The one side of a selection that is always taken, if that is known."""
+        condition = View.of(op.operands[0]).number()
+        return None if condition is None else View(op.operands[1 if condition else 2], self.axes)
+
+    def made_by(self, *names: str) -> ir.Operation | None:
+        """The operation of one of these names that makes the value, seen through changes of shape."""
+        op = maker(self.source().value)
+        return op if op is not None and op.name.partition(".")[2] in names else None
+
+    def operands(self, *names: str) -> tuple["View", ...] | None:
+        """The operands of the elementwise operation of one of these names that makes the value."""
+        source = self.source()
+        op = maker(source.value)
+        if op is None or op.name.partition(".")[2] not in names:
+            return None
+        # The condition of a selection may be a scalar.
+        return tuple(View(o, source.axes if spec_of(o.type).shape else ()) for o in op.operands)
+
+    def is_same(self, other: "View") -> bool:
+        """Whether both are the same value, seen the same way."""
+        ours, theirs = self.source(), other.source()
+        return ours.value == theirs.value and all(
+            a == b or a is None or b is None for a, b in zip(ours.axes, theirs.axes, strict=True)
+        )
+
+    def number(self) -> float | None:
+        """The number that every element is, if that is a constant."""
+        source = self.source()
+        op = maker(source.value)
+        if op is None or "complex" in str(op.results[0].type):
+            return None
+        if op.name == "stablehlo.constant":
+            return _splat(op.attributes["value"])
+        name = op.name.partition(".")[2]
+        folded = _FOLDED.get(name)
+        if folded is None or (spec_of(op.results[0].type).dtype.is_float and not name.endswith("sqrt")):
+            return None
+        operands = []
+        for operand in op.operands:
+            number = View.of(operand).number()
+            if number is None:
+                return None
+            operands.append(number)
+        return folded(op, *operands)
+
+    def is_number(self, *numbers: float) -> bool:
+        """Whether every element is one of these numbers, to the precision of float32."""
+        found = self.number()
+        return found is not None and any(
+            found == n or abs(found - n) <= 1e-6 * abs(n) < math.inf for n in numbers
+        )
+
+    def reduced(self, kind: str, rank: int, axis: int | None = None) -> tuple["View", tuple[int, ...]] | None:
+        """What the value is the sum (`add`) or largest (`maximum`) of, if that has all axes of the pattern; and which are gone.
+
+        Arguments:
+            kind: how elements are combined.
+            rank: number of the pattern's axes.
+            axis: the one that is gone; None if what is reduced has all axes in the order of the pattern.
+        """
+        source = self.source()
+        op = maker(source.value)
+        if (
+            op is None
+            or op.name != "stablehlo.reduce"
+            or len(op.results) != 1
+            or combiner(op.regions[0]) != kind
+        ):
+            return None
+        gone = integers_of(op.attributes["dimensions"])
+        whole = View.of(op.operands[0])
+        if View.of(op.operands[1]).number() != (0 if kind == "add" else -math.inf) or len(whole.axes) != rank:
+            return None
+        if axis is not None and len(gone) == 1:
+            axes = [*source.axes[: gone[0]], axis, *source.axes[gone[0] :]]
+            return View(whole.value, tuple(axes)), (axis,)
+        kept = [place for place in range(rank) if place not in gone]
+        if any(name not in (None, place) for name, place in zip(source.axes, kept, strict=True)):
+            return None
+        return whole, gone
+
+
+def _splat(elements: ir.Attribute) -> float | None:
+    """The number that all elements of a constant are."""
+    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
+        return None
+    number = elements.get_splat_value()
+    return float(number.value) if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
+
+
+def direction_of(op: ir.Operation) -> str:
+    """What a comparison asks, `LE`."""
+    return str(op.attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
+
+
+def _compared(op: ir.Operation, a: float, b: float) -> float:
+    """The result of a comparison of two numbers."""
+    order = {"EQ": a == b, "NE": a != b, "LT": a < b, "LE": a <= b, "GT": a > b, "GE": a >= b}
+    return float(order[direction_of(op)])
+
+
+_FOLDED: dict[str, Callable[..., float | None]] = {
+    "add": lambda _, a, b: a + b,
+    "and": lambda op, a, b: a * b if "i1" in str(op.results[0].type) else None,
+    "compare": _compared,
+    "select": lambda _, chosen, a, b: a if chosen else b,
+    "sqrt": lambda _, a: a**0.5 if a > 0 else None,
+    "rsqrt": lambda _, a: a**-0.5 if a > 0 else None,
+    "reduce": lambda op, a, start: a if combiner(op.regions[0]) == "and" and start == 1 else None,
+}
+"""What operations make of operands whose elements are all one number, as far as patterns need it."""
+
+
+def maker(value: Value) -> ir.Operation | None:
+    """The operation that makes a value; None for an argument."""
+    owner = value.owner
+    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
+
+
+def counted(value: View) -> tuple[int, int] | None:
+    """The axis that a value counts along, and where it begins."""
+    source = value.source()
+    op = source.made_by("iota")
+    if op is not None:
+        axis = source.axes[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
+        return None if axis is None else (axis, 0)
+    for name, sign in (("add", 1), ("subtract", -1)):
+        parts = value.operands(name)
+        if parts is not None:
+            for inner, more in (parts, parts[::-1])[: 2 if sign == 1 else 1]:
+                start, number = counted(inner), more.number()
+                if start is not None and number is not None:
+                    return start[0], start[1] + sign * int(number)
+    return None
+
+
+def _axes_before(op: ir.Operation, axes: tuple[int | None, ...]) -> tuple[int | None, ...] | None:
+    """The axes of an operation's operand, from those of its result; None if it does more than move axes."""
+    old, new = spec_of(op.operands[0].type), spec_of(op.results[0].type)
+    if op.name == "stablehlo.broadcast_in_dim":
+        places = integers_of(op.attributes["broadcast_dimensions"])
+        return tuple(
+            axes[place] if size == new.shape[place] else None
+            for place, size in zip(places, old.shape, strict=True)
+        )
+    if op.name == "stablehlo.transpose":
+        turned: list[int | None] = [None] * len(axes)
+        for place, origin in enumerate(integers_of(op.attributes["permutation"])):
+            turned[origin] = axes[place]
+        return tuple(turned)
+    if op.name == "stablehlo.convert":
+        return axes if old.dtype is new.dtype else None
+    if op.name == "stablehlo.gather" and integers_of(op.attributes["slice_sizes"]) != old.shape:
+        return None  # one slice of everything begins at 0, wherever it is asked for
+    if [size for size in old.shape if size != 1] != [size for size in new.shape if size != 1]:
+        return None
+    if old.shape == new.shape:
+        return axes
+    wide = iter([axis for axis, size in zip(axes, new.shape, strict=True) if size != 1])
+    return tuple(next(wide) if size != 1 else None for size in old.shape)

@@ -1,0 +1,184 @@
+"""Modules of flax and equinox, imported: results and gradients are JAX's, and weights have names that a reader knows."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import flax
+import flax.linen as linen
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from tests.execution import run
+
+import pcp
+from pcp.ir.tree import map_tree
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def assert_close(given: Any, expected: Any) -> None:
+    map_tree(
+        lambda a, b: np.testing.assert_allclose(np.asarray(a), b, rtol=2e-4, atol=2e-5),
+        given,
+        pcp.jax_arrays(expected),
+    )
+
+
+class LinenMLP(linen.Module):
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        return linen.Dense(2)(linen.LayerNorm()(nnx.gelu(linen.Dense(4)(x))))
+
+
+class LinenConvolution(linen.Module):
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        x = linen.Conv(4, (3, 3))(x[..., None])
+        return linen.max_pool(linen.relu(x), (2, 2), (2, 2)).mean((1, 2))
+
+
+class LinenLSTM(linen.Module):
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        return linen.RNN(linen.OptimizedLSTMCell(5))(x)
+
+
+class LinenAttention(linen.Module):
+    @linen.compact
+    def __call__(self, x: Any) -> Any:
+        return linen.MultiHeadDotProductAttention(num_heads=2)(x)
+
+
+class NnxBlock(nnx.Module):
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.first = nnx.Linear(6, 6, rngs=rngs)
+        self.norm = nnx.BatchNorm(6, rngs=rngs)
+        self.layers = nnx.List([nnx.Linear(6, 6, rngs=rngs) for _ in range(2)])
+
+    def __call__(self, x: Any) -> Any:
+        x = self.norm(self.first(x))
+        for layer in self.layers:
+            x = x + jnp.tanh(layer(x))
+        return x
+
+
+class SelfAttention(eqx.Module):
+    inner: eqx.nn.MultiheadAttention
+
+    def __call__(self, x: Any) -> Any:
+        return self.inner(x, x, x)
+
+
+def linen_case(module: linen.Module, x: Any) -> tuple[Callable[..., Any], Any, Any]:
+    return lambda params, x: (module.apply(params, x) ** 2).mean(), module.init(jax.random.key(0), x), x
+
+
+def nnx_case(x: Any) -> tuple[Callable[..., Any], Any, Any]:
+    graph, params, rest = nnx.split(NnxBlock(nnx.Rngs(0)), nnx.Param, ...)
+
+    def loss(params: Any, x: Any) -> Any:
+        own = jax.tree.map(lambda leaf: leaf, rest)  # statistics that the trace may change
+        return (nnx.merge(graph, params, own)(x) ** 2).mean()
+
+    return loss, params, x
+
+
+def eqx_case(module: Any, x: Any) -> tuple[Callable[..., Any], Any, Any]:
+    return lambda module, x: (jax.vmap(module)(x) ** 2).mean(), module, x
+
+
+def key() -> Any:
+    return jax.random.key(int(RANDOM.integers(1 << 30)))
+
+
+CASES: dict[str, Callable[[], tuple[Callable[..., Any], Any, Any]]] = {
+    "linen mlp": lambda: linen_case(LinenMLP(), normal(3, 6)),
+    "linen convolution": lambda: linen_case(LinenConvolution(), normal(2, 6, 6)),
+    "linen lstm": lambda: linen_case(LinenLSTM(), normal(2, 4, 3)),
+    "linen attention": lambda: linen_case(LinenAttention(), normal(2, 5, 4)),
+    "nnx": lambda: nnx_case(normal(3, 6)),
+    "eqx mlp": lambda: eqx_case(eqx.nn.MLP(3, 2, 4, 2, key=key()), normal(5, 3)),
+    "eqx convolution": lambda: eqx_case(
+        eqx.nn.Sequential(
+            [eqx.nn.Conv2d(1, 3, 3, key=key()), eqx.nn.GroupNorm(3, 3), eqx.nn.Lambda(jax.nn.silu)]
+        ),
+        normal(2, 1, 6, 6),
+    ),
+    "eqx attention": lambda: eqx_case(
+        SelfAttention(eqx.nn.MultiheadAttention(2, 4, key=key())), normal(2, 5, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_jax(case: str) -> None:
+    function, params, x = CASES[case]()
+    program = pcp.from_jax(function, params, pcp.spec(x.shape, "f32"))
+    arrays = pcp.jax_arrays(params)
+    value, gradient = run(pcp.value_and_grad(program), arrays, x)
+    expected, expected_gradient = eqx.filter_value_and_grad(function)(params, x)
+    np.testing.assert_allclose(value, expected, rtol=2e-5)
+    assert_close(gradient, expected_gradient)
+
+
+def test_names_are_paths_in_the_module() -> None:
+    module = eqx.nn.MLP(3, 2, 4, 1, key=key())
+    program = pcp.from_jax(lambda module, x: module(x), module, normal(3))
+    assert [entry.name for entry in program.arguments] == [
+        f"module.layers.{i}.{name}" for i in range(2) for name in ("bias", "weight")
+    ] + ["x"]
+    dense = linen.Dense(2)
+    variables = flax.core.freeze(dense.init(key(), normal(3)))
+    frozen = pcp.from_jax(lambda variables, x: dense.apply(variables, x), variables, normal(3))
+    assert [entry.name for entry in frozen.arguments] == [
+        "variables.params.bias",
+        "variables.params.kernel",
+        "x",
+    ]
+
+
+def test_a_module_with_state_returns_its_successor() -> None:
+    graph, state = nnx.split(NnxBlock(nnx.Rngs(0)))
+
+    def step(state: Any, x: Any) -> Any:
+        module = nnx.merge(graph, state)
+        loss = (module(x) ** 2).mean()
+        return nnx.state(module), loss
+
+    x = normal(3, 6)
+    program = pcp.from_jax(step, state, x, roles=["state", "input"])
+    assert all(entry.alias is not None for entry in program.arguments if entry.name != "x")
+    after, loss = run(program, *pcp.jax_arrays((state, x)))
+    expected, expected_loss = step(state, x)
+    assert_close(after, expected)
+    np.testing.assert_allclose(loss, expected_loss, rtol=1e-5)
+
+
+def test_dropout_takes_its_key_at_every_call() -> None:
+    module = eqx.nn.Sequential([eqx.nn.Linear(3, 8, key=key()), eqx.nn.Dropout(0.5)])
+    x, at = normal(3), key()
+    program = pcp.from_jax(lambda module, x, key: module(x, key=key), module, x, at)
+    assert str(program.arguments[-1].spec) == "u32[2]"
+    assert_close(run(program, *pcp.jax_arrays((module, x, at))), module(x, key=at))
+
+
+def test_a_step_of_optax() -> None:
+    optimizer = optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(1e-2))
+    params = {"w": normal(3, 2)}
+
+    def step(params: Any, state: Any, x: Any) -> Any:
+        gradient = jax.grad(lambda p: ((x @ p["w"]) ** 2).mean())(params)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    state, x = optimizer.init(params), normal(4, 3)
+    program = pcp.from_jax(step, params, state, x, roles=["state", "state", "input"])
+    assert_close(run(program, *pcp.jax_arrays((params, state, x))), step(params, state, x))
