@@ -29,7 +29,7 @@ from pcp.planning.timing import Variations, awaited
 from pcp.planning.verification.fault import Fault
 
 _ROUNDS = 25
-_LONGEST_DETAIL = 600
+_LONGEST_PART = 300
 
 
 class Refusal(Exception):
@@ -49,21 +49,26 @@ class Child:
         self._count = itertools.count()
         self._candidate: Callable[..., Any] | Program | None = None
         self._gradient: Callable[..., Any] | None = None
-        self._say(stage="ready")
+        self._token = ""
 
     def answer(self, request: dict[str, Any]) -> None:
         """Do what a request asks for, and say what came of it."""
+        self._token = request["token"]
         try:
             made = getattr(self, f"_{request['do']}")(request)
         except Refusal as refusal:
-            made = {"fault": refusal.fault, "detail": " ".join(str(refusal).split())[:_LONGEST_DETAIL]}
+            made = {"fault": refusal.fault, "detail": _short(str(refusal))}
         except MemoryError as error:
             made = {"fault": Fault.out_of_memory, "detail": str(error)}
         self._say(trial=made)
 
     def _say(self, **words: Any) -> None:
-        self._answers.write(json.dumps(words) + "\n")
+        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
         self._answers.flush()
+
+    def _start(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002  (as all that are asked)
+        """Answer that this process has begun."""
+        return {}
 
     def _load(self, request: dict[str, Any]) -> dict[str, Any]:
         """Read the candidate, and for python execute its file."""
@@ -163,7 +168,7 @@ class Child:
                     if self._gradient is None
                     else functools.partial(self._gradient, **attributes)
                 )
-            made = JAXFunction(function, specs)
+            made = JAXFunction(function, specs, self._device)
         except backends.OutOfMemory as error:
             raise Refusal(Fault.out_of_memory, str(error)) from None
         except Refusal:
@@ -195,7 +200,8 @@ def _called(executable: Executable, given: Sequence[Guarded]) -> list[np.ndarray
     except backends.OutOfMemory as error:
         raise Refusal(Fault.out_of_memory, str(error)) from None
     except backends.ExecutionFailed as error:
-        raise Refusal(Fault.run_error, str(error)) from None
+        full = "MemoryError" in str(error)  # in a callback
+        raise Refusal(Fault.out_of_memory if full else Fault.run_error, str(error)) from None
 
 
 def _seconds(executable: Executable, buffers: Sequence[Any]) -> float:
@@ -213,6 +219,12 @@ def _specs(described: list[list[Any]]) -> list[TensorSpec]:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _short(text: str) -> str:
+    """The beginning and the end, where exceptions say what happened; between are stack frames."""
+    line = " ".join(text.split())
+    return line if len(line) <= 2 * _LONGEST_PART else f"{line[:_LONGEST_PART]} ... {line[-_LONGEST_PART:]}"
 
 
 def _described(error: Exception) -> str:

@@ -1,6 +1,5 @@
 """The process that runs a kernel from outside, as seen by its parent: arrays in, arrays out, and typed faults."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,7 +58,7 @@ class CandidateProcess:
         device: str | Device | None = None,
         *,
         seconds: float = SECONDS,
-        memory_bytes: int | None = MEMORY_BYTES,
+        memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         self.device = backends.device(device)
         self._seconds, self._memory_bytes = seconds, memory_bytes
@@ -181,7 +180,7 @@ class CandidateProcess:
     def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             process = self._started()
-            process.send(json.dumps(request))
+            process.ask(request)
             answer = process.answer(self._seconds)["trial"]
         except ChildEnded as ended:
             self._end()
@@ -198,6 +197,7 @@ class CandidateProcess:
             process = MeasuringProcess(
                 self.device, self._folder, self._memory_bytes, "pcp.planning.verification.child"
             )
+            process.ask({"do": "start"})
             try:
                 process.answer(_START_SECONDS)
             except ChildEnded as ended:
