@@ -19,6 +19,7 @@ COMMANDS = {
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
     "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
+    "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",

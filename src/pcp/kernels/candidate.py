@@ -121,17 +121,21 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
         )
     family = name.partition(".")[0]
     if family not in DEFINITIONS:
-        raise InvalidCandidate(f"name = {name!r} begins with no known family; there are {', '.join(DEFINITIONS)}")
+        raise InvalidCandidate(
+            f"name = {name!r} begins with no known family; there are {', '.join(DEFINITIONS)}"
+        )
     if any(name in each.kernels for each in FAMILIES.values()):
         raise InvalidCandidate(f"name = {name!r} is the name of a kernel of PCP itself; choose another one")
     effect = _one_of("effect", _text(manifest, "effect"), tuple(Effect))
     file, function = _entry(folder, "entry", _text(manifest, "entry"))
     gradient = str(manifest.get("gradient", DERIVED))
     if gradient not in (DERIVED, REFERENCE):
-        if function is None or _entry(folder, "gradient", gradient)[1] is None:
+        if function is None or ":" not in gradient:
             raise InvalidCandidate(
-                f"gradient = {gradient!r}; expected {DERIVED!r}, {REFERENCE!r}, or for a kernel in python a function as 'kernel.py:gradient'"
+                f"gradient = {gradient!r}; expected {DERIVED!r}, {REFERENCE!r}, or for a kernel in python a function, "
+                "as 'kernel.py:gradient'"
             )
+        _entry(folder, "gradient", gradient)
     conditions = _table(manifest, "conditions")
     _only_known("condition", conditions, _CONDITIONS)
     dtypes = tuple(_dtype(each) for each in conditions.get("dtypes", ["f32"]))
@@ -146,7 +150,10 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
         file,
         function,
         gradient,
-        {_dtype(key): _positive(f"tolerance.{key}", value) for key, value in _table(manifest, "tolerance").items()},
+        {
+            _dtype(key): _positive(f"tolerance.{key}", value)
+            for key, value in _table(manifest, "tolerance").items()
+        },
         version,
         dtypes,
         tuple(_problems(family, manifest, conditions, dtypes, fixed=function is None)),
@@ -199,7 +206,9 @@ def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
     file, _, function = text.partition(":")
     found = (folder / file).resolve()
     if not found.is_relative_to(folder.resolve()):
-        raise InvalidCandidate(f"{key} = {text!r} lies outside of the folder; everything of a kernel lies in it")
+        raise InvalidCandidate(
+            f"{key} = {text!r} lies outside of the folder; everything of a kernel lies in it"
+        )
     if not found.is_file():
         raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
     return file, function or None
@@ -207,7 +216,9 @@ def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
 
 def _limits(name: str, table: Any) -> Limits:
     if not isinstance(table, dict):
-        raise InvalidCandidate(f"conditions.sizes.{name} = {table!r}; expected a table with {', '.join(_LIMITS)}")
+        raise InvalidCandidate(
+            f"conditions.sizes.{name} = {table!r}; expected a table with {', '.join(_LIMITS)}"
+        )
     _only_known(f"limit of size {name!r}", table, _LIMITS)
     for key, value in table.items():
         if type(value) is not int or value < 1:
@@ -226,7 +237,7 @@ def _only_known(what: str, given: Mapping[str, Any], known: Sequence[str]) -> No
 
 def _text(manifest: Mapping[str, Any], key: str) -> str:
     if key not in manifest:
-        raise InvalidCandidate(f"{key} is missing; expected {key} = \"...\"")
+        raise InvalidCandidate(f'{key} is missing; expected {key} = "..."')
     value = manifest[key]
     if not isinstance(value, str) or not value.strip():
         raise InvalidCandidate(f"{key} = {value!r}; expected a text")
@@ -248,7 +259,9 @@ def _one_of(key: str, value: Any, known: Sequence[str]) -> str:
 
 def _dtype(value: Any) -> DType:
     if not isinstance(value, str) or value not in DType.__members__ or not DType(value).is_float:
-        raise InvalidCandidate(f"{value!r} is no element type of floating-point numbers; expected bf16, f16, f32 or f64")
+        raise InvalidCandidate(
+            f"{value!r} is no element type of floating-point numbers; expected bf16, f16, f32 or f64"
+        )
     return DType(value)
 
 

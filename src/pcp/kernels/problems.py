@@ -129,13 +129,12 @@ def problem(
     definition = definition_of(family)
     form = next(iter(definition.forms)) if form is None else form
     if form not in definition.forms:
-        raise UnknownProblem(
-            f"family {family!r} has no form {form!r}; it has {', '.join(definition.forms)}"
-        )
+        raise UnknownProblem(f"family {family!r} has no form {form!r}; it has {', '.join(definition.forms)}")
     given = dict(zip(definition.sizes, definition.large, strict=True)) if sizes is None else dict(sizes)
     if set(given) != set(definition.sizes) or any(type(n) is not int or n < 1 for n in given.values()):
         raise UnknownProblem(
-            f"sizes {given} were given for family {family!r}; expected a positive integer for each of {', '.join(definition.sizes)}"
+            f"sizes {given} were given for family {family!r}; expected a positive integer for each of "
+            f"{', '.join(definition.sizes)}"
         )
     return Problem(family, form, tuple((name, given[name]) for name in definition.sizes), dtype)
 
@@ -160,7 +159,7 @@ def problems_of(family: str, forms: Sequence[str] | None = None, dtype: DType = 
     definition = definition_of(family)
     made = []
     for rank, form in enumerate(forms or definition.forms):
-        chosen = definition.standard if rank == 0 else (definition.standard[0], *definition.standard[4::3])
+        chosen = definition.standard if rank == 0 else (definition.standard[0], *definition.standard[4::4])
         made += [
             problem(family, form, dtype, dict(zip(definition.sizes, each, strict=True))) for each in chosen
         ]
@@ -184,7 +183,9 @@ def _product(x: Tensor, y: Tensor, contract: Any, batch: Any) -> Tensor:
     return dot_general(x, y, contract, batch)
 
 
-def _normalisation(x: Tensor, scale: Tensor, bias: Tensor | None = None, *, epsilon: float, centred: bool) -> Tensor:
+def _normalisation(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, *, epsilon: float, centred: bool
+) -> Tensor:
     values = x - mean(x, -1, keepdims=True) if centred else x
     normed = values * rsqrt(mean(values * values, -1, keepdims=True) + epsilon) * scale
     return normed if bias is None else normed + bias
@@ -216,8 +217,17 @@ DEFINITIONS: dict[str, Definition] = {
         shapes=lambda form, sizes: [tuple(sizes[axis] for axis in axes) for axes in _AXES[form]],
         function=_product,
         standard=(
-            (2, 32, 64, 32), (1, 1, 1, 1), (3, 7, 13, 5), (2, 64, 128, 96), (2, 33, 65, 31), (1, 1, 257, 3),
-            (2, 128, 1, 64), (3, 65, 96, 127), (1, 17, 1025, 19), (2, 128, 512, 128), (1, 2051, 8, 9),
+            (2, 32, 64, 32),
+            (1, 1, 1, 1),
+            (3, 7, 13, 5),
+            (2, 64, 128, 96),
+            (2, 33, 65, 31),
+            (1, 1, 257, 3),
+            (2, 128, 1, 64),
+            (3, 65, 96, 127),
+            (1, 17, 1025, 19),
+            (2, 128, 512, 128),
+            (1, 2051, 8, 9),
         ),
         large=(4, 256, 512, 256),
     ),
@@ -227,7 +237,18 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("rows", "columns"),
         shapes=lambda form, sizes: [(sizes["rows"], sizes["columns"])],
         function=softmax,
-        standard=((64, 128), (1, 1), (7, 13), (128, 64), (33, 65), (1, 257), (257, 2), (31, 1023), (256, 256), (4099, 8)),
+        standard=(
+            (64, 128),
+            (1, 1),
+            (7, 13),
+            (128, 64),
+            (33, 65),
+            (1, 257),
+            (257, 2),
+            (31, 1023),
+            (256, 256),
+            (4099, 8),
+        ),
         large=(512, 1024),
         scales=(100.0, 2.0**-30),
         offset=100.0,
@@ -237,10 +258,22 @@ DEFINITIONS: dict[str, Definition] = {
         forms={"layer": {"epsilon": 1e-5, "centred": True}, "rms": {"epsilon": 1e-6, "centred": False}},
         sizes=("rows", "width"),
         shapes=lambda form, sizes: [
-            (sizes["rows"], sizes["width"]), *[(sizes["width"],)] * (2 if form == "layer" else 1)
+            (sizes["rows"], sizes["width"]),
+            *[(sizes["width"],)] * (2 if form == "layer" else 1),
         ],
         function=_normalisation,
-        standard=((64, 128), (1, 2), (7, 13), (128, 64), (33, 65), (1, 257), (257, 3), (31, 1023), (256, 256), (4099, 8)),
+        standard=(
+            (64, 128),
+            (1, 2),
+            (7, 13),
+            (128, 64),
+            (33, 65),
+            (1, 257),
+            (257, 3),
+            (31, 1023),
+            (256, 256),
+            (4099, 8),
+        ),
         large=(512, 768),
         scales=(2.0**20, 2.0**-20),
     ),
@@ -249,14 +282,21 @@ DEFINITIONS: dict[str, Definition] = {
         forms={"full": {"causal": False}, "causal": {"causal": True}},
         sizes=("batch", "queries", "keys", "heads", "width"),
         shapes=lambda form, sizes: [
-            (sizes["batch"], sizes[length], sizes["heads"], sizes["width"]) for length in ("queries", "keys", "keys")
+            (sizes["batch"], sizes[length], sizes["heads"], sizes["width"])
+            for length in ("queries", "keys", "keys")
         ],
         function=_attention,
         standard=(
-            (1, 32, 32, 2, 16), (1, 1, 1, 1, 1), (2, 7, 13, 3, 5), (1, 64, 64, 2, 32), (1, 33, 65, 1, 8),
-            (1, 1, 129, 2, 16), (1, 31, 31, 3, 7), (2, 64, 128, 1, 16),
+            (1, 32, 32, 2, 16),
+            (1, 1, 1, 1, 1),
+            (2, 7, 13, 3, 5),
+            (1, 64, 64, 2, 32),
+            (1, 33, 65, 1, 8),
+            (1, 1, 129, 2, 16),
+            (1, 31, 31, 3, 7),
+            (2, 64, 128, 1, 16),
         ),
-        large=(1, 128, 128, 4, 64),
+        large=(1, 256, 256, 4, 64),
         scales=(3.0, 2.0**-30),
         offset=2.0,
     ),
@@ -266,8 +306,19 @@ DEFINITIONS: dict[str, Definition] = {
         sizes=("rows", "classes"),
         shapes=lambda form, sizes: [(sizes["rows"], sizes["classes"]), (sizes["rows"],)],
         function=_cross_entropy,
-        standard=((64, 128), (1, 2), (7, 13), (128, 64), (65, 33), (3, 257), (257, 5), (101, 1023), (256, 256), (4099, 8)),
-        large=(256, 4096),
+        standard=(
+            (64, 128),
+            (1, 2),
+            (7, 13),
+            (128, 64),
+            (65, 33),
+            (3, 257),
+            (257, 5),
+            (101, 1023),
+            (256, 256),
+            (4099, 8),
+        ),
+        large=(512, 4096),
         integers={1: "classes"},
         scales=(100.0, 2.0**-30),
         offset=100.0,
@@ -279,7 +330,14 @@ DEFINITIONS: dict[str, Definition] = {
         shapes=lambda form, sizes: [(sizes["count"],), (sizes["count"], sizes["width"])],
         function=_embedding_gradient,
         standard=(
-            (64, 32, 32), (1, 1, 1), (13, 7, 5), (128, 64, 64), (65, 33, 31), (257, 2, 3), (5, 101, 17), (128, 128, 64),
+            (64, 32, 32),
+            (1, 1, 1),
+            (13, 7, 5),
+            (128, 64, 64),
+            (65, 33, 31),
+            (257, 2, 3),
+            (5, 101, 17),
+            (128, 128, 64),
         ),
         large=(1024, 512, 128),
         integers={0: "rows"},

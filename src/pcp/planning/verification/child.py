@@ -97,7 +97,9 @@ class Child:
         try:
             described.loader.exec_module(module)
         except Exception as error:
-            raise Refusal(Fault.compile_error, f"{file.name} cannot be imported: {_described(error)}") from None
+            raise Refusal(
+                Fault.compile_error, f"{file.name} cannot be imported: {_described(error)}"
+            ) from None
         finally:
             sys.path.remove(str(file.parent))
         found = getattr(module, name, None)
@@ -136,7 +138,9 @@ class Child:
         backend = backends.backend()
         plain = backend.compile(plain_program, self._device, {}, cache=True)
         buffers = [
-            backend.place(np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec, self._device, alias=False)
+            backend.place(
+                np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec, self._device, alias=False
+            )
             for path, spec in zip(request["inputs"], specs, strict=True)
         ]
         variations = Variations(plain_program.arguments, buffers, backend, self._device)
@@ -155,7 +159,9 @@ class Child:
                 break
         return {"times": times}
 
-    def _compiled(self, request: dict[str, Any], specs: Sequence[TensorSpec]) -> tuple[Executable, list[TensorSpec]]:
+    def _compiled(
+        self, request: dict[str, Any], specs: Sequence[TensorSpec]
+    ) -> tuple[Executable, list[TensorSpec]]:
         attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
         try:
             if isinstance(self._candidate, Program):

@@ -18,6 +18,11 @@ from pcp.planning.verification.values import GRADIENT_KINDS, KINDS, Values, argu
 Array = np.ndarray[Any, Any]
 
 
+LARGE = 1 << 18
+"""Elements of operands from which on only the first `FEW` kinds of values are tried."""
+FEW = 6
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One result on one list of arguments.
@@ -58,7 +63,8 @@ class Expectation:
 @functools.lru_cache(maxsize=24)
 def expected_results(problem: Problem, seed: int) -> Expectation:
     """What the problem should come out as, for every kind of values."""
-    kinds = tuple(KINDS.values())
+    large = sum(spec.size for spec in problem.specs) > LARGE
+    kinds = tuple(KINDS.values())[: FEW if large else None]
     arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
     return _expectation(problem.reference(), kinds, arguments)
 
@@ -83,7 +89,9 @@ def differentiable(problem: Problem) -> tuple[int, ...]:
     return tuple(place for place in range(len(problem.specs)) if place not in problem.ranges)
 
 
-def _expectation(program: Program, kinds: tuple[Values, ...], arguments: tuple[list[Array], ...]) -> Expectation:
+def _expectation(
+    program: Program, kinds: tuple[Values, ...], arguments: tuple[list[Array], ...]
+) -> Expectation:
     plain, exact = plan(program), plan(widened(program))
     outcomes = []
     for kind, given in zip(kinds, arguments, strict=True):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from pcp.planning.tolerance import error_of
 from pcp.planning.verification.expected import Outcome
 from pcp.planning.verification.fault import Fault
+from pcp.planning.verification.values import smallest_normal
 
 Array = np.ndarray[Any, Any]
 
@@ -74,11 +74,6 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
     )
 
 
-def unit(dtype: np.dtype[Any]) -> float:
-    """The rounding error of an element type."""
-    return float(ml_dtypes.finfo(dtype).eps) / 2
-
-
 def same(results: Sequence[Array], others: Sequence[Array]) -> bool:
     """Whether two calls returned the same bits."""
     return all(a.tobytes() == b.tobytes() for a, b in zip(results, others, strict=True))
@@ -89,7 +84,7 @@ def _distances(result: Array, outcome: Outcome, compared: Array) -> Array:
     wide = result.astype(np.float64)
     low = np.minimum(outcome.exact, outcome.flushed)
     high = np.maximum(outcome.exact, outcome.flushed)
-    slack = float(ml_dtypes.finfo(result.dtype).smallest_normal)
+    slack = smallest_normal(result.dtype)
     distance = np.where(compared, np.maximum(low - wide, wide - high) - slack, 0.0)
     distance = np.maximum(distance, 0.0)
     scaled: Array = np.divide(

@@ -10,6 +10,7 @@ import numpy as np
 from pcp.kernels.problems import Problem
 
 Array = np.ndarray[Any, Any]
+_finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 Generator = np.random.Generator
 Make = Callable[[Problem, Generator, int, tuple[int, ...]], Array]
 
@@ -65,8 +66,18 @@ def flushed(arrays: list[Array]) -> list[Array]:
     ]
 
 
+def unit(dtype: np.dtype[Any]) -> float:
+    """The rounding error of an element type."""
+    return float(_finfo(dtype).eps) / 2
+
+
+def smallest_normal(dtype: np.dtype[Any]) -> float:
+    """The smallest positive number that is not denormal."""
+    return float(_finfo(dtype).smallest_normal)
+
+
 def _tiny(array: Array) -> Any:
-    return array.dtype.type(ml_dtypes.finfo(array.dtype).smallest_normal)
+    return array.dtype.type(smallest_normal(array.dtype))
 
 
 def _first_float(problem: Problem) -> int:
@@ -122,7 +133,7 @@ def _cancelling(problem: Problem, rng: Generator, place: int, shape: tuple[int, 
 
 def _denormal(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
     """Denormal numbers in the first operand; the others are large, so that products with them are not."""
-    tiny = float(ml_dtypes.finfo(problem.dtype.numpy).smallest_normal)
+    tiny = smallest_normal(problem.dtype.numpy)
     if place == _first_float(problem):
         return rng.uniform(-1.0, 1.0, shape) * tiny * 0.5
     large = 1.0 if problem.dtype.itemsize == 2 or problem.family != "product" else 2.0**60
@@ -130,7 +141,7 @@ def _denormal(problem: Problem, rng: Generator, place: int, shape: tuple[int, ..
 
 
 def _some_denormal(problem: Problem, rng: Generator, place: int, shape: tuple[int, ...]) -> Array:
-    tiny = float(ml_dtypes.finfo(problem.dtype.numpy).smallest_normal)
+    tiny = smallest_normal(problem.dtype.numpy)
     chosen = rng.random(shape) < 0.25
     return np.where(chosen, rng.uniform(-1.0, 1.0, shape) * tiny * 0.5, rng.standard_normal(shape))
 

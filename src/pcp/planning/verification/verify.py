@@ -1,4 +1,4 @@
-"""Verifying a kernel from outside: it is run in another process on many problems and values, and what it returns is judged here.
+"""Verifying a kernel from outside: run in another process on many problems and values, judged here by what it returns.
 
 What a kernel that reassociates may err is bounded by what the plain program errs. One that lowers precision may err as much as
 it claims, but evenly: an error that is many times larger for one size than for others is no rounding.
@@ -22,9 +22,9 @@ from pcp.planning.verification.expected import (
     expected_results,
 )
 from pcp.planning.verification.fault import Fault, Finding
-from pcp.planning.verification.judgement import Judgement, judged, same, unit
+from pcp.planning.verification.judgement import Judgement, judged, same
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
-from pcp.planning.verification.values import Values
+from pcp.planning.verification.values import Values, unit
 from pcp.planning.verification.verdict import Verdict, median
 from pcp.rewrite.row import Effect
 
@@ -131,7 +131,7 @@ class _Examination:
             problem, expected.specs, expected.arguments, order, None, expected.results
         )
         self.calls += len(order)
-        judgements = self._judge(problem, expected, results[:count])
+        judgements = self._judge(expected, results[:count])
         self.judgements += [(problem, *each) for each in judgements]
         sound: list[int] = []
         for place, (values, judgement) in enumerate(judgements):
@@ -143,7 +143,9 @@ class _Examination:
             repeated = next((old for old in sound if _repeats(results, expected, old, place)), None)
             if repeated is not None:
                 fault = Fault.stale
-                detail = f"it returned what it had returned for {expected.kinds[repeated].name} values; {detail}"
+                detail = (
+                    f"it returned what it had returned for {expected.kinds[repeated].name} values; {detail}"
+                )
             self.find(fault, problem, values.name, detail)
         for place, which in enumerate(order[count:], count):
             if not same(results[place], results[which]):
@@ -174,11 +176,11 @@ class _Examination:
                 Fault.no_gradient,
                 problem,
                 "",
-                f"{failed}; give one, or say gradient = \"reference\" if that of the plain computation is to be used",
+                f'{failed}; give one, or say gradient = "reference" if that of the plain computation is to be used',
             )
             return
         self.calls += len(order)
-        judgements = self._judge(problem, expected, results[:-1])
+        judgements = self._judge(expected, results[:-1])
         self.gradient_errors += [(problem, *each) for each in judgements]
         for values, judgement in judgements:
             found = self._fault_of(problem, judgement)
@@ -219,7 +221,8 @@ class _Examination:
         for dtype in self.candidate.dtypes:
             rows = [row for row in self.judgements if row[0].dtype is dtype]
             for measure, times in ((_error, TIMES_USUAL), (_worst, TIMES_USUAL_WORST)):
-                floor = _floor(dtype)
+                # What a kernel claims it may do for one size and not for others: compilers drop some roundings.
+                floor = max(_floor(dtype), self.candidate.tolerance.get(dtype, 0.0) / TIMES_USUAL)
                 normal = _usual([measure(row[2]) for row in rows if row[1].name == "normal"])
                 for problem, values, judgement in rows:
                     mine = measure(judgement)
@@ -229,15 +232,21 @@ class _Examination:
                             Fault.uneven,
                             problem,
                             values.name,
-                            f"an error of {mine:.2g}, for most other sizes of at most {max(usual, normal):.2g}; {judgement.place}",
+                            f"an error of {mine:.2g}, for most other sizes of at most {max(usual, normal):.2g}; "
+                            f"{judgement.place}; if that is meant, claim a tolerance",
                         )
             usual = _usual([_error(row[2]) for row in rows if row[1].typical])
             for problem, values, judgement in self.gradient_errors:
                 error = _error(judgement)
                 if problem.dtype is dtype and error is not None:
-                    limit = TIMES_USUAL_GRADIENT * max(usual, _floor(dtype))
+                    limit = max(
+                        TIMES_USUAL_GRADIENT * max(usual, _floor(dtype)),
+                        self.candidate.tolerance.get(dtype, 0.0),
+                    )
                     if error > limit:
-                        detail = f"an error of {error:.2g}, and the results have {usual:.2g}; {judgement.place}"
+                        detail = (
+                            f"an error of {error:.2g}, and the results have {usual:.2g}; {judgement.place}"
+                        )
                         self.find(Fault.wrong_gradient, problem, values.name, detail)
 
     def verdict(self) -> Verdict:
@@ -257,7 +266,7 @@ class _Examination:
         )
 
     def _judge(
-        self, problem: Problem, expected: Expectation, results: Sequence[Sequence[Array]]
+        self, expected: Expectation, results: Sequence[Sequence[Array]]
     ) -> list[tuple[Values, Judgement]]:
         """One judgement of every list of arguments: that of its worst result."""
         made = []
@@ -267,7 +276,9 @@ class _Examination:
                 judged(result, outcome, values.typical, nonfinite)
                 for result, outcome in zip(found, outcomes, strict=True)
             ]
-            made.append((values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst))))
+            made.append(
+                (values, max(each, key=lambda one: (one.fault is not None, one.error or 0.0, one.worst)))
+            )
         return made
 
     def _fault_of(self, problem: Problem, judgement: Judgement) -> tuple[Fault, str] | None:
@@ -282,12 +293,18 @@ class _Examination:
             limit = UNCLAIMED if claimed is None else claimed
             if error > limit:
                 words = "for a kernel that claims no tolerance" if claimed is None else "that it claims"
-                return Fault.inaccurate, f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}"
+                return (
+                    Fault.inaccurate,
+                    f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}",
+                )
             return None
         if self.candidate.effect is Effect.exact:
             if judgement.same_bits:
                 return None
-            return Fault.inaccurate, f"it is not bit for bit what the plain program returns; {judgement.place}"
+            return (
+                Fault.inaccurate,
+                f"it is not bit for bit what the plain program returns; {judgement.place}",
+            )
         floor = _floor(problem.dtype)
         for mine, plain in ((error, judgement.plain_error), (judgement.worst, judgement.plain_worst)):
             limit = max(TIMES_PLAIN * plain, floor)
