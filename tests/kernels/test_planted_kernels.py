@@ -1,6 +1,7 @@
 """Wrong kernels are refused, whatever is wrong with them, and sound ones accepted at the tolerance that they deserve."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,16 +69,19 @@ def test_one_that_hangs_is_refused(tmp_path: Path, impatient: CandidateProcess) 
 
 
 def test_an_honest_one_is_accepted(tmp_path: Path, process: CandidateProcess) -> None:
-    planted = next(each for each in honest.PLANTED if each.name == "embedding_gradient.bf16_updates")
-    verdict = tried(planted, tmp_path, process)
+    rounding = next(each for each in honest.PLANTED if each.name == "embedding_gradient.bf16_updates")
+    sizes = ", ".join(
+        f"{name} = {{ at_least = {size}, at_most = {size} }}"
+        for name, size in (("count", 64), ("rows", 32), ("width", 32))
+    )
+    one_problem = replace(rounding, manifest=f"[conditions]\nsizes = {{ {sizes} }}")
+    verdict = tried(one_problem, tmp_path, process)
     assert verdict.accepted, str(verdict)
-    assert verdict.tolerances == {"f32": planted.tolerance}
+    assert (verdict.problems, verdict.tolerances) == (1, {"f32": rounding.tolerance})
     assert verdict.ratio is not None
     assert verdict.ratio > 0
-    # The same kernel that claims to reassociate only is a secret downcast.
-    assert not tried(
-        Planted(planted.name, planted.source, effect="reassociating"), tmp_path / "secret", process
-    ).accepted
+    secret = replace(one_problem, effect="reassociating")
+    assert not tried(secret, tmp_path / "secret", process).accepted
 
 
 @pytest.mark.long

@@ -40,6 +40,8 @@ TIMES_USUAL = 8.0
 """How much more than for most sizes a kernel of low precision may err for one."""
 TIMES_USUAL_WORST = 12.0
 TIMES_USUAL_GRADIENT = 16.0
+GRADIENT_UNITS = 8.0
+"""How much more than results gradients may err that are computed in another way, such as exp(x - logsumexp(x))."""
 SKIPS = 2.0
 """How much faster calls on repeated operands may be, before that is taken for no accident."""
 _UNITS = {2: 4.0, 4: 64.0, 8: 64.0}
@@ -183,7 +185,7 @@ class _Examination:
         judgements = self._judge(expected, results[:-1])
         self.gradient_errors += [(problem, *each) for each in judgements]
         for values, judgement in judgements:
-            found = self._fault_of(problem, judgement)
+            found = self._fault_of(problem, judgement, GRADIENT_UNITS)
             if found is not None:
                 self.find(Fault.wrong_gradient, problem, values.name, found[1])
         if not same(results[-1], results[0]):
@@ -281,8 +283,10 @@ class _Examination:
             )
         return made
 
-    def _fault_of(self, problem: Problem, judgement: Judgement) -> tuple[Fault, str] | None:
-        """What is wrong with a result, by what the kernel says that it does to numbers."""
+    def _fault_of(
+        self, problem: Problem, judgement: Judgement, units: float = 1.0
+    ) -> tuple[Fault, str] | None:
+        """What is wrong with a result, by what the kernel says that it does to numbers; `units` widens the floor."""
         if judgement.fault is not None:
             return judgement.fault, judgement.detail
         error = 0.0 if judgement.error is None else judgement.error
@@ -305,7 +309,7 @@ class _Examination:
                 Fault.inaccurate,
                 f"it is not bit for bit what the plain program returns; {judgement.place}",
             )
-        floor = _floor(problem.dtype)
+        floor = units * _floor(problem.dtype)
         for mine, plain in ((error, judgement.plain_error), (judgement.worst, judgement.plain_worst)):
             limit = max(TIMES_PLAIN * plain, floor)
             if mine > limit:
