@@ -1,5 +1,7 @@
 """What a kernel writes around or into its operands is noticed."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,12 +10,12 @@ from pcp.backends.jax_guard import GUARD_BYTES, Guarded
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float64, np.int32])
-def test_the_copy_is_the_array_and_poison_is_around_it(dtype: type) -> None:
-    array = np.random.default_rng(0).standard_normal((7, 5)).astype(dtype)
+def test_the_copy_is_the_array_and_poison_is_around_it(dtype: Any) -> None:
+    array: Any = np.random.default_rng(0).standard_normal((7, 5)).astype(dtype)
     guarded = Guarded(array)
     assert np.asarray(guarded.buffer).tobytes() == array.tobytes()
     assert guarded.buffer.dtype == array.dtype
-    after = guarded._memory[guarded._inside.stop :][: 4 * array.itemsize].view(dtype)
+    after: Any = guarded._memory[guarded._inside.stop :][: 4 * array.itemsize].view(dtype)
     assert np.isnan(after.astype(np.float64)).all() or (after == -1).all()
     assert guarded.intact
 

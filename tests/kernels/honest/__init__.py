@@ -262,7 +262,7 @@ def kernel(logits, targets):
     Planted(
         "embedding_gradient.by_one_hot",
         "def kernel(indices, updates, rows):\n    return jax.nn.one_hot(indices, rows, axis=0) @ updates",
-        tolerance=1e-6,
+        tolerance=1e-7,
         manifest=SPREADS,
     ),
     Planted(
