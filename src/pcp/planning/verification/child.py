@@ -167,13 +167,11 @@ class Child:
             if isinstance(self._candidate, Program):
                 return _compiled_program(self._candidate, request["wrt"], specs, self._device)
             assert self._candidate is not None
-            function = functools.partial(self._candidate, **attributes)
-            if request["wrt"] is not None:
-                function = (
-                    functools.partial(vjp_of(function, request["wrt"]))
-                    if self._gradient is None
-                    else functools.partial(self._gradient, **attributes)
-                )
+            function: Callable[..., Any] = functools.partial(self._candidate, **attributes)
+            if request["wrt"] is not None and self._gradient is not None:
+                function = functools.partial(self._gradient, **attributes)
+            elif request["wrt"] is not None:
+                function = vjp_of(function, request["wrt"])
             made = JAXFunction(function, specs, self._device)
         except backends.OutOfMemory as error:
             raise Refusal(Fault.out_of_memory, str(error)) from None
