@@ -92,6 +92,7 @@ from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Plan as Plan
 from pcp.planning import find_nan as find_nan
 from pcp.planning import plan as plan
+from pcp.planning.profile_database import ProfileDatabase as ProfileDatabase
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

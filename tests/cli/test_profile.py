@@ -57,10 +57,9 @@ def command(capsys: pytest.CaptureFixture[str], file: Path, *words: object) -> t
 def test_ls(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = command(capsys, file, "ls")
     assert code == 0
-    assert f"{file}: 5 measurements of 1 subjects" in said
+    assert f"{file}: 5 measurements of 1 subject" in said
     assert (
-        f"{PROGRAM.digest[:12]}     5 paths     5 measurements    1 failures  fastest 0.50 of the plain time"
-        in said
+        f"{PROGRAM.digest[:12]}  5 paths, 5 measurements, 1 failure; fastest 0.50 of the plain time" in said
     )
     [facts] = map(json.loads, command(capsys, file, "ls", "--json")[1].splitlines())
     assert (facts["subject"], facts["here"], facts["fastest"]) == (PROGRAM.digest, 4, pytest.approx(0.5))
@@ -81,7 +80,10 @@ def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert lines[0] == f"{PROGRAM.digest}  dot_general (f32[3,4], f32[4,2])"
     here = [line for line in lines if line.startswith("on ")]
     assert [" (this), " in line for line in here] == [True, True, True, False]
-    assert f"  {PATH.digest[:12]:32}    0.500 ms      0.50   2.0e-03     3.0 MiB      1  " in said
+    assert (
+        f"  {f'{PATH.digest[:12]} 1 product.bf16':40}    0.500 ms      0.50   2.0e-03     3.0 MiB      1  "
+        in said
+    )
     assert "  2001-09-09" in said
     assert "crash: it ended with SIGSEGV" in said
     found = [
@@ -97,7 +99,7 @@ def test_show(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
 def test_export_and_merge(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out, other = tmp_path / "rows.jsonl", tmp_path / "other.sqlite"
     assert command(capsys, file, "export", out) == (0, f"{out}: 5 measurements\n")
-    assert command(capsys, other, "merge", out) == (0, "5 measurements were not here yet\n")
+    assert command(capsys, other, "merge", out) == (0, "5 new measurements\n")
     assert json.loads(command(capsys, other, "merge", out, "--json")[1])["merged"] == 0
     assert ProfileDatabase(other).path_of(PATH.digest) == PATH
     assert command(capsys, file, "export", out, "--program", PROGRAM.digest[:6])[0] == 0
@@ -117,7 +119,10 @@ def test_prune(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("--other-versions", "--program", PROGRAM.digest[:8]), 1),
         (("--program", PROGRAM.digest[:8]), 2),
     ]:
-        assert command(capsys, file, "prune", *words) == (0, f"{count} measurements removed\n")
+        assert command(capsys, file, "prune", *words) == (
+            0,
+            f"{count} measurement{'s' * (count != 1)} removed\n",
+        )
 
 
 def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert code == 0
     assert said.splitlines()[1:] == [
         "  within 1.0e-05: 1.25x by product.x3@1",
-        f"  within 2.0e-03: 2.00x by {PATH.digest[:12]}",
+        f"  within 2.0e-03: 2.00x by {PATH.digest[:12]} 1 product.bf16",
     ]
     assert out.read_bytes().startswith(b"\x89PNG")
 

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
 from pcp.planning.bench import Bench, PlainProgramFailed, measure
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.measuring_process import MeasuringProcess
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
-from pcp.planning.request import PythonFunction, Request
+from pcp.planning.request import NoInputs, PythonFunction, Request
 
 CANDIDATES = str(Path(__file__).with_name("candidates.py"))
 PRODUCT = pcp.trace(lambda a, b: a @ b, pcp.spec((32, 48), "f32"), pcp.spec((48, 16), "f32"))
@@ -32,7 +31,7 @@ EXACT = widened(PRODUCT)
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with Bench(memory_bytes=6 << 30) as made:
+    with Bench("cpu:0", memory_bytes=6 << 30) as made:
         yield made
 
 
@@ -75,7 +74,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
         ("eat_memory", Failure.out_of_memory, "memory"),
         ("large", Failure.out_of_memory, ""),
         ("crash", Failure.crash, "it ended with SIGABRT"),
-        ("garbage", Failure.crash, "it answered b'all is well'"),
+        ("garbage", Failure.crash, """it answered b'{"trial": {"failure": null}}'"""),
     ],
 )
 def test_what_is_wrong_with_a_candidate(bench: Bench, candidate: str, failure: Failure, words: str) -> None:
@@ -187,6 +186,12 @@ def test_a_plain_program_that_does_not_run_is_no_failure_of_a_candidate(bench: B
     assert bench.measure(request("good")).failure is None
 
 
+@pytest.mark.parametrize("inputs", [[], Recipe(sets=0)])
+def test_a_request_without_arguments(inputs: Any) -> None:
+    with pytest.raises(NoInputs, match="0 lists of arguments were given for path; give two or more"):
+        request("good", inputs=inputs)
+
+
 def test_a_candidate_that_hangs_is_killed() -> None:
     seen: list[tuple[int, int, Measurement]] = []
     found = measure([request("hang")], seconds=0.3, progress=lambda *facts: seen.append(facts))
@@ -197,7 +202,7 @@ def test_a_candidate_that_hangs_is_killed() -> None:
 
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:
     asked = bench._described(request("hang"))
-    child = MeasuringProcess(backends.device(), bench._folder, 6 << 30)
+    child = MeasuringProcess(bench.device, bench._folder, 6 << 30)
     child.ask(asked)
     while child.answer(120).get("stage") != "candidate":
         pass

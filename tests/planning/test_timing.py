@@ -13,7 +13,7 @@ from pcp.backends import ExecutionFailed, OutOfMemory
 from pcp.ir import Argument, Role, TensorSpec
 from pcp.ir.types import DType
 from pcp.planning import timing
-from pcp.planning.timing import MOST_SAMPLES, Runnable, Variations, awaited, completed, times_in_turn
+from pcp.planning.timing import Runnable, Variations, awaited, completed, times_in_turn
 
 ARGUMENTS = (
     Argument("large", TensorSpec((64,), DType.f32), Role.input),
@@ -94,10 +94,11 @@ def test_it_ends_when_the_time_is_up_but_not_before_three(clock: Clock) -> None:
     assert [len(each) for each in timed(clock, [10.0], [10.0], 1, 1.0)[0]] == [1, 1]
 
 
-def test_noise_is_sampled_for_longer_up_to_a_limit(clock: Clock) -> None:
+def test_noise_is_sampled_for_longer_up_to_a_limit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     noisy = [1.0, 1.4, 1.1, 1.3, 1.2, 1.0, 1.5]
+    monkeypatch.setattr(timing, "MOST_SAMPLES", 20)
     assert len(timed(clock, noisy, list(reversed(noisy)), 5, 30.0)[0][0]) > 10
-    assert len(timed(clock, noisy, list(reversed(noisy)), 5, 1e9)[0][0]) <= MOST_SAMPLES
+    assert len(timed(clock, noisy, list(reversed(noisy)), 5, 1e9)[0][0]) <= 20
     assert len(timed(clock, noisy, [5.0], 5, 1e9)[0][0]) == 5  # it is decided
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,11 +90,11 @@ def _ls(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     for row in rows:
         subjects.setdefault(row.subject, []).append(row)
     if not arguments.json:
-        print(f"{database.file}: {len(rows)} measurements of {len(subjects)} subjects")
+        print(f"{database.file}: {_count(len(rows), 'measurement')} of {_count(len(subjects), 'subject')}")
     for subject, own in subjects.items():
         local = [row for row in own if row.hardware == here]
         best = min((row.ratio for row in local), default=float("inf"))
-        facts = {
+        facts: dict[str, Any] = {
             "subject": subject,
             "about": about.get(subject, ""),
             "measurements": len(own),
@@ -110,8 +111,8 @@ def _ls(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
             "nothing measured here" if facts["fastest"] is None else f"fastest {best:.2f} of the plain time"
         )
         print(
-            f"  {subject[:12]}  {facts['paths']:4} paths {len(own):5} measurements "
-            f"{facts['failures']:4} failures  {shown}  {facts['about']}"
+            f"  {subject[:12]}  {_count(facts['paths'], 'path')}, {_count(len(own), 'measurement')}, "
+            f"{_count(facts['failures'], 'failure')}; {shown}  {facts['about']}"
         )
 
 
@@ -135,7 +136,7 @@ def _show(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
         if title != place:
             place = title
             print(
-                f"{title}\n  {'path':32}{'time':>12}{'of plain':>10}{'error':>10}{'memory':>12}{'times':>7}  last"
+                f"{title}\n  {'path':40}{'time':>12}{'of plain':>10}{'error':>10}{'memory':>12}{'count':>7}  last"
             )
         day = datetime.fromtimestamp(facts["when"], UTC).date()
         if facts["failure"] is None:
@@ -146,7 +147,7 @@ def _show(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
             middle = f"{time_:>12}{of_plain:>10}{error:>10}{memory:>12}{facts['measurements']:>7}"
         else:
             middle = f"  {facts['failure']}: {facts['detail'][:60]}"
-        print(f"  {_short(facts['path']):32}{middle}  {day}")
+        print(f"  {_described(database, facts['path']):40}{middle}  {day}")
 
 
 def _facts(rows: Sequence[Measurement], hardware: Any, here: str) -> dict[str, Any]:
@@ -178,7 +179,11 @@ def _export(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
         count = database.export(arguments.what, subject)
     except OSError as error:
         raise UnwritableFile(f"cannot write {arguments.what}: {error.strerror or error}") from None
-    _say(arguments, {"exported": count, "file": arguments.what}, f"{arguments.what}: {count} measurements")
+    _say(
+        arguments,
+        {"exported": count, "file": arguments.what},
+        f"{arguments.what}: {_count(count, 'measurement')}",
+    )
 
 
 def _merge(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
@@ -186,7 +191,7 @@ def _merge(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
         count = database.merge(arguments.what)
     except OSError as error:
         raise UnreadableFile(f"cannot read {arguments.what}: {error.strerror or error}") from None
-    _say(arguments, {"merged": count, "file": arguments.what}, f"{count} measurements were not here yet")
+    _say(arguments, {"merged": count, "file": arguments.what}, f"{_count(count, 'new measurement')}")
 
 
 def _prune(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
@@ -197,7 +202,7 @@ def _prune(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
         other_hardware_than=_here(arguments) if arguments.other_hardware else None,
         other_versions_than=versions() if arguments.other_versions else None,
     )
-    _say(arguments, {"removed": count}, f"{count} measurements removed")
+    _say(arguments, {"removed": count}, f"{_count(count, 'measurement')} removed")
 
 
 def _curve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
@@ -215,8 +220,11 @@ def _curve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
         arguments,
         {"file": str(arguments.out), "paths": len(points), "curve": steps},
         "\n".join(
-            [f"{arguments.out}: {len(points)} paths"]
-            + [f"  within {point.error:.1e}: {point.speed:.2f}x by {_short(point.path)}" for point in best]
+            [f"{arguments.out}: {_count(len(points), 'path')}"]
+            + [
+                f"  within {point.error:.1e}: {point.speed:.2f}x by {_described(database, point.path)}"
+                for point in best
+            ]
         ),
     )
 
@@ -254,8 +262,20 @@ def _here(arguments: argparse.Namespace) -> str:
     return hardware_of(backends.device(arguments.device)).digest
 
 
-def _short(path: str) -> str:
-    return path[:12] if re.fullmatch(r"[0-9a-f]{64}", path) else path
+def _described(database: ProfileDatabase, path: str) -> str:
+    """A path by its first digits and its most frequent kernels; a kernel of a region is a name already."""
+    if not re.fullmatch(r"[0-9a-f]{64}", path):
+        return path
+    known = database.path_of(path)
+    if known is None:
+        return path[:12]
+    kernels = Counter(choice.kernel for choice in known.choices).most_common()
+    shown = [f"{count} {name}" for name, count in kernels[:1]] + ["..."] * (len(kernels) > 1)
+    return f"{path[:12]} {' '.join(shown) or 'plain'}"
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"
 
 
 def _say(arguments: argparse.Namespace, facts: dict[str, Any], text: str) -> None:

@@ -4,7 +4,7 @@ What a Program computes in exact arithmetic is estimated by running it in float6
 bits, and where code from outside is called, the original types stay and values are converted around them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,12 +57,12 @@ def widened(program: Program) -> Program:
     return Program.from_module(made)
 
 
-def widened_arrays(entries: Sequence[Argument | Result], arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """Arrays for a program as arrays for the same program in float64."""
-    return [
-        np.asarray(array).astype(_wide(entry.spec).dtype.numpy)
-        for entry, array in zip(entries, arrays, strict=True)
-    ]
+def widened_arrays(
+    entries: Sequence[Argument | Result], arrays: Sequence[Any]
+) -> Iterator[np.ndarray[Any, Any]]:
+    """Arrays for a program as arrays for the same program in float64, one after another."""
+    for entry, array in zip(entries, arrays, strict=True):
+        yield np.asarray(array).astype(_wide(entry.spec).dtype.numpy)
 
 
 class _Copy:

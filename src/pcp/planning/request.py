@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.base import CompileOptions
+from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.random_inputs import Recipe
 
@@ -16,6 +17,10 @@ CALLS = 7
 """Timed calls of each that are made at least, unless the time is up."""
 TIMING_SECONDS = 2.0
 """How long calls are timed; the one that runs when it is over is waited for."""
+
+
+class NoInputs(PCPError):
+    """A request without arguments to try a candidate on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,9 @@ class Request:
             results. None judges all.
         calls: of each program to time, at least.
         timing_seconds: how long calls are timed; 0 times none.
+
+    Raises:
+        NoInputs: there is nothing to try it on.
     """
 
     subject: Program
@@ -60,3 +68,10 @@ class Request:
     exact_inputs: int | None = None
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
+
+    def __post_init__(self) -> None:
+        count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)
+        if count < 1:
+            raise NoInputs(
+                f"{count} lists of arguments were given for {self.path}; give two or more, so that stale results show"
+            )

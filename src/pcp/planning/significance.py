@@ -13,7 +13,7 @@ import numpy as np
 MARGIN = 0.02
 """A gain below this is a tie, however sure it is."""
 CONFIDENCE = 0.99
-_RESAMPLES = 2000
+_RESAMPLES = 1000
 _FEWEST = 3
 _QUARTILE = 25
 

@@ -8,18 +8,18 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pcp.backends import Backend, Device
+from pcp.backends import Backend, Device, Executable
 from pcp.backends.base import Buffer
 from pcp.ir import Program, Result, Role
 from pcp.planning.oracle import widened_arrays
 from pcp.planning.random_inputs import Recipe, random_arguments
-from pcp.planning.timing import Runnable, completed
+from pcp.planning.timing import Runnable, awaited, completed
 from pcp.planning.tolerance import FLOAT32_FAILS, ResultError, error_of, errors_of, judged
 
 log = logging.getLogger("pcp.planning.subject")
@@ -60,16 +60,15 @@ class Subject:
         self._plain: list[Path] = []
         self.deterministic = True
         judged_exactly = 0 if exact is None else sets if exact_inputs is None else min(exact_inputs, sets)
-        oracle = None
+        oracle: Executable | None = None
         for index in range(sets):
             arrays = self._arrays(index)
             if exact is not None and index < judged_exactly:
                 kept = folder / f"exact-{_key(program, exact, inputs, index)}"
                 if not kept.exists():
-                    if oracle is None:
-                        oracle = Runnable(backend.compile(exact, device, {}, cache=True), exact.arguments)
+                    oracle = oracle or backend.compile(exact, device, {}, cache=True)
                     wide = self._place(exact, widened_arrays(program.arguments, arrays))
-                    _keep(kept, completed(oracle, wide, backend, device))
+                    _keep(kept, awaited(oracle.run(wide)))  # which consumes its state: memory is short here
                     del wide
                 self._exact.append(kept)
             placed = self._place(program, arrays)
@@ -157,7 +156,7 @@ class Subject:
             ]  # fmt: skip
         return arrays
 
-    def _place(self, program: Program, arrays: Sequence[Array]) -> list[Buffer]:
+    def _place(self, program: Program, arrays: Iterable[Array]) -> list[Buffer]:
         return [
             self.backend.place(array, entry.spec, self.device, alias=False)
             for array, entry in zip(arrays, program.arguments, strict=True)

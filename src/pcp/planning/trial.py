@@ -138,6 +138,7 @@ def _judged(
         known = known or exactly
         errors += made if exactly or not known else [each for each in made if not math.isfinite(each.error)]
         _check_errors(subject, made, found, tolerance, exactly, known)
+    del found  # memory is short where a program is large
     if subject.deterministic:
         stage("candidate")
         again = completed(runnable, subject.inputs[0], subject.backend, subject.device)
@@ -147,7 +148,7 @@ def _judged(
                 detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
                 raise Refused(Failure.nondeterministic, detail)
         del again
-    del first, found
+    del first
     largest = max(errors, key=lambda each: each.error, default=None)
     plain_error = max((each.plain for each in errors), default=0.0)
     mine, plain_times = [], []
