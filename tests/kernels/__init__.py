@@ -1,1 +1,1 @@
-"""Kernels: their registry is tested with the families; here are problems, and kernels from outside, sound and planted."""
+"""Kernels beside their plain forms, and kernels from outside, sound and planted."""

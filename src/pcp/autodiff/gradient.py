@@ -245,7 +245,7 @@ def _differentiated(
     module = program.module()
     inline_calls(module)
     main = main_of(module)
-    inline_composites(module, lambda op: op.parent.operation == main and _has_rule(op))
+    inline_composites(module, lambda op: op.parent == main and _has_rule(op))
     inline_calls(module)
     with context(), ir.Location.unknown():
         _append_backward_pass(module, leaves, seeds, loops, layout)

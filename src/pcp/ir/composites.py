@@ -33,7 +33,8 @@ def decomposition_of(op: ir.Operation) -> ir.Operation:
     """The function that says what a composite computes."""
     name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value
     functions = [entry.operation for entry in module_of(op).regions[0].blocks[0].operations]
-    return next(function for function in functions if symbol_name(function) == name)
+    found: ir.Operation = next(function for function in functions if symbol_name(function) == name)
+    return found
 
 
 def module_of(op: ir.Operation) -> ir.Operation:

@@ -1,14 +1,17 @@
 """Putting one composite in the place of the operations that a pattern matched."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pcp.autodiff.regions import values_from_outside
+from pcp.autodiff.regions import is_used, values_from_outside
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.ir.digest import has_effect
 from pcp.tensor import Tensor, current_builder
 
 LARGEST = 100
 """No pattern has more operations; one that seems to has missed a value that it depends on."""
+
+SHAPES = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
 
 def outlined(
@@ -84,16 +87,33 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
 
 
 def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: ir.Operation) -> bool:
-    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation."""
+    """Whether nothing comes in but `operands`, and nothing goes out but the result of the last operation.
+
+    An operand that is only given another shape may be given it for others too: that is no work that would be done twice.
+    """
     members = set(inside)
-    depends: set[Value] = set(operands)
+    depends, given = set(operands), set(operands)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
         if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
             return False
-        if any(value in depends for value in taken):
-            depends.update(op.results)
-            users = {use.owner.operation for result in op.results for use in result.uses}
-            if op != last and not users <= members:
-                return False
+        if not any(value in depends for value in taken):
+            continue
+        depends.update(op.results)
+        if op.name in SHAPES and op.operands[0] in given:
+            given.update(op.results)
+            continue
+        if op != last and not all(user in members or _is_dead(user) for user in _users(op)):
+            return False
     return True
+
+
+def _users(op: ir.Operation) -> Iterator[ir.Operation]:
+    for result in op.results:
+        for use in result.uses:
+            yield use.owner.operation
+
+
+def _is_dead(op: ir.Operation) -> bool:
+    """Whether an operation computes what nothing uses."""
+    return bool(len(op.results)) and not has_effect(op) and not any(is_used(result) for result in op.results)

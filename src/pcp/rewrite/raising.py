@@ -4,7 +4,6 @@ The larger patterns come first, because attention and cross entropy hold a softm
 """
 
 from pcp.ir import Program
-from pcp.ir.bindings import inline_calls, run_passes
 from pcp.rewrite.driver import rewrite
 from pcp.rewrite.raising_attention import RAISE_ATTENTION
 from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
@@ -34,10 +33,6 @@ def raised(program: Program) -> Program:
     Returns:
         A Program with the same arguments, results and digest.
     """
-    module = program.module()
-    inline_calls(module)
-    run_passes(module, "builtin.module(cse)")  # what is computed twice looks like two values
-    found = single = Program.from_module(module)
     for rows in PHASES:
-        found = rewrite(found, rows)
-    return program if found is single else found
+        program = rewrite(program, rows)
+    return program

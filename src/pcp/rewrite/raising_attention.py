@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.autodiff.rule import dimension_numbers
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number
 from pcp.ir.program import spec_of
 from pcp.rewrite.outline import outlined
@@ -57,10 +57,10 @@ class Scores:
 
 def raise_attention(op: ir.Operation) -> list[Tensor] | None:
     """softmax(scale * q k^T, masked) v."""
-    for side in (0, 1):
+    for side in (0, 1) if not _is_constrained(op) else ():
         weights = View.of(op.operands[side])
         softmax = softmax_of(weights)
-        if softmax is None or weights.source().value != softmax_result(weights):
+        if softmax is None or weights.source().value != _softmax_result(weights):
             continue
         named = _second_product(op, side, softmax[1])
         scores = named and _scores(Scores(softmax[0]), softmax[1])
@@ -86,7 +86,14 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
     return None
 
 
-def softmax_result(weights: View) -> object:
+def _is_constrained(op: ir.Operation) -> bool:
+    """Whether the program says how precise a product has to be: then it stays as it is."""
+    return "algorithm" in op.attributes or (
+        "precision_config" in op.attributes and "HIGH" in str(op.attributes["precision_config"])
+    )
+
+
+def _softmax_result(weights: View) -> Value | None:
     """The value of the softmax itself: it must be seen without a change of axes."""
     source = weights.source()
     return source.value if source.axes == weights.axes else None
@@ -113,13 +120,12 @@ def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[tuple[int, 
     return tuple(value), result
 
 
-def _first_product(
-    product: View, axis: int
-) -> tuple[object, object, tuple[int, ...], tuple[int, ...]] | None:
+def _first_product(product: View, axis: int) -> tuple[Value, Value, tuple[int, ...], tuple[int, ...]] | None:
     """Query, key and their axes, if it is a product over one axis whose one side has the axis of the keys."""
     source = product.source()
     op = source.made_by("dot_general")
-    if op is None or None in source.axes:
+    axes = [axis for axis in source.axes if axis is not None]
+    if op is None or len(axes) < len(source.axes) or _is_constrained(op):
         return None
     numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
     sides = []
@@ -131,10 +137,10 @@ def _first_product(
             return None
         names = [CONTRACTED] * len(spec_of(operand.type).shape)
         for order, at in enumerate(numbers.get(f"{side}_batching_dimensions", ())):
-            names[at] = source.axes[order]  # type: ignore[call-overload]  # None is excluded above
+            names[at] = axes[order]
         for at in range(len(names)):
             if at not in contracted and at not in numbers.get(f"{side}_batching_dimensions", ()):
-                names[at] = source.axes[place]  # type: ignore[call-overload]
+                names[at] = axes[place]
                 place += 1
         sides.append((operand, tuple(names)))
     (left, left_names), (right, right_names) = sides

@@ -111,12 +111,12 @@ def _by_mask(masked: View) -> Picked | None:
     """The sum of a row of which all but one element are 0."""
     selected = masked.operands("select")
     if selected is not None:
-        targets = _one_hot(selected[0]) if selected[2].is_number(0) else None
-        return Picked(selected[1], targets) if targets else None
+        chosen = _one_hot(selected[0]) if selected[2].is_number(0) else None
+        return Picked(selected[1], chosen) if chosen else None
     factors = masked.operands("multiply")
     for mask, rows in (factors, factors[::-1]) if factors else ():
         converted = mask.operands("convert")
-        targets = converted and _one_hot(converted[0])
+        targets = _one_hot(converted[0]) if converted else None
         if targets:
             return Picked(rows, targets)
     return None

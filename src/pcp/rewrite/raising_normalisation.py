@@ -151,7 +151,7 @@ def _is_difference_of_moments(variance: View, x: View, axis: int, rank: int) -> 
     if parts is None:
         return False
     second, squared = _mean_square(parts[0], rank), _square_root(parts[1])
-    first = squared and _mean(squared, rank)
+    first = None if squared is None else _mean(squared, rank)
     return (
         second is not None
         and first is not None

@@ -18,6 +18,10 @@ _ONE_OPERAND = (
 )
 
 
+DEPTH = 8
+"""How far back two values are compared; no pattern computes a longer chain twice."""
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """A value as a pattern sees it.
@@ -75,9 +79,9 @@ class View:
         return tuple(View(o, source.axes if spec_of(o.type).shape else ()) for o in op.operands)
 
     def is_same(self, other: "View") -> bool:
-        """Whether both are the same value, seen the same way."""
+        """Whether both are the same value, perhaps computed twice, seen the same way."""
         ours, theirs = self.source(), other.source()
-        return ours.value == theirs.value and all(
+        return is_same_value(ours.value, theirs.value) and all(
             a == b or a is None or b is None for a, b in zip(ours.axes, theirs.axes, strict=True)
         )
 
@@ -167,6 +171,28 @@ _FOLDED: dict[str, Callable[..., float | None]] = {
     "reduce": lambda op, a, start: a if combiner(op.regions[0]) == "and" and start == 1 else None,
 }
 """What operations make of operands whose elements are all one number, as far as patterns need it."""
+
+
+def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:
+    """Whether two values are one, or made by equal operations from values that are.
+
+    Common subexpressions are not joined before patterns are sought: the sums in gradients would change their order.
+    """
+    if a == b:
+        return True
+    first, second = maker(a), maker(b)
+    if not depth or first is None or second is None or first.name != second.name or a.type != b.type:
+        return False
+    if "complex" in str(a.type):  # the bindings cannot read such constants
+        return False
+    return (
+        len(first.results) == len(second.results) == 1
+        and {name: first.attributes[name] for name in first.attributes}
+        == {name: second.attributes[name] for name in second.attributes}
+        and [combiner(region) for region in first.regions] == [combiner(region) for region in second.regions]
+        and all(combiner(region) for region in first.regions)
+        and all(is_same_value(x, y, depth - 1) for x, y in zip(first.operands, second.operands, strict=True))
+    )
 
 
 def maker(value: Value) -> ir.Operation | None:

@@ -11,6 +11,7 @@ from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
+from pcp.rewrite.raising import raised
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.accumulation import mean_over_micro_batches, widened
@@ -73,7 +74,8 @@ def training_step(
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
         InvalidOptimizer: `clip_norm` is not above 0.
     """
-    program = loss if isinstance(loss, Program) else trace(loss, *arguments)
+    # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
+    program = raised(loss if isinstance(loss, Program) else trace(loss, *arguments))
     parameters, *batch = _specs(program)
     has_metrics = _has_metrics(program)
     differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics)

@@ -65,7 +65,7 @@ def kernel(x, y, contract, batch):
         """
 def rounded(x):
     bits = lax.bitcast_convert_type(x, jnp.uint32)
-    return lax.bitcast_convert_type((bits + 0x1000) & 0xFFFFE000, f32)
+    return lax.bitcast_convert_type((bits + 0x1000) & jnp.uint32(0xFFFFE000), f32)
 
 def kernel(x, y, contract, batch):
     return product(rounded(x), rounded(y), contract, batch)

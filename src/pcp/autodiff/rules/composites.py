@@ -1,7 +1,7 @@
 """Composites stay whole: the gradient of `pcp.NAME` is a composite `pcp.NAME.vjp`.
 
 It takes the operands, the cotangent of the result, and what other uses of the operands in its attribute `added` gave so far;
-it returns the cotangents of the operands in its attribute `wrt`, added to these. Its function is the gradient of the function of
+it returns the cotangents of the operands in its attribute `wrt`, added to these. Its function is the gradient of that of
 `pcp.NAME`, with the forward pass computed again; once both are inlined, what they share is computed once.
 """
 

@@ -5,7 +5,6 @@ time stay in the cache meanwhile.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pcp.ir import DType
@@ -14,17 +13,16 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.along_axis import take_along_axis
+from pcp.ops.control_flow import fori_loop
 from pcp.ops.elementwise import equal, exp, greater_equal, less, log, maximum, minimum, where
-from pcp.ops.movement import concatenate, expand_dims, iota, reshape
+from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
+from pcp.ops.movement import expand_dims, iota, reshape, zeros
 from pcp.ops.reduction import max_, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
 BYTES = 4 << 20
 """A block of rows is about as large as a core's cache."""
-
-BLOCKS = 64
-"""Blocks are written out one by one, so there are no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +56,14 @@ class Rows:
             known = greater_equal(targets, 0) & less(targets, classes)
         return cls(named, reshape(x, (t.size, classes)), inside, known)
 
-    def blocks(self, rows: int | None) -> list["Rows"]:
-        """The rows in blocks of so many; all at once if None."""
-        count = self.logits.shape[0]
-        step = rows or count
-        return [
-            Rows(
-                self.named,
-                self.logits[start : start + step],
-                self.targets[start : start + step],
-                None if self.known is None else self.known[start : start + step],
-            )
-            for start in range(0, count, step)
-        ]
+    def block(self, start: Tensor, count: int) -> "Rows":
+        """So many rows from one on."""
+        return Rows(
+            self.named,
+            dynamic_slice(self.logits, (start, 0), (count, self.logits.shape[1])),
+            dynamic_slice(self.targets, (start,), (count,)),
+            None if self.known is None else dynamic_slice(self.known, (start,), (count,)),
+        )
 
     def losses(self) -> Tensor:
         """The loss of each row, or its negative."""
@@ -86,11 +79,11 @@ class Rows:
 
     def gradient(self, cotangent: Tensor) -> Tensor:
         """The cotangent of the logits: softmax, less 1 at the target, times that of the loss."""
-        x = self.logits
-        weights = exp(x - max_(x, -1, keepdims=True))
+        shifted = self.logits - max_(self.logits, -1, keepdims=True)
         factor = expand_dims(cotangent, 1)
-        softmax = weights * (factor / sum_(weights, -1, keepdims=True))
-        chosen = equal(iota(x.shape, 1), expand_dims(self.targets, 1))
+        # Another exponential than that in the sum: XLA would keep one that both use, which is as large as the logits.
+        softmax = exp(shifted - log(sum_(exp(shifted), -1, keepdims=True))) * factor
+        chosen = equal(iota(self.logits.shape, 1), expand_dims(self.targets, 1))
         if self.known is not None:
             chosen = chosen & expand_dims(self.known, 1)
         if self.named.attributes["negated"]:
@@ -101,33 +94,49 @@ class Rows:
 
 
 def _rows_of_block(op: ir.Operation) -> int:
-    """How many rows fit the cache, as far as there are not too many blocks."""
+    """How many rows fit the cache, as a divisor of their number."""
     x = Named.of(op).operands[0]
-    classes = x.shape[-1]
-    rows = math.prod(x.shape[:-1])
-    return max(BYTES // (4 * classes), -(-rows // BLOCKS), 1)
+    rows, most = math.prod(x.shape[:-1]), max(BYTES // (4 * x.shape[-1]), 1)
+    return next(step for step in range(min(rows, most), 0, -1) if rows % step == 0)
 
 
-def _loss(chunked: bool) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        rows = Rows.of(op)
-        parts = [block.losses() for block in rows.blocks(_rows_of_block(op) if chunked else None)]
-        return [reshape(concatenate(parts), rows.named.results[0].shape)]
-
-    return build
+def _loss(op: ir.Operation) -> list[Tensor]:
+    rows = Rows.of(op)
+    return [reshape(rows.losses(), rows.named.results[0].shape)]
 
 
-def _gradient(chunked: bool) -> Callable[[ir.Operation], list[Tensor]]:
-    def build(op: ir.Operation) -> list[Tensor]:
-        rows = Rows.of(op)
-        given = tensors(op)[2]
-        g = reshape(given, (given.size,))
-        step = _rows_of_block(op) if chunked else g.size
-        parts = [block.gradient(g[i * step : (i + 1) * step]) for i, block in enumerate(rows.blocks(step))]
-        found = reshape(concatenate(parts), rows.named.operands[0].shape)
-        return rows.named.cotangents(op, {0: found})
+def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
+    """A loop over blocks of rows."""
+    rows, step = Rows.of(op), _rows_of_block(op)
 
-    return build
+    def block(index: Tensor, done: Tensor) -> Tensor:
+        return dynamic_update_slice(done, rows.block(index * step, step).losses(), (index * step,))
+
+    count = rows.targets.size
+    found = fori_loop(0, count // step, block, zeros((count,)))
+    return [reshape(found, rows.named.results[0].shape)]
+
+
+def _gradient(op: ir.Operation) -> list[Tensor]:
+    rows = Rows.of(op)
+    given = tensors(op)[2]
+    found = rows.gradient(reshape(given, (given.size,)))
+    return rows.named.cotangents(op, {0: reshape(found, rows.named.operands[0].shape)})
+
+
+def _gradient_in_blocks(op: ir.Operation) -> list[Tensor]:
+    """A loop over blocks of rows, each of which is written into its place."""
+    rows, step = Rows.of(op), _rows_of_block(op)
+    given = tensors(op)[2]
+    g = reshape(given, (given.size,))
+
+    def block(index: Tensor, done: Tensor) -> Tensor:
+        start = index * step
+        part = rows.block(start, step).gradient(dynamic_slice(g, (start,), (step,)))
+        return dynamic_update_slice(done, part, (start, 0))
+
+    found = fori_loop(0, g.size // step, block, zeros(rows.logits.shape))
+    return rows.named.cotangents(op, {0: reshape(found, rows.named.operands[0].shape)})
 
 
 def _has_blocks(op: ir.Operation, platform: str) -> bool:
@@ -147,14 +156,14 @@ register_family(
     Family("cross_entropy_gradient", "the gradient of cross entropy", is_named("pcp.cross_entropy.vjp"))
 )
 for _name, _about, _applies, _build in (
-    ("cross_entropy.gathered", "the logits of the targets are gathered", applies_to_f32, _loss(False)),
-    ("cross_entropy.chunked", "as gathered, some rows at a time", _has_blocks, _loss(True)),
+    ("cross_entropy.gathered", "the logits of the targets are gathered", applies_to_f32, _loss),
+    ("cross_entropy.chunked", "as gathered, some rows at a time", _has_blocks, _loss_in_blocks),
     (
         "cross_entropy_gradient.fused",
         "softmax less 1 at the target, instead of the derivative of each operation",
         applies_to_f32,
-        _gradient(False),
+        _gradient,
     ),
-    ("cross_entropy_gradient.chunked", "as fused, some rows at a time", _has_blocks, _gradient(True)),
+    ("cross_entropy_gradient.chunked", "as fused, some rows at a time", _has_blocks, _gradient_in_blocks),
 ):
     register_kernel(Kernel(_name, Effect.reassociating, _about, _applies, _build))

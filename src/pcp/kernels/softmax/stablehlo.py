@@ -1,8 +1,5 @@
 """Kernels for `pcp.softmax`, `pcp.log_softmax` and their gradients."""
 
-from collections.abc import Callable
-
-from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
@@ -28,27 +25,16 @@ def _by_reciprocal(op: ir.Operation) -> list[Tensor]:
     return [shifted - log(sums) if named.name == "log_softmax" else weights * (1 / sums)]
 
 
-def _exponentials_in_bf16(op: ir.Operation) -> list[Tensor]:
-    named, axis, shifted = _shifted(op)
-    weights = exp(shifted.astype(DType.bf16)).astype(DType.f32)
-    sums = sum_(weights, axis, keepdims=True)
-    return [shifted - log(sums) if named.name == "log_softmax" else weights * (1 / sums)]
-
-
-def _gradient(through: Callable[[Tensor], Tensor]) -> Callable[[ir.Operation], list[Tensor]]:
+def _gradient(op: ir.Operation) -> list[Tensor]:
     """y (g - sum(g y)) for y = softmax(x);  g - e^y sum(g) for y = log softmax(x)."""
-
-    def build(op: ir.Operation) -> list[Tensor]:
-        named, axis, shifted = _shifted(op)
-        weights, g = exp(through(shifted)).astype(DType.f32), tensors(op)[1]
-        softmax = weights * (1 / sum_(weights, axis, keepdims=True))
-        if named.name == "log_softmax":
-            found = g - softmax * sum_(g, axis, keepdims=True)
-        else:
-            found = softmax * (g - sum_(g * softmax, axis, keepdims=True))
-        return named.cotangents(op, {0: found})
-
-    return build
+    named, axis, shifted = _shifted(op)
+    weights, g = exp(shifted), tensors(op)[1]
+    softmax = weights * (1 / sum_(weights, axis, keepdims=True))
+    if named.name == "log_softmax":
+        found = g - softmax * sum_(g, axis, keepdims=True)
+    else:
+        found = softmax * (g - sum_(g * softmax, axis, keepdims=True))
+    return named.cotangents(op, {0: found})
 
 
 register_family(
@@ -66,25 +52,13 @@ register_family(
         is_named("pcp.softmax.vjp", "pcp.log_softmax.vjp"),
     )
 )
-for _name, _effect, _about, _build in (
-    ("softmax.reciprocal", Effect.reassociating, "one division for each row", _by_reciprocal),
-    (
-        "softmax.bf16",
-        Effect.lowers_precision,
-        "exponentials in bfloat16, sums in float32",
-        _exponentials_in_bf16,
-    ),
+# Exponentials in bfloat16 are no kernels: XLA drops the conversions there and back, and computes what it did before.
+for _name, _about, _build in (
+    ("softmax.reciprocal", "one division for each row", _by_reciprocal),
     (
         "softmax_gradient.fused",
-        Effect.reassociating,
         "y (g - sum(g y)) instead of the derivative of each operation",
-        _gradient(lambda x: x),
-    ),
-    (
-        "softmax_gradient.bf16",
-        Effect.lowers_precision,
-        "as fused, exponentials in bfloat16",
-        _gradient(lambda x: x.astype(DType.bf16)),
+        _gradient,
     ),
 ):
-    register_kernel(Kernel(_name, _effect, _about, applies_to_f32, _build))
+    register_kernel(Kernel(_name, Effect.reassociating, _about, applies_to_f32, _build))

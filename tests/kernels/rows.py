@@ -1,0 +1,111 @@
+"""The test row of every kernel of a named operation: programs at whose sites it must hold, at what error."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import pcp
+from pcp import Program, nn
+from pcp.autodiff.gradient import value_and_vjp
+from pcp.rewrite.raising import raised
+
+
+class Row(NamedTuple):
+    """A program with one kind of site, and what extreme operands there are.
+
+    Arguments:
+        function: of Tensors.
+        specs: of its arguments, `f32[2,3]`.
+        wrt: the arguments with a gradient.
+        operands: from a site's place of an operand to what it is filled with instead of normal numbers.
+    """
+
+    function: Any
+    specs: tuple[str, ...]
+    wrt: Any
+    operands: dict[int, Any]
+
+
+def program_of(row: Row) -> Program:
+    """The row's function, raised, and its gradient."""
+    program = raised(pcp.trace(row.function, *(_spec(text) for text in row.specs)))
+    return value_and_vjp(program, row.wrt)
+
+
+def _spec(text: str) -> Any:
+    dtype, _, sizes = text.rstrip("]").partition("[")
+    return pcp.spec([int(n) for n in sizes.split(",") if n], dtype)
+
+
+def _row(function: Any, *specs: str, wrt: Any = 0, **operands: Any) -> Row:
+    return Row(function, specs, wrt, {int(name.removeprefix("at_")): fill for name, fill in operands.items()})
+
+
+def _causal(q: Any, k: Any, v: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, causal=True)
+
+
+def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
+    return nn.scaled_dot_product_attention(q, k, v, mask=m)
+
+
+def _large(shape: tuple[int, ...]) -> Any:
+    return 1e4 * np.random.default_rng(1).normal(size=shape)
+
+
+def _some_infinite(shape: tuple[int, ...]) -> Any:
+    random = np.random.default_rng(2)
+    return np.where(random.random(shape) < 0.5, -np.inf, random.normal(size=shape))
+
+
+def _one_key_seen(shape: tuple[int, ...]) -> Any:
+    """Every query sees one key, and not always one in the first block."""
+    return np.arange(shape[-1]) == np.random.default_rng(3).integers(0, shape[-1], (*shape[:-1], 1))
+
+
+THIRD = (0, 1, 2)
+
+# By family of the forward operation; the sites of the gradient are in the same programs.
+ROWS: dict[str, list[Row]] = {
+    "softmax": [
+        _row(pcp.softmax, "f32[3,7,33]"),
+        _row(lambda x: pcp.softmax(x, 0), "f32[5,1]"),
+        _row(pcp.softmax, "f32[9,31]", at_0=_large),
+        _row(pcp.softmax, "f32[3,64]", at_0=_some_infinite),
+        _row(pcp.log_softmax, "f32[3,33]"),
+        _row(pcp.log_softmax, "f32[9,31]", at_0=_large),
+    ],
+    "normalisation": [
+        _row(nn.layer_norm, "f32[3,7,33]", "f32[33]", "f32[33]", wrt=THIRD),
+        _row(lambda x, s: x + nn.layer_norm(x, s), "f32[1,9]", "f32[9]", wrt=(0, 1)),
+        _row(nn.layer_norm, "f32[6,9]", "f32[9]", wrt=(0, 1), at_0=_large),
+        _row(nn.rms_norm, "f32[33]", "f32[33]", wrt=(0, 1)),
+        _row(nn.rms_norm, "f32[2,3,1]", "f32[1]", wrt=(0, 1)),
+    ],
+    "attention": [
+        _row(_causal, "f32[2,130,2,8]", "f32[2,130,1,8]", "f32[2,130,1,8]", wrt=THIRD),
+        _row(_causal, "f32[1,67,1,4]", "f32[1,200,1,4]", "f32[1,200,1,4]", wrt=THIRD),
+        _row(_causal, "f32[1,1,1,1]", "f32[1,1,1,1]", "f32[1,1,1,1]", wrt=THIRD),
+        _row(_causal, "f32[1,140,1,4]", "f32[1,140,1,4]", "f32[1,140,1,4]", wrt=THIRD, at_0=_large),
+        _row(
+            _masked, "f32[2,3,2,4]", "f32[2,260,2,4]", "f32[2,260,2,4]", "bool[2,1,3,260]",
+            wrt=THIRD, at_3=_one_key_seen,
+        ),
+    ],
+    "cross_entropy": [
+        _row(nn.negative_log_likelihood, "f32[3,5,33]", "i32[3,5]"),
+        _row(nn.negative_log_likelihood, "f32[2,1]", "i32[2]", at_1=np.zeros),
+        _row(nn.negative_log_likelihood, "f32[9,31]", "i32[9]", at_0=_large),
+        _row(nn.negative_log_likelihood, "f32[3,31]", "i32[3]", at_1=lambda shape: np.full(shape, -7)),
+        _row(
+            lambda x, t: pcp.take_along_axis(pcp.log_softmax(x), t[:, None], -1),
+            "f32[3,31]", "i32[3]", at_1=lambda shape: np.full(shape, -7),
+        ),
+        _row(nn.negative_log_likelihood, "f32[70,20000]", "i32[70]"),
+    ],
+    "embedding_gradient": [
+        _row(lambda e, t: nn.embedding(t, e), "f32[7,5]", "i32[3,6]"),
+        _row(lambda e, t: nn.embedding(t, e), "f32[1,3]", "i32[2]", at_1=np.zeros),
+        _row(lambda e, t: nn.embedding(t, e), "f32[50,16]", "i32[33]"),
+    ],
+}  # fmt: skip
