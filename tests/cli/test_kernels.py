@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pcp.cli import main
+from pcp.kernels import FAMILIES
 from pcp.planning.profile_database import ProfileDatabase
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kernels"
@@ -71,7 +72,7 @@ def test_bench_keeps_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     rows = [json.loads(line) for line in said.splitlines()]
     assert code == 0
-    assert {row["kernel"] for row in rows} == {"softmax.reciprocal", "softmax.bf16"}
+    assert {"softmax.reciprocal"} <= {row["kernel"] for row in rows} <= set(FAMILIES["softmax"].kernels)
     assert all(row["failure"] is None and row["ratio"] > 0 for row in rows)
     kept = ProfileDatabase(file).measurements()
     assert {(each.subject, each.path) for each in kept} == {

@@ -13,7 +13,7 @@ from pcp.planning.verification.values import smallest_normal
 
 Array = np.ndarray[Any, Any]
 
-FEWEST = 64
+FEWEST = 16
 """Elements of a result from which on its relative error says something; fewer may be small by chance."""
 
 
@@ -72,6 +72,15 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
         float(plain_distance.max(initial=0.0)),
         result.tobytes() == outcome.plain.tobytes(),
     )
+
+
+def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
+    """Compare several small results, of operands of one size and scale, as if they were one."""
+    parts = (
+        np.concatenate([getattr(each, name).reshape(-1) for each in outcomes])
+        for name in ("exact", "flushed", "plain", "scale")
+    )
+    return judged(np.concatenate([each.reshape(-1) for each in results]), Outcome(*parts), True, "exact")
 
 
 def same(results: Sequence[Array], others: Sequence[Array]) -> bool:

@@ -201,6 +201,7 @@ class CandidateProcess:
             try:
                 process.answer(_START_SECONDS)
             except ChildEnded as ended:
+                process.kill()
                 raise VerificationFailed(
                     f"the process that kernels are tried in does not start: {ended}; see what `pcp doctor` says"
                 ) from None
