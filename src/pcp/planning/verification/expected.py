@@ -117,7 +117,7 @@ def _expectation(
 
 
 def _wide(program: Program, arrays: Sequence[Array]) -> list[Array]:
-    return widened_arrays(program.arguments, arrays)
+    return list(widened_arrays(program.arguments, arrays))
 
 
 def _run(compiled: Plan, arguments: Sequence[Array]) -> list[Array]:
