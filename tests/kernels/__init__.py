@@ -1,1 +1,1 @@
-"""Kernels beside their plain forms."""
+"""Kernels beside their plain forms, and kernels from outside, sound and planted."""

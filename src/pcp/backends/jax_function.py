@@ -8,7 +8,7 @@ import numpy as np
 
 from pcp.backends.base import Buffer, CompilationFailed, Device, ExecutionFailed, MemoryUse, OutOfMemory
 from pcp.backends.xla import native_device
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.ir.types import dtype_of
 
 
@@ -26,8 +26,10 @@ class JAXFunction:
 
     def __init__(self, function: Callable[..., Any], specs: Sequence[TensorSpec], device: Device) -> None:
         shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
+        # Functions are written for jax as it comes: without 64 bits what they make themselves has 32.
+        self._wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
         try:
-            with jax.enable_x64(True), jax.default_device(native_device(device)):
+            with jax.enable_x64(self._wide), jax.default_device(native_device(device)):
                 lowered = jax.jit(lambda *arrays: _flat(function(*arrays))).lower(*shapes)
                 self._compiled = lowered.compile()
         except Exception as error:  # whatever somebody else's function raises
@@ -56,7 +58,7 @@ class JAXFunction:
             ExecutionFailed: anything else that went wrong.
         """
         try:
-            with jax.enable_x64(True):
+            with jax.enable_x64(self._wide):
                 return list(self._compiled(*buffers))
         except Exception as error:  # whatever a callback in somebody else's function raises
             if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):

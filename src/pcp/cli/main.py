@@ -21,6 +21,7 @@ COMMANDS = {
     "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
     "plan": "find the fastest way to run a program within a tolerance",
     "explore": "measure a program's paths in the background",
+    "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
     "keys": "make the certificates of a Shepherd and its Workers",

@@ -10,9 +10,10 @@ import queue
 import resource
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from pcp import backends
 from pcp.errors import PCPError
@@ -133,12 +134,24 @@ def _read(requests: "queue.Queue[str]") -> None:
     os._exit(0)
 
 
-def main() -> None:
-    """Measure until standard input ends."""
+class Answering(Protocol):
+    """What answers requests, by lines that it writes."""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Do what a request asks for and say what came of it."""
+        ...
+
+
+def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:
+    """Answer requests until standard input ends.
+
+    Arguments:
+        make: from what the parent said first, and where answers go, to what answers.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     header = json.loads(sys.stdin.readline())
-    child = Child(header, answers)
+    child = make(header, answers)
     _limit_memory(header["memory_bytes"], header["device"])
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
@@ -147,4 +160,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Child)

@@ -1,4 +1,4 @@
-"""The process of `pcp.planning.measuring` as seen by its parent: started, asked, and killed where it does not answer."""
+"""A process that measures, as seen by its parent: started, asked, and killed where it does not answer."""
 
 import contextlib
 import json
@@ -32,11 +32,13 @@ class ChildEnded(Exception):
 class MeasuringProcess:
     """One process that measures, and what it said that was not asked for yet."""
 
-    def __init__(self, device: Device, folder: Path, memory_bytes: int) -> None:
+    def __init__(
+        self, device: Device, folder: Path, memory_bytes: int, module: str = "pcp.planning.measuring"
+    ) -> None:
         self._noise = open(folder / "child.log", "w+b")  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
             # -P: a folder that happens to be the current one must not shadow modules.
-            [sys.executable, "-P", "-m", "pcp.planning.measuring"],
+            [sys.executable, "-P", "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._noise,

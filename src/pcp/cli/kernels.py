@@ -1,0 +1,174 @@
+"""`pcp kernels`: what there is to compute operations with, how fast it is here, and whether a kernel from outside is sound."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from pcp import backends
+from pcp.errors import PCPError
+from pcp.kernels import FAMILIES
+from pcp.kernels.candidate import read_candidate
+from pcp.planning.bench import Bench
+from pcp.planning.family_bench import Row, bench_family, family_named, reach
+from pcp.planning.profile_database import ProfileDatabase
+from pcp.planning.verification import CandidateProcess, verify
+
+DESCRIPTION = {
+    "description": "Kernels are ways to compute an operation. List PCP's, measure them, or verify one from outside.",
+    "epilog": """A kernel from outside is a folder with a manifest, kernel.toml, and a python file with a function of JAX
+arrays, or StableHLO text; docs/kernels_from_outside.md describes it. Its code runs in a process of its own only, with limits on time
+and memory. It is tried on sizes and values where kernels were found to be wrong, several times each, with random numbers that
+are new every time, and judged against float64 element by element, its gradient too. What is sound is accepted at the smallest
+tolerance that its errors stay below; otherwise the reasons are told, with the sizes and values that showed them.
+
+actions:
+  list               every kernel: what it does to numbers, and on how many of its family's problems it can stand
+  verify FOLDER      try a kernel from outside; exit code 3 if it is refused
+  bench FAMILY       measure every kernel of a family on this device, and keep what was measured in the database
+
+examples:
+  pcp kernels list --family product
+  pcp kernels verify examples/kernels/softmax_bf16
+  pcp kernels verify my_kernel --seed 7            the same random numbers again
+  pcp kernels bench softmax                        then: pcp profile ls
+""",
+}
+REFUSED = 3
+
+
+class InvalidRequest(PCPError):
+    """Something that an action of `pcp kernels` needs and was not given, or does not take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("action", choices=("list", "verify", "bench"), help="what to do, see below")
+    parser.add_argument("what", nargs="?", metavar="FOLDER|FAMILY", help="folder of verify, family of bench")
+    parser.add_argument("--family", default=None, help="list: only of this family")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="verify: of the random numbers; new ones if not given"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=None, help="limit of verify's requests (60); of bench's timing (1)"
+    )
+    parser.add_argument(
+        "--memory", type=float, default=4.0, metavar="GIB", help="verify: limit of the process"
+    )
+    parser.add_argument(
+        "--database", type=Path, default=None, help="bench: file, if not that in the cache folder"
+    )
+    parser.add_argument("--device", default=None, help="where kernels run, as cpu:0")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if arguments.action == "list":
+        if arguments.what is not None:
+            raise InvalidRequest(
+                f"`pcp kernels list` takes no {arguments.what!r}; name a family with --family"
+            )
+        return _list(arguments)
+    if arguments.what is None:
+        what = "a folder with a kernel.toml" if arguments.action == "verify" else "a family"
+        raise InvalidRequest(f"`pcp kernels {arguments.action}` needs {what}; none was given")
+    for name in ("seconds", "memory"):
+        value = getattr(arguments, name)
+        if value is not None and not value > 0:
+            raise InvalidRequest(f"--{name} {value:g} was given; expected a number above 0")
+    return _verify(arguments) if arguments.action == "verify" else _bench(arguments)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    platform = backends.device(arguments.device).kind
+    names = FAMILIES if arguments.family is None else [family_named(arguments.family)[0].name]
+    for name in names:
+        family = FAMILIES[name]
+        counts, problems = reach(name, platform)
+        if not arguments.json:
+            print(f"{name}: {family.about}")
+        for kernel in family.kernels.values():
+            facts = {
+                "name": kernel.name,
+                "family": name,
+                "effect": kernel.effect.value,
+                "about": kernel.about,
+                "version": kernel.version,
+                "applies_to": counts[kernel.name],
+                "problems": problems,
+                "device": platform,
+            }
+            if arguments.json:
+                print(json.dumps(facts))
+                continue
+            where = (
+                "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
+            )
+            print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    candidate = read_candidate(arguments.what)
+    limits = {} if arguments.seconds is None else {"seconds": arguments.seconds}
+    memory = int(arguments.memory * 2**30)
+    with CandidateProcess(arguments.device, memory_bytes=memory, **limits) as process:
+        verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
+    _progress_line("")
+    print(json.dumps(verdict.to_json()) if arguments.json else verdict)
+    return 0 if verdict.accepted else REFUSED
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    database = ProfileDatabase(arguments.database)
+    seconds = 1.0 if arguments.seconds is None else arguments.seconds
+    family_named(arguments.what)
+    shown = ""
+    with Bench(arguments.device) as bench:
+        for row in bench_family(arguments.what, bench, database, seconds, _progress_line):
+            _progress_line("")
+            if arguments.json:
+                print(json.dumps(_facts(row)), flush=True)
+                continue
+            if str(row.problem) != shown:
+                shown = str(row.problem)
+                print(shown)
+            print(f"  {row.kernel:34}{_described(row)}", flush=True)
+    if not arguments.json:
+        print(f"kept in {database.file}")
+    return 0
+
+
+def _facts(row: Row) -> dict[str, object]:
+    measured = row.measurement
+    return {
+        "kernel": row.kernel,
+        "problem": str(row.problem),
+        "subject": measured.subject,
+        "ratio": None if measured.failure else measured.ratio,
+        "seconds": None if measured.failure else measured.typical,
+        "error": measured.error,
+        "plain_error": measured.plain_error,
+        "failure": measured.failure,
+        "detail": measured.detail,
+    }
+
+
+def _described(row: Row) -> str:
+    measured = row.measurement
+    if measured.failure is not None:
+        return f"{measured.failure}: {measured.detail[:80]}"
+    error = "" if measured.error is None else f"   error {measured.error:.1e}"
+    plain = "" if measured.plain_error is None else f" (plain {measured.plain_error:.1e})"
+    return f"{measured.typical * 1e3:10.3f} ms {measured.ratio:8.2f} of plain{error}{plain}"
+
+
+def _progress(done: int, count: int, what: str) -> None:
+    _progress_line(f"{done + 1}/{count} {what}")
+
+
+def _progress_line(text: str) -> None:
+    """What is being done, on one line of a terminal that the next one overwrites."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)

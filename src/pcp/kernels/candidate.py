@@ -1,0 +1,271 @@
+"""A kernel from outside: a folder with a manifest, `kernel.toml`, and a python file or StableHLO text.
+
+Reading it executes nothing. What it claims here is what it is judged by.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir import DType
+from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
+from pcp.kernels.registry import FAMILIES
+from pcp.rewrite.row import Effect
+
+MANIFEST = "kernel.toml"
+DERIVED, REFERENCE = "derived", "reference"
+NONFINITE = ("exact", "nan", "spreads")
+
+_KEYS = ("name", "effect", "about", "entry", "version", "gradient", "tolerance", "conditions", "problem")
+_CONDITIONS = ("dtypes", "forms", "sizes", "shapes", "nonfinite")
+_LIMITS = ("multiple_of", "at_least", "at_most")
+_PROBLEM = ("form", "dtype", "sizes")
+_ENTRY = re.compile(r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.mlir")
+_NAME = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*")
+
+
+class InvalidCandidate(PCPError):
+    """A folder that holds no kernel, or whose manifest says something that is not understood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Which values of a size a kernel is for."""
+
+    multiple_of: int = 1
+    at_least: int = 1
+    at_most: int | None = None
+
+    def nearest(self, size: int) -> int:
+        """An allowed size near another."""
+        size = max(size, self.at_least)
+        size += -size % self.multiple_of
+        if self.at_most is not None and size > self.at_most:
+            size = self.at_most - self.at_most % self.multiple_of
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel from outside, as its manifest describes it.
+
+    Arguments:
+        folder: where it lies.
+        name: its family and what is particular about it, `softmax.chunked`.
+        effect: what it does to numbers, compared with the plain computation.
+        about: one sentence for people.
+        file: python or StableHLO text, in the folder.
+        function: its name in a python file; None for StableHLO.
+        gradient: `derived` by differentiating the kernel, `reference` if that of the plain computation is used, or file and
+            function of its own.
+        tolerance: the error that it claims not to exceed, by the element type of the operands.
+        version: raised with every change of what it computes.
+        dtypes: element types of floating-point operands that it is for.
+        problems: what it is tried on; the last one is large, and its time is measured.
+        nonfinite: what it returns where an operand has infinities or NaN; see `docs/kernels_from_outside.md`.
+    """
+
+    folder: Path
+    name: str
+    effect: Effect
+    about: str
+    file: str
+    function: str | None
+    gradient: str
+    tolerance: Mapping[DType, float]
+    version: int
+    dtypes: tuple[DType, ...]
+    problems: tuple[Problem, ...]
+    nonfinite: str
+
+    @property
+    def family(self) -> str:
+        """What it computes."""
+        return self.name.partition(".")[0]
+
+
+def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
+    """The kernel in a folder.
+
+    Raises:
+        InvalidCandidate: there is no manifest, a file is missing, or the manifest says something that is not understood.
+    """
+    place = Path(folder)
+    try:
+        manifest = tomllib.loads((place / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidCandidate(
+            f"{place} has no file {MANIFEST}; expected a folder with one, as docs/kernels_from_outside.md describes"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidCandidate(f"{place / MANIFEST} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidCandidate(f"{place / MANIFEST} is no TOML: {error}") from None
+    try:
+        return _candidate(place, manifest)
+    except (InvalidCandidate, UnknownProblem) as error:
+        raise InvalidCandidate(f"{place / MANIFEST}: {error}") from None
+
+
+def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
+    _only_known("key", manifest, _KEYS)
+    name = _text(manifest, "name")
+    if not _NAME.fullmatch(name):
+        raise InvalidCandidate(
+            f"name = {name!r}; expected a family, a dot, and lower-case letters, digits and _, as softmax.chunked"
+        )
+    family = name.partition(".")[0]
+    if family not in DEFINITIONS:
+        raise InvalidCandidate(
+            f"name = {name!r} begins with no known family; there are {', '.join(DEFINITIONS)}"
+        )
+    if any(name in each.kernels for each in FAMILIES.values()):
+        raise InvalidCandidate(f"name = {name!r} is the name of a kernel of PCP itself; choose another one")
+    effect = _one_of("effect", _text(manifest, "effect"), tuple(Effect))
+    file, function = _entry(folder, "entry", _text(manifest, "entry"))
+    gradient = str(manifest.get("gradient", DERIVED))
+    if gradient not in (DERIVED, REFERENCE):
+        if function is None or ":" not in gradient:
+            raise InvalidCandidate(
+                f"gradient = {gradient!r}; expected {DERIVED!r}, {REFERENCE!r}, or for a kernel in python a function, "
+                "as 'kernel.py:gradient'"
+            )
+        _entry(folder, "gradient", gradient)
+    conditions = _table(manifest, "conditions")
+    _only_known("condition", conditions, _CONDITIONS)
+    dtypes = tuple(_dtype(each) for each in conditions.get("dtypes", ["f32"]))
+    version = manifest.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise InvalidCandidate(f"version = {version!r}; expected a positive integer")
+    return Candidate(
+        folder.resolve(),
+        name,
+        Effect(effect),
+        _text(manifest, "about"),
+        file,
+        function,
+        gradient,
+        {
+            _dtype(key): _positive(f"tolerance.{key}", value)
+            for key, value in _table(manifest, "tolerance").items()
+        },
+        version,
+        dtypes,
+        tuple(_problems(family, manifest, conditions, dtypes, fixed=function is None)),
+        _one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
+    )
+
+
+def _problems(
+    family: str, manifest: dict[str, Any], conditions: dict[str, Any], dtypes: Sequence[DType], fixed: bool
+) -> list[Problem]:
+    if fixed:
+        given = _table(manifest, "problem")
+        if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
+            raise InvalidCandidate(
+                "a kernel in StableHLO computes one problem: expected a table [problem] with form, dtype and sizes, and no "
+                "conditions beside nonfinite"
+            )
+        _only_known("key of [problem]", given, _PROBLEM)
+        return [problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))]
+    if "problem" in manifest:
+        raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
+    definition = DEFINITIONS[family]
+    limits = {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()}
+    _only_known("size", limits, definition.sizes)
+    forms = conditions.get("forms", list(definition.forms))
+    made: list[Problem] = []
+    for dtype in dtypes:
+        for each in problems_of(family, forms, dtype):
+            sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
+            made.append(problem(family, each.form, dtype, sizes))
+        for shape in conditions.get("shapes", []):
+            if not isinstance(shape, dict):
+                raise InvalidCandidate(
+                    f"conditions.shapes has {shape!r}; expected tables of sizes, as {{ {definition.sizes[0]} = 48 }}"
+                )
+            usual = dict(zip(definition.sizes, definition.standard[0], strict=True))
+            usual = {name: limits.get(name, Limits()).nearest(size) for name, size in usual.items()}
+            form = shape.get("form", forms[0])
+            sizes = usual | {name: size for name, size in shape.items() if name != "form"}
+            made.append(problem(family, form, dtype, sizes))
+    large = dict(zip(definition.sizes, definition.large, strict=True))
+    sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in large.items()}
+    made.append(problem(family, forms[0], dtypes[0], sizes))
+    return list(dict.fromkeys(made))
+
+
+def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
+    if not _ENTRY.fullmatch(text):
+        raise InvalidCandidate(f"{key} = {text!r}; expected 'FILE.py:FUNCTION' or 'FILE.mlir'")
+    file, _, function = text.partition(":")
+    found = (folder / file).resolve()
+    if not found.is_relative_to(folder.resolve()):
+        raise InvalidCandidate(
+            f"{key} = {text!r} lies outside of the folder; everything of a kernel lies in it"
+        )
+    if not found.is_file():
+        raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
+    return file, function or None
+
+
+def _limits(name: str, table: Any) -> Limits:
+    if not isinstance(table, dict):
+        raise InvalidCandidate(
+            f"conditions.sizes.{name} = {table!r}; expected a table with {', '.join(_LIMITS)}"
+        )
+    _only_known(f"limit of size {name!r}", table, _LIMITS)
+    for key, value in table.items():
+        if type(value) is not int or value < 1:
+            raise InvalidCandidate(f"conditions.sizes.{name}.{key} = {value!r}; expected a positive integer")
+    limits = Limits(**table)
+    if limits.nearest(1) < limits.at_least or limits.nearest(1) < 1:
+        raise InvalidCandidate(f"conditions.sizes.{name} = {table} allows no size")
+    return limits
+
+
+def _only_known(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise InvalidCandidate(f"unknown {what} {key!r}; there are {', '.join(known)}")
+
+
+def _text(manifest: Mapping[str, Any], key: str) -> str:
+    if key not in manifest:
+        raise InvalidCandidate(f'{key} is missing; expected {key} = "..."')
+    value = manifest[key]
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidCandidate(f"{key} = {value!r}; expected a text")
+    return value
+
+
+def _table(manifest: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = manifest.get(key, {})
+    if not isinstance(value, dict):
+        raise InvalidCandidate(f"{key} = {value!r}; expected a table")
+    return value
+
+
+def _one_of(key: str, value: Any, known: Sequence[str]) -> str:
+    if value not in known:
+        raise InvalidCandidate(f"{key} = {value!r}; expected one of {', '.join(map(repr, map(str, known)))}")
+    return str(value)
+
+
+def _dtype(value: Any) -> DType:
+    if not isinstance(value, str) or value not in DType.__members__ or not DType(value).is_float:
+        raise InvalidCandidate(
+            f"{value!r} is no element type of floating-point numbers; expected bf16, f16, f32 or f64"
+        )
+    return DType(value)
+
+
+def _positive(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < 1.0:
+        raise InvalidCandidate(f"{key} = {value!r}; expected a number between 0 and 1")
+    return float(value)

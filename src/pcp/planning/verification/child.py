@@ -1,0 +1,239 @@
+"""The child that runs kernels from outside: a program for `pcp.planning.verification.process` only.
+
+It runs what it is told on the arrays that it is given and writes down what came out. Nothing is judged here, because code from
+outside could change the judge.
+"""
+
+import functools
+import importlib.util
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from pcp import backends
+from pcp.autodiff import vjp
+from pcp.backends import Device, Executable
+from pcp.backends.jax_function import JAXFunction
+from pcp.backends.jax_gradient import vjp_of
+from pcp.backends.jax_guard import Guarded
+from pcp.ir import Program, TensorSpec
+from pcp.ir.types import dtype_of
+from pcp.planning.measuring import serve
+from pcp.planning.timing import Variations, awaited
+from pcp.planning.verification.fault import Fault
+
+_ROUNDS = 25
+_LONGEST_PART = 300
+
+
+class Refusal(Exception):
+    """The candidate is at fault."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = fault
+
+
+class Child:
+    """Runs one candidate after another."""
+
+    def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
+        self._device = backends.device(header["device"])
+        self._answers = answers
+        self._count = itertools.count()
+        self._candidate: Callable[..., Any] | Program | None = None
+        self._gradient: Callable[..., Any] | None = None
+        self._token = ""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Do what a request asks for, and say what came of it."""
+        self._token = request["token"]
+        try:
+            made = getattr(self, f"_{request['do']}")(request)
+        except Refusal as refusal:
+            made = {"fault": refusal.fault, "detail": _short(str(refusal))}
+        except MemoryError as error:
+            made = {"fault": Fault.out_of_memory, "detail": str(error)}
+        self._say(trial=made)
+
+    def _say(self, **words: Any) -> None:
+        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
+        self._answers.flush()
+
+    def _start(self, request: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002  (as all that are asked)
+        """Answer that this process has begun."""
+        return {}
+
+    def _load(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Read the candidate, and for python execute its file."""
+        self._candidate = self._gradient = None
+        file = Path(request["folder"]) / request["file"]
+        if request["function"] is None:
+            try:
+                self._candidate = Program.parse(file.read_bytes())
+            except Exception as error:
+                raise Refusal(Fault.compile_error, f"{file.name}: {error}") from None
+            return {}
+        self._candidate = self._function(file, request["function"])
+        if request["gradient"] is not None:
+            name, _, function = request["gradient"].partition(":")
+            self._gradient = self._function(Path(request["folder"]) / name, function)
+        return {}
+
+    def _function(self, file: Path, name: str) -> Callable[..., Any]:
+        module_name = f"kernel_from_outside_{next(self._count)}"
+        described = importlib.util.spec_from_file_location(module_name, file)
+        assert described is not None
+        assert described.loader is not None
+        module = importlib.util.module_from_spec(described)
+        sys.modules[module_name] = module
+        sys.path.insert(0, str(file.parent))
+        try:
+            described.loader.exec_module(module)
+        except Exception as error:
+            raise Refusal(
+                Fault.compile_error, f"{file.name} cannot be imported: {_described(error)}"
+            ) from None
+        finally:
+            sys.path.remove(str(file.parent))
+        found = getattr(module, name, None)
+        if not callable(found):
+            raise Refusal(Fault.compile_error, f"{file.name} has no function {name!r}")
+        made: Callable[..., Any] = found
+        return made
+
+    def _run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Run the candidate, or its gradient, on several lists of arguments in a given order, and write the results."""
+        specs = _specs(request["specs"])
+        executable, results = self._compiled(request, specs)
+        arrays = [
+            np.fromfile(path, spec.dtype.numpy).reshape(request["count"], *spec.shape)
+            for path, spec in zip(request["inputs"], specs, strict=True)
+        ]
+        changed = []
+        files = [open(f"{request['results']}-{place}", "wb") for place in range(len(results))]  # noqa: SIM115
+        try:
+            for which in request["order"]:
+                given = [Guarded(array[which]) for array in arrays]
+                for file, result in zip(files, _called(executable, given), strict=True):
+                    file.write(np.ascontiguousarray(result).tobytes())
+                if not all(each.intact for each in given):
+                    changed.append(which)
+        finally:
+            for file in files:
+                file.close()
+        return {"changed": changed, "results": [[list(each.shape), each.dtype] for each in results]}
+
+    def _time(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Time the plain program and the candidate in turn, each on arguments not seen before and on the same again."""
+        specs = _specs(request["specs"])
+        executable, _ = self._compiled(request, specs)
+        plain_program = Program(Path(request["plain"]).read_bytes())
+        backend = backends.backend()
+        plain = backend.compile(plain_program, self._device, {}, cache=True)
+        buffers = [
+            backend.place(
+                np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec, self._device, alias=False
+            )
+            for path, spec in zip(request["inputs"], specs, strict=True)
+        ]
+        variations = Variations(plain_program.arguments, buffers, backend, self._device)
+        times: dict[str, list[float]] = {name: [] for name in ("plain", "plain_again", "own", "own_again")}
+        order: list[tuple[str, Executable]] = [("plain", plain), ("own", executable)]
+        began = time.perf_counter()
+        for count in range(_ROUNDS + 1):
+            given = variations.next()
+            for name, each in order:
+                for suffix in ("", "_again"):
+                    taken = _seconds(each, given)
+                    if count:  # the first calls warm up
+                        times[name + suffix].append(taken)
+            order.reverse()
+            if count >= 5 and time.perf_counter() - began > request["seconds"]:
+                break
+        return {"times": times}
+
+    def _compiled(
+        self, request: dict[str, Any], specs: Sequence[TensorSpec]
+    ) -> tuple[Executable, list[TensorSpec]]:
+        attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
+        try:
+            if isinstance(self._candidate, Program):
+                return _compiled_program(self._candidate, request["wrt"], specs, self._device)
+            assert self._candidate is not None
+            function: Callable[..., Any] = functools.partial(self._candidate, **attributes)
+            if request["wrt"] is not None and self._gradient is not None:
+                function = functools.partial(self._gradient, **attributes)
+            elif request["wrt"] is not None:
+                function = vjp_of(function, request["wrt"])
+            made = JAXFunction(function, specs, self._device)
+        except backends.OutOfMemory as error:
+            raise Refusal(Fault.out_of_memory, str(error)) from None
+        except Refusal:
+            raise
+        except Exception as error:
+            raise Refusal(Fault.compile_error, _described(error)) from None
+        return made, list(made.results)
+
+
+def _compiled_program(
+    program: Program, wrt: list[int] | None, specs: Sequence[TensorSpec], device: Device
+) -> tuple[Executable, list[TensorSpec]]:
+    taken = [entry.spec for entry in program.arguments]
+    expected = list(specs if wrt is None else specs[:-1])
+    if taken != expected:
+        raise Refusal(
+            Fault.wrong_shape,
+            f"it takes {', '.join(map(str, taken))}; the problem has {', '.join(map(str, expected))}",
+        )
+    if wrt is not None:
+        program = vjp(program, wrt=tuple(wrt))
+    compiled = backends.backend().compile(program, device, {}, cache=False)
+    return compiled, [entry.spec for entry in program.results]
+
+
+def _called(executable: Executable, given: Sequence[Guarded]) -> list[np.ndarray[Any, Any]]:
+    try:
+        return [np.asarray(result) for result in awaited(executable.run([each.buffer for each in given]))]
+    except backends.OutOfMemory as error:
+        raise Refusal(Fault.out_of_memory, str(error)) from None
+    except backends.ExecutionFailed as error:
+        full = "MemoryError" in str(error)  # in a callback
+        raise Refusal(Fault.out_of_memory if full else Fault.run_error, str(error)) from None
+
+
+def _seconds(executable: Executable, buffers: Sequence[Any]) -> float:
+    began = time.perf_counter()
+    try:
+        awaited(executable.run(buffers))
+    except (backends.OutOfMemory, backends.ExecutionFailed) as error:
+        raise Refusal(Fault.run_error, str(error)) from None
+    return time.perf_counter() - began
+
+
+def _specs(described: list[list[Any]]) -> list[TensorSpec]:
+    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described]
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _short(text: str) -> str:
+    """The beginning and the end, where exceptions say what happened; between are stack frames."""
+    line = " ".join(text.split())
+    return line if len(line) <= 2 * _LONGEST_PART else f"{line[:_LONGEST_PART]} ... {line[-_LONGEST_PART:]}"
+
+
+def _described(error: Exception) -> str:
+    return str(error) if isinstance(error, backends.CompilationFailed) else f"{type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    serve(Child)

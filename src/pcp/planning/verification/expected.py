@@ -1,0 +1,136 @@
+"""What a problem should come out as: in float64, by the plain program, and on which scale each element is judged."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.autodiff import vjp
+from pcp.ir import Program, TensorSpec
+from pcp.ir.tree import flatten
+from pcp.kernels.problems import Problem
+from pcp.planning.oracle import widened, widened_arrays
+from pcp.planning.plan import Plan, plan
+from pcp.planning.verification.values import GRADIENT_KINDS, KINDS, Values, arguments_for, flushed
+
+Array = np.ndarray[Any, Any]
+
+
+LARGE = 1 << 18
+"""Elements of operands from which on only the first `FEW` kinds of values are tried."""
+FEW = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One result on one list of arguments.
+
+    Arguments:
+        exact: in float64.
+        flushed: in float64 too, where denormal operands are read as 0.
+        plain: by the plain program.
+        scale: the size of what was added up to each element: the result for the absolute values of the operands, but at least
+            the result itself.
+    """
+
+    exact: Array
+    flushed: Array
+    plain: Array
+    scale: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Everything that a candidate is compared with on one problem.
+
+    Arguments:
+        specs: of the arguments.
+        results: specs of the results.
+        kinds: of values, one for each list of arguments.
+        arguments: the lists.
+        outcomes: for each list, of every result.
+    """
+
+    specs: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    kinds: tuple[Values, ...]
+    arguments: tuple[list[Array], ...]
+    outcomes: tuple[list[Outcome], ...]
+
+
+@functools.lru_cache(maxsize=24)
+def expected_results(problem: Problem, seed: int) -> Expectation:
+    """What the problem should come out as, for every kind of values."""
+    large = sum(spec.size for spec in problem.specs) > LARGE
+    kinds = tuple(KINDS.values())[: FEW if large else None]
+    arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
+    return _expectation(problem.reference(), kinds, arguments)
+
+
+@functools.lru_cache(maxsize=24)
+def expected_gradients(problem: Problem, seed: int) -> Expectation:
+    """What the gradients of the floating-point operands should come out as; the last argument is the cotangent."""
+    reference = problem.reference()
+    program = vjp(reference, wrt=differentiable(problem))
+    [result] = reference.results
+    kinds = tuple(KINDS[name] for name in GRADIENT_KINDS)
+    made = []
+    for count, kind in enumerate(kinds):
+        rng = np.random.default_rng([seed, count])
+        cotangent = rng.standard_normal(result.spec.shape).astype(result.spec.dtype.numpy)
+        made.append([*arguments_for(problem, kind, seed), cotangent])
+    return _expectation(program, kinds, tuple(made))
+
+
+def differentiable(problem: Problem) -> tuple[int, ...]:
+    """The places of the floating-point operands."""
+    return tuple(place for place in range(len(problem.specs)) if place not in problem.ranges)
+
+
+def _expectation(
+    program: Program, kinds: tuple[Values, ...], arguments: tuple[list[Array], ...]
+) -> Expectation:
+    plain, exact = plan(program), plan(widened(program))
+    outcomes = []
+    for kind, given in zip(kinds, arguments, strict=True):
+        results = _run(exact, _wide(program, given))
+        denormal = "denormal" in kind.name
+        at_zero = _run(exact, _wide(program, flushed(given))) if denormal else results
+        scales = _run(exact, [np.abs(array) for array in _wide(program, given)])
+        outcomes.append(
+            [
+                Outcome(y, y_flushed, y_plain, _scale(y, size))
+                for y, y_flushed, y_plain, size in zip(
+                    results, at_zero, _run(plain, given), scales, strict=True
+                )
+            ]
+        )
+    return Expectation(
+        tuple(entry.spec for entry in program.arguments),
+        tuple(entry.spec for entry in program.results),
+        kinds,
+        arguments,
+        tuple(outcomes),
+    )
+
+
+def _wide(program: Program, arrays: Sequence[Array]) -> list[Array]:
+    return list(widened_arrays(program.arguments, arrays))
+
+
+def _run(compiled: Plan, arguments: Sequence[Array]) -> list[Array]:
+    results, _ = flatten(compiled.run(*arguments))
+    return [np.array(result) for result in results]
+
+
+def _scale(exact: Array, size: Array) -> Array:
+    scale = np.fmax(np.abs(exact), np.abs(size))
+    finite = scale[np.isfinite(scale)]
+    if not finite.size:
+        return np.ones_like(scale)
+    largest = finite.max(initial=0.0)
+    typical = largest * np.sqrt(np.mean((finite / largest) ** 2)) if largest > 0 else 0.0
+    made: Array = np.where(np.isfinite(scale), np.fmax(scale, typical), typical)
+    return made

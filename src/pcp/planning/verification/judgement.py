@@ -1,0 +1,124 @@
+"""How far one result of a kernel from outside is from what it should be: as a whole, and where it is worst."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.planning.tolerance import error_of
+from pcp.planning.verification.expected import Outcome
+from pcp.planning.verification.fault import Fault
+from pcp.planning.verification.values import smallest_normal
+
+Array = np.ndarray[Any, Any]
+
+FEWEST = 16
+"""Elements of a result from which on its relative error says something; fewer may be small by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How wrong one result is.
+
+    Arguments:
+        fault: where an element is not finite that should be, or the other way round.
+        detail: which element, and what it is.
+        error: relative error of the whole, as a tolerance is stated; None where that says nothing.
+        worst: the largest error of one element on its scale.
+        place: of that element, in words.
+        plain_error, plain_worst: the same of the plain program.
+        same_bits: whether it has the bits of the plain program.
+    """
+
+    fault: Fault | None
+    detail: str
+    error: float | None
+    worst: float
+    place: str
+    plain_error: float
+    plain_worst: float
+    same_bits: bool
+
+
+def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Judgement:
+    """Compare a result with what it should be.
+
+    Arguments:
+        result: what the kernel returned.
+        outcome: what it should be.
+        typical: whether the relative error of the whole is asked for.
+        nonfinite: what the kernel claims to do where an operand is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = outcome.exact.astype(result.dtype)
+        fault, detail = _not_finite(result, rounded, outcome.plain, nonfinite)
+        compared = np.isfinite(rounded) & np.isfinite(outcome.plain) & np.isfinite(result)
+        distance, plain_distance = (_distances(each, outcome, compared) for each in (result, outcome.plain))
+    error = plain_error = None
+    if typical and result.size >= FEWEST and compared.all():
+        plain = outcome.plain if result.dtype.itemsize >= 4 else None
+        error = error_of(result, outcome.exact, plain)
+        plain_error = error_of(outcome.plain, outcome.exact, plain)
+    at = np.unravel_index(int(np.argmax(distance)), distance.shape) if distance.size else ()
+    words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
+    return Judgement(
+        fault,
+        detail,
+        error,
+        float(distance.max(initial=0.0)),
+        words,
+        plain_error or 0.0,
+        float(plain_distance.max(initial=0.0)),
+        result.tobytes() == outcome.plain.tobytes(),
+    )
+
+
+def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
+    """Compare several small results, of operands of one size and scale, as if they were one."""
+    parts = (
+        np.concatenate([getattr(each, name).reshape(-1) for each in outcomes])
+        for name in ("exact", "flushed", "plain", "scale")
+    )
+    return judged(np.concatenate([each.reshape(-1) for each in results]), Outcome(*parts), True, "exact")
+
+
+def same(results: Sequence[Array], others: Sequence[Array]) -> bool:
+    """Whether two calls returned the same bits."""
+    return all(a.tobytes() == b.tobytes() for a, b in zip(results, others, strict=True))
+
+
+def _distances(result: Array, outcome: Outcome, compared: Array) -> Array:
+    """The error of every element on its scale; operands and results that are denormal may be read and written as 0."""
+    wide = result.astype(np.float64)
+    low = np.minimum(outcome.exact, outcome.flushed)
+    high = np.maximum(outcome.exact, outcome.flushed)
+    slack = smallest_normal(result.dtype)
+    distance = np.where(compared, np.maximum(low - wide, wide - high) - slack, 0.0)
+    distance = np.maximum(distance, 0.0)
+    scaled: Array = np.divide(
+        distance, outcome.scale, out=np.where(distance > 0, np.inf, 0.0), where=outcome.scale > 0
+    )
+    return scaled
+
+
+def _not_finite(result: Array, rounded: Array, plain: Array, nonfinite: str) -> tuple[Fault | None, str]:
+    certain = _same_kind(rounded, plain)
+    finite, is_nan = np.isfinite(rounded), np.isnan(result)
+    allowed_nan = is_nan & (~finite if nonfinite == "nan" else np.full(finite.shape, nonfinite == "spreads"))
+    # Infinity hides nothing where NaN was expected: some forms of the same mathematics are defined there.
+    loud = np.isnan(rounded) & ~np.isfinite(result)
+    hidden = certain & ~finite & ~_same_kind(result, rounded) & ~allowed_nan & ~loud
+    broken = certain & finite & ~np.isfinite(result) & ~allowed_nan
+    for where, fault in ((hidden, Fault.hides_nonfinite), (broken, Fault.not_finite)):
+        if where.any():
+            at = tuple(int(each[0]) for each in np.nonzero(where))
+            return fault, f"element {at} is {result[at]}, expected {rounded[at]}"
+    return None, ""
+
+
+def _same_kind(a: Array, b: Array) -> Array:
+    """Where both are finite, both NaN, or the same infinity."""
+    infinite = np.isinf(a) & np.isinf(b) & (np.signbit(a) == np.signbit(b))
+    made: Array = (np.isfinite(a) & np.isfinite(b)) | (np.isnan(a) & np.isnan(b)) | infinite
+    return made

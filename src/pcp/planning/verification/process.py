@@ -1,0 +1,223 @@
+"""The process that runs a kernel from outside, as seen by its parent: arrays in, arrays out, and typed faults."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from pcp import backends
+from pcp.backends import Device
+from pcp.errors import PCPError
+from pcp.ir import DType, Program, TensorSpec
+from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
+from pcp.kernels.problems import Problem
+from pcp.planning.measurement import Failure
+from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
+from pcp.planning.verification.fault import Fault
+
+Array = np.ndarray[Any, Any]
+
+SECONDS = 60.0
+MEMORY_BYTES = 4 << 30
+_START_SECONDS = 120.0
+_FAULTS = {
+    Failure.crash: Fault.crash,
+    Failure.timeout: Fault.timeout,
+    Failure.out_of_memory: Fault.out_of_memory,
+}
+
+
+class CandidateFailed(Exception):
+    """The candidate raised, crashed, hung, or took too much memory."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = fault
+
+
+class VerificationFailed(PCPError):
+    """The process for kernels from outside does not start; that is no fault of a kernel."""
+
+
+class CandidateProcess:
+    """A process with time and memory limits that kernels from outside run in; a context manager.
+
+    It is started when it is needed, kept for further candidates, and started anew where it died.
+
+    Arguments:
+        device: where kernels run.
+        seconds: that one request may take: the problem's compilation, and all calls on it.
+        memory_bytes: address space that it may take beyond what it has after start-up; for processors only.
+    """
+
+    def __init__(
+        self,
+        device: str | Device | None = None,
+        *,
+        seconds: float = SECONDS,
+        memory_bytes: int = MEMORY_BYTES,
+    ) -> None:
+        self.device = backends.device(device)
+        self._seconds, self._memory_bytes = seconds, memory_bytes
+        self._temporary = tempfile.TemporaryDirectory(prefix="pcp-verify-", ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
+        self._process: MeasuringProcess | None = None
+
+    def __enter__(self) -> "CandidateProcess":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        self._temporary.cleanup()
+
+    def load(self, candidate: Candidate) -> None:
+        """Have the candidate's file executed, or its program read.
+
+        Raises:
+            CandidateFailed: that failed.
+        """
+        own = candidate.gradient not in (DERIVED, REFERENCE)
+        self._asked(
+            {
+                "do": "load",
+                "folder": str(candidate.folder),
+                "file": candidate.file,
+                "function": candidate.function,
+                "gradient": candidate.gradient if own else None,
+            }
+        )
+
+    def run(
+        self,
+        problem: Problem,
+        specs: Sequence[TensorSpec],
+        arguments: Sequence[Sequence[Array]],
+        order: Sequence[int],
+        wrt: Sequence[int] | None,
+        expected: Sequence[TensorSpec],
+    ) -> tuple[list[list[Array]], list[int]]:
+        """Run the loaded candidate on lists of arguments.
+
+        Arguments:
+            problem: whose attributes it is told.
+            specs: of each list.
+            arguments: the lists.
+            order: which list is taken in which call.
+            wrt: None for the kernel itself, otherwise the operands that gradients are asked for.
+            expected: specs of the results.
+
+        Returns:
+            The results of every call, and which lists were changed by one.
+
+        Raises:
+            CandidateFailed: it failed, or returned other shapes or element types.
+        """
+        results = self._folder / "results"
+        answer = self._asked(
+            {
+                "do": "run",
+                **self._described(problem, specs, wrt),
+                "count": len(arguments),
+                "order": list(order),
+                "inputs": self._written(specs, arguments),
+                "results": str(results),
+            }
+        )
+        _check(answer["results"], expected)
+        made: list[list[Array]] = []
+        for place, spec in enumerate(expected):
+            flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
+            if flat.size != len(order) * spec.size:
+                raise CandidateFailed(Fault.wrong_shape, f"it wrote {flat.size} elements of result {place}")
+            made.append(list(flat.reshape(len(order), *spec.shape)))
+        return [list(each) for each in zip(*made, strict=True)], [int(which) for which in answer["changed"]]
+
+    def times(
+        self, problem: Problem, arguments: Sequence[Array], plain: Program, seconds: float
+    ) -> dict[str, list[float]]:
+        """Seconds of calls of the plain program and of the candidate, on operands not seen before and on the same again.
+
+        Raises:
+            CandidateFailed: the candidate failed.
+        """
+        path = self._folder / "plain.mlirbc"
+        path.write_bytes(plain.bytecode)
+        answer = self._asked(
+            {
+                "do": "time",
+                **self._described(problem, problem.specs, None),
+                "inputs": self._written(problem.specs, [arguments]),
+                "plain": str(path),
+                "seconds": seconds,
+            }
+        )
+        return {name: [float(each) for each in times] for name, times in answer["times"].items()}
+
+    def _described(
+        self, problem: Problem, specs: Sequence[TensorSpec], wrt: Sequence[int] | None
+    ) -> dict[str, Any]:
+        return {
+            "attributes": problem.attributes,
+            "specs": [[list(spec.shape), spec.dtype] for spec in specs],
+            "wrt": None if wrt is None else list(wrt),
+        }
+
+    def _written(self, specs: Sequence[TensorSpec], arguments: Sequence[Sequence[Array]]) -> list[str]:
+        paths = []
+        for place, spec in enumerate(specs):
+            path = self._folder / f"operand-{place}"
+            with open(path, "wb") as file:
+                for each in arguments:
+                    file.write(np.ascontiguousarray(each[place].astype(spec.dtype.numpy)).tobytes())
+            paths.append(str(path))
+        return paths
+
+    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            process = self._started()
+            process.ask(request)
+            answer = process.answer(self._seconds)["trial"]
+        except ChildEnded as ended:
+            self._end()
+            raise CandidateFailed(_FAULTS[ended.failure], str(ended)) from None
+        except BaseException:  # Ctrl-C too: what it would answer belongs to no later request
+            self._end()
+            raise
+        if "fault" in answer:
+            raise CandidateFailed(Fault(answer["fault"]), str(answer["detail"]))
+        return dict(answer)
+
+    def _started(self) -> MeasuringProcess:
+        if self._process is None:
+            process = MeasuringProcess(
+                self.device, self._folder, self._memory_bytes, "pcp.planning.verification.child"
+            )
+            process.ask({"do": "start"})
+            try:
+                process.answer(_START_SECONDS)
+            except ChildEnded as ended:
+                process.kill()
+                raise VerificationFailed(
+                    f"the process that kernels are tried in does not start: {ended}; see what `pcp doctor` says"
+                ) from None
+            self._process = process
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+
+def _check(given: list[list[Any]], expected: Sequence[TensorSpec]) -> None:
+    found = [TensorSpec(tuple(shape), DType(dtype)) for shape, dtype in given]
+    words = f"it returns {', '.join(map(str, found)) or 'nothing'}; expected {', '.join(map(str, expected))}"
+    if [each.shape for each in found] != [each.shape for each in expected]:
+        raise CandidateFailed(Fault.wrong_shape, words)
+    if found != list(expected):
+        raise CandidateFailed(Fault.wrong_dtype, words)

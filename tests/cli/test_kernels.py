@@ -1,0 +1,101 @@
+"""`pcp kernels` lists, verifies and measures kernels."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pcp.cli import main
+from pcp.kernels import FAMILIES
+from pcp.planning.profile_database import ProfileDatabase
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kernels"
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = command(capsys, "kernels", "list", "--family", "product")
+    assert code == 0
+    assert said.startswith("product: sums of products over pairs of axes\n  product.bf16@1 ")
+    assert "everywhere  operands rounded to bfloat16, sums in float32" in said
+    code, said, _ = command(capsys, "kernels", "list", "--family", "softmax_gradient", "--json")
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert {row["family"] for row in rows} == {"softmax_gradient"}
+    assert all(0 < row["applies_to"] <= row["problems"] for row in rows)
+
+
+def test_the_example_in_text_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = command(capsys, "kernels", "verify", EXAMPLES / "product_text", "--seed", "7", "--json")
+    found = json.loads(said)
+    assert (code, found["accepted"], found["seed"], found["problems"]) == (0, True, 7, 1)
+    assert found["tolerances"] == {"f32": 0.005}
+    assert found["findings"] == []
+    assert found["time_ratio"] > 0
+
+
+@pytest.mark.long
+def test_the_example_in_python_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
+    code, said, _ = command(capsys, "kernels", "verify", EXAMPLES / "softmax_bf16")
+    assert code == 0, said
+    assert "softmax.bf16_exponentials: accepted (14 problems" in said
+
+
+def test_a_bad_one_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (EXAMPLES / "product_text" / "kernel.mlir").read_text()
+    (tmp_path / "kernel.mlir").write_text(
+        text.replace("return %2", "%3 = stablehlo.negate %2 : tensor<64x96xf32>\n  return %3")
+    )
+    (tmp_path / "kernel.toml").write_text((EXAMPLES / "product_text" / "kernel.toml").read_text())
+    code, said, _ = command(capsys, "kernels", "verify", tmp_path, "--seed", "7")
+    assert code == 3
+    assert "product.bf16_text: refused (1 problems" in said
+    assert "wrong: an error of 2; element" in said
+    assert "[product (plain): x f32[64,128], y f32[128,96], normal values]; also on again" in said
+    (tmp_path / "kernel.toml").write_text(
+        (EXAMPLES / "product_text" / "kernel.toml").read_text().replace("m = 64", "m = 65")
+    )
+    code, said, _ = command(capsys, "kernels", "verify", tmp_path, "--json")
+    [finding] = json.loads(said)["findings"]
+    assert finding["fault"] == "wrong shape"
+    assert "it takes f32[64,128], f32[128,96]; the problem has f32[65,128], f32[128,96]" in finding["detail"]
+
+
+def test_bench_keeps_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "profile.sqlite"
+    code, said, _ = command(
+        capsys, "kernels", "bench", "softmax", "--seconds", "0.05", "--database", file, "--json"
+    )
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert code == 0
+    assert {"softmax.reciprocal"} <= {row["kernel"] for row in rows} <= set(FAMILIES["softmax"].kernels)
+    assert all(row["failure"] is None and row["ratio"] > 0 for row in rows)
+    kept = ProfileDatabase(file).measurements()
+    assert {(each.subject, each.path) for each in kept} == {
+        (row["subject"], f"{row['kernel']}@1") for row in rows
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("verify",), "`pcp kernels verify` needs a folder with a kernel.toml; none was given"),
+        (("bench",), "`pcp kernels bench` needs a family; none was given"),
+        (("bench", "sorting"), "no family is named 'sorting'; there are attention"),
+        (("list", "softmax"), "`pcp kernels list` takes no 'softmax'; name a family with --family"),
+        (("list", "--family", "sorting"), "no family is named 'sorting'; there are attention"),
+        (("verify", "no_such_folder"), "no_such_folder has no file kernel.toml"),
+        (("verify", "x", "--memory", "0"), "--memory 0 was given; expected a number above 0"),
+        (("verify", "x", "--seconds", "-1"), "--seconds -1 was given; expected a number above 0"),
+    ],
+)
+def test_what_is_given_wrongly_is_said(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, said = command(capsys, "kernels", *words)
+    assert code == 2
+    assert message in said

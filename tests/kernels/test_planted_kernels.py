@@ -1,0 +1,110 @@
+"""Wrong kernels are refused, whatever is wrong with them, and sound ones accepted at the tolerance that they deserve."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pcp.planning.verification import CandidateProcess, Verdict, verify
+from tests.kernels import honest
+from tests.kernels.bad import behaviour, places, values
+from tests.kernels.planted import Planted
+
+BAD = [*values.PLANTED, *places.PLANTED, *behaviour.PLANTED]
+HANGING = [planted for planted in BAD if planted.kind == "hangs"]
+# One of every class, those that show soonest.
+SAMPLE = [
+    "embedding_gradient.zeros", "embedding_gradient.secretly_bf16", "softmax.denormals_are_ones",
+    "product.infinities_are_large", "product.nan_is_zero", "product.of_absolutes", "product.saturates",
+    "normalisation.without_epsilon", "product.without_the_last_of_an_odd_sum", "softmax.wrong_for_one_row",
+    "softmax.reads_past_the_end", "embedding_gradient.without_the_last_index", "softmax.leaves_out_the_last_rows",
+    "product.first_result_for_ever", "softmax.noise_of_one_bit", "softmax.in_bf16", "softmax.twice",
+    "attention.leaves", "softmax.eats_memory", "product.raises", "softmax.cannot_be_imported",
+    "softmax.gradient_without_the_sum", "embedding_gradient.bf16_without_one_of_257",
+]  # fmt: skip
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[CandidateProcess]:
+    with CandidateProcess() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def impatient() -> Iterator[CandidateProcess]:
+    with CandidateProcess(seconds=3.0) as made:
+        yield made
+
+
+def tried(planted: Planted, folder: Path, process: CandidateProcess, keep_going: bool = False) -> Verdict:
+    return verify(planted.plant(folder), process, seed=SEED, keep_going=keep_going)
+
+
+def refused(verdict: Verdict, planted: Planted) -> bool:
+    return not verdict.accepted and bool(
+        {each.fault.value for each in verdict.findings} & set(planted.faults)
+    )
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({planted.name for planted in BAD}) == len(BAD) >= 60
+    assert len({planted.kind for planted in BAD}) >= 20
+    assert len({planted.name for planted in honest.PLANTED}) == len(honest.PLANTED) >= 20
+    assert {name for name in SAMPLE} <= {planted.name for planted in BAD}
+
+
+@pytest.mark.parametrize("planted", [each for each in BAD if each.name in SAMPLE], ids=str)
+def test_one_of_each_class_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
+    verdict = tried(planted, tmp_path, process)
+    assert refused(verdict, planted), str(verdict)
+    assert verdict.tolerances == {}
+
+
+def test_one_that_hangs_is_refused(tmp_path: Path, impatient: CandidateProcess) -> None:
+    verdict = tried(HANGING[0], tmp_path, impatient)
+    assert refused(verdict, HANGING[0]), str(verdict)
+    assert "it took more than 3 s and was killed" in str(verdict)
+
+
+def test_an_honest_one_is_accepted(tmp_path: Path, process: CandidateProcess) -> None:
+    rounding = next(each for each in honest.PLANTED if each.name == "embedding_gradient.bf16_updates")
+    sizes = ", ".join(
+        f"{name} = {{ at_least = {size}, at_most = {size} }}"
+        for name, size in (("count", 64), ("rows", 32), ("width", 32))
+    )
+    one_problem = replace(rounding, manifest=f"[conditions]\nsizes = {{ {sizes} }}")
+    verdict = tried(one_problem, tmp_path, process)
+    assert verdict.accepted, str(verdict)
+    assert (verdict.problems, verdict.tolerances) == (1, {"f32": rounding.tolerance})
+    assert verdict.ratio is not None
+    assert verdict.ratio > 0
+    secret = replace(one_problem, effect="reassociating")
+    assert not tried(secret, tmp_path / "secret", process).accepted
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("planted", [each for each in BAD if each.kind != "hangs"], ids=str)
+def test_every_bad_one_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
+    verdict = tried(planted, tmp_path, process)
+    assert refused(verdict, planted), str(verdict)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("planted", HANGING, ids=str)
+def test_every_one_that_hangs_is_refused(
+    planted: Planted, tmp_path: Path, impatient: CandidateProcess
+) -> None:
+    verdict = tried(planted, tmp_path, impatient)
+    assert refused(verdict, planted), str(verdict)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("planted", honest.PLANTED, ids=str)
+def test_every_honest_one_is_accepted(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
+    verdict = tried(planted, tmp_path, process, keep_going=True)
+    assert verdict.accepted, str(verdict)
+    assert planted.tolerance is not None
+    # Processors and compilers round differently: one step to either side is as good.
+    assert planted.tolerance / 2.6 <= verdict.tolerances["f32"] <= planted.tolerance * 2.6, str(verdict)

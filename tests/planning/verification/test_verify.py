@@ -1,0 +1,86 @@
+"""What is found is said with what showed it, and what could be done."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.kernels.planted import Planted
+
+from pcp.planning.verification import CandidateProcess, VerificationFailed, verify
+
+SMALL = "[conditions]\nsizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[CandidateProcess]:
+    with CandidateProcess() as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("source", "manifest", "messages"),
+    [
+        (
+            "def kernel(x, axis):\n    return outside(lambda y: np.asarray(y), x, softmax(x, axis))",
+            "",
+            ["no gradient: ", 'say gradient = "reference" if that of the plain computation is to be used'],
+        ),
+        (
+            "kept = {}\ndef kernel(x, axis):\n"
+            "    return outside(lambda y: kept.setdefault(axis, np.array(y)), x, softmax(x, axis))",
+            'gradient = "reference"\n',
+            ["stale: it returned what it had returned for normal values; an error of ", "again values]; also on "],
+        ),
+        (
+            "count = itertools.count()\ndef kernel(x, axis):\n"
+            "    return outside(lambda y: np.nextafter(y, np.float32(next(count) % 2)), x, softmax(x, axis))",
+            'gradient = "reference"\n',
+            ["nondeterministic: a second call on the same operands returned other bits, first at element "],
+        ),
+        (
+            "def kernel(x, axis):\n    return softmax(x, axis) * (1 + 2e-5)",
+            "",
+            ["less accurate than it claims: an error of 2e-05; another order of sums explains at most "],
+        ),
+        (
+            "def kernel(x, axis):\n    raise KeyError('depth')",
+            "",
+            ["compile error: KeyError: 'depth' [softmax (last_axis): x f32[8,16]]"],
+        ),
+        (
+            "def kernel(x, axis):\n    return softmax(x, axis).astype(f16)",
+            "",
+            ["wrong dtype: it returns f16[8,16]; expected f32[8,16]"],
+        ),
+    ],
+)  # fmt: skip
+def test_messages(
+    source: str, manifest: str, messages: list[str], tmp_path: Path, process: CandidateProcess
+) -> None:
+    planted = Planted("softmax.planted", source, manifest=manifest + SMALL)
+    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
+    assert not verdict.accepted
+    for message in messages:
+        assert message in str(verdict)
+
+
+def test_an_exact_kernel_has_the_bits_of_the_plain_program(tmp_path: Path, process: CandidateProcess) -> None:
+    kernel = "def kernel(x, axis):\n    return softmax(x, axis) * (1 + 2.0**-23)"
+    planted = Planted("softmax.planted", kernel, effect="exact", manifest=SMALL)
+    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
+    assert "it is not bit for bit what the plain program returns" in str(verdict)
+
+
+def test_a_process_that_does_not_start_is_no_fault_of_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = Planted("softmax.planted", "", manifest=SMALL).plant(tmp_path)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with (
+        CandidateProcess() as process,
+        pytest.raises(
+            VerificationFailed, match=r"does not start: it ended with code 1.*see what `pcp doctor` says"
+        ),
+    ):
+        verify(candidate, process)
