@@ -3,7 +3,7 @@
 
 PYTHON      ?= python3
 JOBS        ?= 2
-DEMO_FLAGS  ?= --workers 2
+DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
 TEST_FLAGS  ?=
 BENCH_FLAGS ?=
 

@@ -35,6 +35,12 @@ def test_a_job_on_samples_comes_back_and_has_a_version_that_older_workers_refuse
     assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (2, 1)
 
 
+def test_a_tolerance_comes_back_and_is_not_there_without_one() -> None:
+    job = replace(JOB, tolerance=1e-2, plan_seconds=30.0)
+    assert Job.from_json(job.to_json()) == job
+    assert "tolerance" not in json.loads(JOB.to_json())
+
+
 def test_everything_to_fetch_is_named_once_programs_first() -> None:
     assert JOB.blobs == (*JOB.programs.values(), JOB.data)
 
@@ -54,6 +60,9 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("{}", "cannot be read: KeyError\\('version'\\)"),
         (changed(version=3), "described in version 3; this worker understands up to 2"),
         (changed(version="1"), "described in version 1; this worker understands up to 2"),
+        (changed(tolerance=-1), "-1 is no amount"),
+        (changed(tolerance="much"), "'much' is no amount"),
+        (changed(plan_seconds=float("inf")), "inf is no amount"),
         (changed(programs={}), "KeyError\\('start'\\)"),
         (changed(programs=[]), "TypeError"),
         (changed(programs={name: None for name in NAMES}), "TypeError"),

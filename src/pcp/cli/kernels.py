@@ -17,10 +17,11 @@ from pcp.planning.verification import CandidateProcess, verify
 DESCRIPTION = {
     "description": "Kernels are ways to compute an operation. List PCP's, measure them, or verify one from outside.",
     "epilog": """A kernel from outside is a folder with a manifest, kernel.toml, and a python file with a function of JAX
-arrays, or StableHLO text; docs/kernels_from_outside.md describes it. Its code runs in a process of its own only, with limits on time
-and memory. It is tried on sizes and values where kernels were found to be wrong, several times each, with random numbers that
-are new every time, and judged against float64 element by element, its gradient too. What is sound is accepted at the smallest
-tolerance that its errors stay below; otherwise the reasons are told, with the sizes and values that showed them.
+arrays, or StableHLO text; docs/kernels_from_outside.md describes it. Its code runs in a process of its own only, with limits on
+time and memory. It is tried on sizes and values where kernels were found to be wrong, several times each, with random
+numbers that are new every time, and judged against float64 element by element, its gradient too. What is sound is
+accepted at the smallest tolerance that its errors stay below; otherwise the reasons are told, with the sizes and
+values that showed them.
 
 actions:
   list               every kernel: what it does to numbers, and on how many of its family's problems it can stand

@@ -75,6 +75,10 @@ class Search:
         self.classes: list[Tuned] = []
         self.complete = True
         self._banned: set[tuple[str, str]] = set()
+        self._tried: set[str] = set()
+        self._model = ErrorModel.of(())
+        self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
+        self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._sites = site_classes(prepared(whole.program), platform, whole.tolerance)
 
     def run(self) -> Found:
@@ -85,6 +89,7 @@ class Search:
         """
         try:
             self.classes = tune(self._sites, self.evidence)
+            self._model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
         except KeyboardInterrupt:
@@ -93,32 +98,60 @@ class Search:
         return self._best()
 
     def _try_whole(self) -> None:
-        model = ErrorModel.of(self.classes)
-        best = 0.0
-        tried: set[str] = set()
+        """Measure the whole program, with one family's kernels more each time, those that save most alone first.
+
+        What a kernel does alone is not what it does in the whole, where its inputs may be computed anyway for somebody else. So
+        a family whose kernels are of no use there must not spoil what those of another save.
+        """
+        kept: list[Tuned] = []
+        for classes in self._families():
+            if self._try([*kept, *classes], alone=not kept):
+                kept += classes
+
+    def _families(self) -> list[list[Tuned]]:
+        """The classes of each family, in order of what they save alone."""
+        families: dict[str, list[Tuned]] = {}
+        for each in self.classes:
+            families.setdefault(each.sites.family, []).append(each)
+
+        def gain(classes: list[Tuned]) -> float:
+            return saved(select(classes, self.whole.tolerance, ErrorModel.of(classes), self._banned))
+
+        return sorted(families.values(), key=gain, reverse=True)
+
+    def _try(self, classes: list[Tuned], alone: bool) -> bool:
+        """Measure selections for these classes until none is left that should save more; whether the whole got faster.
+
+        Arguments:
+            classes: those that may be computed otherwise.
+            alone: whether none of them was of use before; if not, one selection that does not help is enough.
+        """
+        faster = False
         for _ in range(ATTEMPTS):
-            selection = select(self.classes, self.whole.tolerance, model, self._banned)
+            selection = select(classes, self.whole.tolerance, self._model, self._banned)
             path = self._path(selection)
-            if path.is_plain or path.digest in tried or saved(selection) < best:
-                return
-            tried.add(path.digest)
+            if path.is_plain or path.digest in self._tried or saved(selection) < self._worthwhile:
+                break
+            self._tried.add(path.digest)
             row = self.whole.measured(path, self.evidence)
             if row is None:
                 self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
-                return
+                break
             if self.whole.is_broken(row):
                 if not self._ban_culprit(selection, row):
-                    return
+                    break
             elif row.error is not None and row.error > self.whole.tolerance:
                 if not path.choices:
-                    return
-                model.learn(selection, row.error)
-            elif is_faster(row.seconds, row.plain_seconds):
-                model.learn(selection, row.error or 0.0)
-                best = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
-            elif not self._ban_least(selection):
-                return
+                    break
+                self._model.learn(selection, row.error)
+            elif is_faster(row.seconds, row.plain_seconds) and row.ratio < self._ratio:
+                self._model.learn(selection, row.error or 0.0)
+                self._ratio, faster = row.ratio, True
+                self._worthwhile = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
+            elif not alone or not self._ban_least(selection):
+                break
+        return faster
 
     def _path(self, selection: Selection) -> Path:
         program, options = self.whole.program, self.whole.options
