@@ -8,6 +8,7 @@ BENCHMARKS = {
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_overhead": "what calling a Plan costs",
+    "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
 
 

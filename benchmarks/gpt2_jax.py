@@ -33,16 +33,20 @@ def _attention(x: Any, p: Tree, heads: int) -> Any:
     return _linear(mixed.reshape(batch, length, width), **p["out"])
 
 
-def loss(params: Tree, tokens: Any, targets: Any, config: GPT2Config) -> Any:
-    """The mean cross entropy of the next token."""
+def logits(params: Tree, tokens: Any, config: GPT2Config) -> Any:
+    """The logits of the next token at every place."""
     x = params["wte"][tokens] + params["wpe"][: tokens.shape[1]]
     for block in params["blocks"]:
         x = x + _attention(_layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
         hidden = jax.nn.gelu(_linear(_layer_norm(x, **block["ln_2"]), **block["mlp"]["up"]))
         x = x + _linear(hidden, **block["mlp"]["down"])
-    logits = _layer_norm(x, **params["ln_f"]) @ params["wte"].T
-    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
-    return -picked.mean()
+    return _layer_norm(x, **params["ln_f"]) @ params["wte"].T
+
+
+def loss(params: Tree, tokens: Any, targets: Any, config: GPT2Config) -> Any:
+    """The mean cross entropy of the next token."""
+    found = jax.nn.log_softmax(logits(params, tokens, config))
+    return -jnp.take_along_axis(found, targets[..., None], axis=-1).mean()
 
 
 def training_step(config: GPT2Config, rate: float) -> Any:

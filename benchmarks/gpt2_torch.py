@@ -20,8 +20,8 @@ def _linear(x: torch.Tensor, p: Tree) -> torch.Tensor:
     return y + p["bias"] if "bias" in p else y
 
 
-def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2Config) -> torch.Tensor:
-    """The mean cross entropy of the next token."""
+def logits(params: Tree, tokens: torch.Tensor, config: GPT2Config) -> torch.Tensor:
+    """The logits of the next token at every place."""
     batch, length = tokens.shape
     x = params["wte"][tokens] + params["wpe"][:length]
     for block in params["blocks"]:
@@ -33,8 +33,13 @@ def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2
         x = x + _linear(mixed.transpose(1, 2).reshape(batch, length, config.width), block["attn"]["out"])
         hidden = F.gelu(_linear(_norm(x, block["ln_2"]), block["mlp"]["up"]), approximate="tanh")
         x = x + _linear(hidden, block["mlp"]["down"])
-    logits = _norm(x, params["ln_f"]) @ params["wte"].T
-    return F.cross_entropy(logits.view(-1, config.vocabulary), targets.reshape(-1).long())
+    return _norm(x, params["ln_f"]) @ params["wte"].T
+
+
+def loss(params: Tree, tokens: torch.Tensor, targets: torch.Tensor, config: GPT2Config) -> torch.Tensor:
+    """The mean cross entropy of the next token."""
+    found = logits(params, tokens, config)
+    return F.cross_entropy(found.view(-1, config.vocabulary), targets.reshape(-1).long())
 
 
 class Trainer:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import Backend, Device, Executable
-from pcp.backends.base import Buffer
+from pcp.backends.base import Buffer, OutOfMemory
 from pcp.ir import Program, Result, Role
 from pcp.planning.oracle import widened_arrays
 from pcp.planning.random_inputs import Recipe, random_arguments
@@ -60,18 +60,15 @@ class Subject:
         self._plain: list[Path] = []
         self.deterministic = True
         judged_exactly = 0 if exact is None else sets if exact_inputs is None else min(exact_inputs, sets)
-        oracle: Executable | None = None
+        oracle = None if exact is None else Oracle(exact, backend, device)
         for index in range(sets):
             arrays = self._arrays(index)
-            if exact is not None and index < judged_exactly:
-                kept = folder / f"exact-{_key(program, exact, inputs, index)}"
+            if oracle is not None and index < judged_exactly:
+                kept = folder / f"exact-{_key(program, oracle.program, inputs, index)}"
                 if not kept.exists():
-                    oracle = oracle or backend.compile(exact, device, {}, cache=True)
-                    wide = self._place(exact, widened_arrays(program.arguments, arrays))
-                    _keep(kept, awaited(oracle.run(wide)))  # which consumes its state: memory is short here
-                    del wide
+                    _keep(kept, oracle.run(list(widened_arrays(program.arguments, arrays))))
                 self._exact.append(kept)
-            placed = self._place(program, arrays)
+            placed = place(program, arrays, backend, device)
             del arrays
             results = completed(self.plain, placed, backend, device)
             kept = folder / f"plain-{os.getpid()}-{_key(program, program, inputs, index)}"
@@ -147,7 +144,8 @@ class Subject:
             ]
         arrays = random_arguments(self.program.arguments, self._inputs, index)
         for call in range(self._inputs.warm_calls):
-            results = completed(self.plain, self._place(self.program, arrays), self.backend, self.device)
+            placed = place(self.program, arrays, self.backend, self.device)
+            results = completed(self.plain, placed, self.backend, self.device)
             fresh = random_arguments(self.program.arguments, self._inputs, index + (call + 1) * 1000)
             arrays = [
                 array if entry.role is Role.weight else other if entry.alias is None
@@ -156,11 +154,48 @@ class Subject:
             ]  # fmt: skip
         return arrays
 
-    def _place(self, program: Program, arrays: Iterable[Array]) -> list[Buffer]:
-        return [
-            self.backend.place(array, entry.spec, self.device, alias=False)
-            for array, entry in zip(arrays, program.arguments, strict=True)
-        ]
+
+class Oracle:
+    """A program in float64, run where it fits.
+
+    Arguments:
+        program: in float64.
+        device: where the others run; what does not fit there runs on the processor.
+    """
+
+    def __init__(self, program: Program, backend: Backend, device: Device) -> None:
+        self.program = program
+        self._backend, self._device = backend, device
+        self._executable: Executable | None = None
+
+    def run(self, arrays: Sequence[Array]) -> list[Buffer]:
+        """The results for arguments in float64, whose copies on the device are consumed: memory is short here."""
+        try:
+            return self._run(arrays)
+        except OutOfMemory as error:
+            host = next((each for each in self._backend.devices() if each.kind == "cpu"), self._device)
+            if host == self._device:
+                raise
+            log.info(
+                "float64 results come from the processor, since %s has too little memory: %s",
+                self._device,
+                error,
+            )
+            self._device, self._executable = host, None
+            return self._run(arrays)
+
+    def _run(self, arrays: Sequence[Array]) -> list[Buffer]:
+        if self._executable is None:
+            self._executable = self._backend.compile(self.program, self._device, {}, cache=True)
+        return awaited(self._executable.run(place(self.program, arrays, self._backend, self._device)))
+
+
+def place(program: Program, arrays: Iterable[Array], backend: Backend, device: Device) -> list[Buffer]:
+    """The arguments of a program on a device."""
+    return [
+        backend.place(array, entry.spec, device, alias=False)
+        for array, entry in zip(arrays, program.arguments, strict=True)
+    ]
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -1,0 +1,112 @@
+"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch, in turn.
+
+    python -m benchmarks prefill --context 512 --tolerance 1e-2
+
+The error of each is ||y - y64|| / ||y64|| of its logits, y64 being PCP's in float64.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import pcp
+from benchmarks import gpt2_jax
+from pcp.ir.tree import map_tree
+from pcp.models import gpt2
+
+Run = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+
+
+def contestants(config: gpt2.GPT2Config, params: Any, batch: int, tolerance: float) -> dict[str, Run]:
+    """Functions from tokens to logits, by name."""
+    program = _program(config, params, batch)
+    plain = pcp.plan(program).bind(params)
+    planned = pcp.plan(program, tolerance=tolerance).bind(params)
+    on_device = jax.device_put(params)
+    jitted = jax.jit(lambda p, tokens: gpt2_jax.logits(p, tokens, config))
+    made: dict[str, Run] = {
+        "JAX": lambda tokens: np.asarray(jitted(on_device, tokens)),
+        "PCP": lambda tokens: np.asarray(plain.run(tokens)),
+        f"PCP within {tolerance:g}": lambda tokens: np.asarray(planned.run(tokens)),
+    }
+    try:
+        import torch
+
+        from benchmarks import gpt2_torch
+    except ImportError:
+        return made
+    tensors = map_tree(torch.tensor, params)
+
+    def with_torch(autocast: bool) -> Run:
+        def run(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                found: np.ndarray[Any, Any] = (
+                    gpt2_torch.logits(tensors, torch.from_numpy(tokens), config).float().numpy()
+                )
+            return found
+
+        return run
+
+    return made | {"PyTorch": with_torch(False), "PyTorch bf16 autocast": with_torch(True)}
+
+
+def _program(config: gpt2.GPT2Config, params: Any, batch: int) -> pcp.Program:
+    tokens = pcp.spec((batch, config.context), "i32")
+    return pcp.trace(lambda p, t: gpt2.logits(p, t, config), pcp.specs_of(params), tokens)
+
+
+def compare(config: gpt2.GPT2Config, batch: int, tolerance: float, runs: int) -> list[dict[str, Any]]:
+    """One row for each contestant."""
+    params = gpt2.initial_parameters(config, 0)
+    wide = map_tree(lambda leaf: leaf.astype(np.float64), params)
+    tokens = np.random.default_rng(0).integers(0, config.vocabulary, (batch, config.context), np.int32)
+    exact = np.asarray(pcp.plan(_program(config, wide, batch)).run(wide, tokens))
+    made = contestants(config, params, batch, tolerance)
+    errors = {name: np.linalg.norm(run(tokens) - exact) / np.linalg.norm(exact) for name, run in made.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in made}
+    names = list(made)
+    for turn in range(runs):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = time.perf_counter()
+            made[name](tokens)
+            seconds[name].append(time.perf_counter() - start)
+    return [
+        {
+            "contestant": name,
+            "seconds": statistics.median(times),
+            "spread": statistics.pstdev(times),
+            "times_jax": statistics.median(a / b for a, b in zip(times, seconds["JAX"], strict=True)),
+            "error": float(errors[name]),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the benchmark's arguments."""
+    parser.add_argument("--model", default="gpt2", help="a configuration (default: gpt2, 124M)")
+    parser.add_argument("--batch", type=int, default=1, help="prompts (default: 1)")
+    parser.add_argument("--context", type=int, default=512, help="tokens of a prompt (default: 512)")
+    parser.add_argument("--tolerance", type=float, default=1e-2, help="of the planned path (default: 1e-2)")
+    parser.add_argument("--runs", type=int, default=20, help="timed runs of each (default: 20)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print the comparison."""
+    config = dataclasses.replace(gpt2.configuration(arguments.model), context=arguments.context)
+    rows = compare(config, arguments.batch, arguments.tolerance, arguments.runs)
+    for row in rows:
+        if arguments.json:
+            print(json.dumps(row))
+        else:
+            print(
+                f"{row['contestant']:24s} {row['seconds'] * 1e3:8.1f} ± {row['spread'] * 1e3:5.1f} ms "
+                f"{row['times_jax']:6.2f} x JAX   error {row['error']:.1e}"
+            )
