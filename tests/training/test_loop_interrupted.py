@@ -7,6 +7,7 @@ import pytest
 from tests.training.tiny_run import Prepared, assert_equal
 from tests.training.tiny_run import prepared as prepared
 
+from pcp.planning import Path
 from pcp.training import checkpoint
 from pcp.training.loop import train
 from pcp.training.prepare import prepare
@@ -53,6 +54,7 @@ def test_a_step_that_was_torn_is_not_saved(
     class Torn:
         """A plan of which the sixth step is interrupted after the state was donated."""
 
+        path = Path.plain(recipe.step)
         steps = 0
 
         def run(self, state: Any, batch: Any) -> Any:
@@ -66,6 +68,7 @@ def test_a_step_that_was_torn_is_not_saved(
             return self
 
     monkeypatch.setattr("pcp.training.loop.plan", lambda *_, **__: Torn())
+    monkeypatch.setattr("pcp.training.loop.planned_step", lambda *_, **__: Torn())
     monkeypatch.setattr("pcp.training.loop.plan_record", lambda _: {})
     monkeypatch.setattr(type(recipe), "validation_loss", lambda *_: 1.0)
     with pytest.raises(KeyboardInterrupt):

@@ -70,7 +70,9 @@ def test_memory_is_flat_over_ten_thousand_steps() -> None:
 def test_building_does_not_leak() -> None:
     memory, objects = grown_over_builds(200)
     assert objects < 100
-    assert memory < 3  # their modules would take 10 MiB
+    assert (
+        memory < 6
+    )  # their modules would take 10 MiB, and the allocator's pools grow by up to 3 in a process that ran others
 
 
 @pytest.mark.long

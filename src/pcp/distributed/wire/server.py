@@ -8,6 +8,7 @@ that a stranger can reach has a deadline and a cap.
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 from collections import Counter
@@ -76,7 +77,9 @@ class WireServer:
             self._context, storage, permissions, limits, self.statistics, revocations, settings
         )
         self._open: Counter[str] = Counter()  # connections by host, bulk included
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[
+            asyncio.Task[None], socket.socket | None
+        ] = {}  # with the sockets of those not begun
         self._accepting: asyncio.Task[None] | None = None
 
     @classmethod
@@ -141,10 +144,14 @@ class WireServer:
         await asyncio.to_thread(self._bulk.close)
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, address = await loop.sock_accept(self._listener)
+                await _readable(self._listener)
+                # Not `loop.sock_accept`: cancelled at the wrong moment it would lose a socket that it has accepted.
+                connection, address = self._listener.accept()
+                connection.setblocking(False)
+            except (BlockingIOError, ConnectionAbortedError):  # the peer went away meanwhile
+                continue
             except OSError as error:
                 _log.error("cannot accept connections: %s; trying again", error)
                 await asyncio.sleep(_PAUSE_WHEN_OUT_OF_DESCRIPTORS_SECONDS)
@@ -161,10 +168,19 @@ class WireServer:
                 continue
             self._open[host] += 1
             task = asyncio.create_task(self._serve(connection, format_address(address), host))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = connection
+            task.add_done_callback(functools.partial(self._served, host))
+
+    def _served(self, host: str, task: asyncio.Task[None]) -> None:
+        unserved = self._tasks.pop(task)
+        if unserved is not None:  # the task was cancelled before it began
+            unserved.close()
+            self._ended(host)
 
     async def _serve(self, connection: socket.socket, address: str, host: str) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = None
         handed_over = False
         try:
             deadline = asyncio.get_running_loop().time() + self._limits.handshake_seconds
@@ -244,6 +260,16 @@ class WireServer:
                 loop.call_soon_threadsafe(self._ended, host)
 
         return ended
+
+
+async def _readable(listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(listener, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(listener)
 
 
 async def _receive_exactly(connection: socket.socket, count: int) -> bytes:
