@@ -83,8 +83,14 @@ class Job:
                 name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
             }
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
-            limits = {name: _amount(content.get(name, 0.0)) for name in ("tolerance", "plan_seconds")}
-            return Job(programs, _decode(content[kind.value]), **numbers, kind=kind, **limits)  # type: ignore[arg-type]  # by name
+            return Job(
+                programs,
+                _decode(content[kind.value]),
+                **numbers,
+                kind=kind,
+                tolerance=_amount(content.get("tolerance", 0.0)),
+                plan_seconds=_amount(content.get("plan_seconds", 0.0)),
+            )
         except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
 

@@ -4,7 +4,7 @@ A site is known by the dataflow digest of its operation in its program, so names
 change it; two operations that compute the same value are one site.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import erase_dead, values_from_outside
@@ -17,6 +17,7 @@ from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.registry import family_of
+from pcp.rewrite.driver import operations_inside
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main, open_main
 
@@ -94,11 +95,8 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
         for op in list(operations_inside(block)):
             kernel = choices.get(keys.get(op, ""))
             if kernel is not None:
-                with builder.before(op):
-                    builder.pinned = op.location
-                    _replace(op, kernel.build(op), kernel)
-                    builder.pinned = None
-    _clean(block)
+                _put(kernel, op, builder)
+    erase_dead(block)
     return Program.from_module(module)
 
 
@@ -111,12 +109,8 @@ def replaced(region: Program, kernel: Kernel) -> Program:
     module = region.module()
     block = main_of(module).regions[0].blocks[0]
     with context(), building(Builder(module, block)) as builder:
-        op = _only(block)
-        with builder.before(op):
-            builder.pinned = op.location
-            _replace(op, kernel.build(op), kernel)
-            builder.pinned = None
-    _clean(block)
+        _put(kernel, _only(block), builder)
+    erase_dead(block)
     return Program.from_module(module)
 
 
@@ -142,16 +136,6 @@ def region_of(op: ir.Operation) -> Program:
     return Program.from_module(module)
 
 
-def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
-    """Every operation of a block and of the regions in it."""
-    for view in list(block.operations):
-        op = view.operation
-        yield op
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from operations_inside(inner)
-
-
 def _flat(count: int) -> Tree:
     return Tree("tuple", (), (LEAF,) * count)
 
@@ -168,6 +152,13 @@ def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
     op.walk(visit)
 
 
+def _put(kernel: Kernel, op: ir.Operation, builder: Builder) -> None:
+    with builder.before(op):
+        builder.pinned = op.location
+        _replace(op, kernel.build(op), kernel)
+        builder.pinned = None
+
+
 def _replace(op: ir.Operation, found: Sequence[Tensor], kernel: Kernel) -> None:
     expected = [result.type for result in op.results]
     given = [tensor.value.type for tensor in found]
@@ -178,11 +169,3 @@ def _replace(op: ir.Operation, found: Sequence[Tensor], kernel: Kernel) -> None:
         )
     for old, new in zip(op.results, found, strict=True):
         old.replace_all_uses_with(new.value)
-
-
-def _clean(block: ir.Block) -> None:
-    for op in operations_inside(block):
-        for region in op.regions:
-            for inner in region.blocks:
-                erase_dead(inner)
-    erase_dead(block)
