@@ -63,7 +63,7 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
             limit = ROUNDS * (len(found) + 1) if limit is None else limit
             counts += _round(found, builder, table)
             del found  # no Python object may stand for what is erased now
-            _clean(block)
+            erase_dead(block)
             if counts.total() > limit:
                 name, count = counts.most_common(1)[0]
                 raise RewriteDiverges(
@@ -111,12 +111,3 @@ def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
         for region in op.regions:
             for inner in region.blocks:
                 yield from operations_inside(inner)
-
-
-def _clean(block: ir.Block) -> None:
-    """Erase what nothing uses any more, in the block and in the regions inside."""
-    for op in operations_inside(block):
-        for region in op.regions:
-            for inner in region.blocks:
-                erase_dead(inner)
-    erase_dead(block)
