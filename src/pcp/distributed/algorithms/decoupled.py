@@ -60,4 +60,6 @@ class DecoupledDiLoCo:
 
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Return the share of each contribution by w = tokens (tokens / steps)."""
-        return shares([each.tokens * each.tokens / each.steps if each.steps else 0.0 for each in contributions])
+        return shares(
+            [each.tokens * each.tokens / each.steps if each.steps else 0.0 for each in contributions]
+        )
