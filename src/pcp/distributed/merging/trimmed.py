@@ -6,7 +6,17 @@ import numpy as np
 
 from pcp import ops
 from pcp.backends import Device
-from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Vector, Verdict, shares
+from pcp.distributed.merging.base import (
+    NOT_FINITE,
+    Loader,
+    Merge,
+    Merged,
+    Segment,
+    State,
+    Vector,
+    Verdict,
+    shares,
+)
 from pcp.distributed.merging.measuring import Meter
 from pcp.planning import Plan, plan
 from pcp.tensor import Tensor
