@@ -21,6 +21,7 @@ from pcp.distributed.fragments import partition
 from pcp.distributed.lockstep import Lockstep
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
+from pcp.training.data import BatchSource
 from pcp.training.recipe import Recipe
 from tests.distributed.tiny_run import tiny_recipe
 
@@ -51,18 +52,23 @@ def moved(recipe: Recipe, run: Lockstep, fragments: int = 1) -> float:
     return float(np.abs(values(run) - before).max())
 
 
-class SameBatches:
-    """Batches of which every worker has the same: worker w of W takes batch i for i W + w."""
+class OtherBatches:
+    """The batches of a run, to be changed on their way."""
 
-    def __init__(self, recipe: Recipe, workers: int, segment: int) -> None:
-        self._batches, self._workers, self._segment = recipe.batches, workers, segment
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batches, name)
+    def __init__(self, batches: BatchSource) -> None:
+        self.given = batches
+        self.tokens_per_batch, self.shapes = batches.tokens_per_batch, batches.shapes
 
     def batch(self, index: int) -> Any:
-        round, place = divmod(index, self._workers * self._segment)
-        return self._batches.batch(round * self._segment + place % self._segment)
+        return self.given.batch(index)
+
+
+class SameBatches(OtherBatches):
+    """Every one of four workers trains on what the first of three batches a round has alone."""
+
+    def batch(self, index: int) -> Any:
+        round, place = divmod(index, 4 * 3)
+        return super().batch(3 * round + place % 3)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +92,10 @@ def test_one_worker_that_waits_for_each_fragment_is_plain_training(recipe: Recip
     np.testing.assert_allclose(values(run), trained(recipe, 12, 2), rtol=0, atol=2e-6)
 
 
-def test_equal_shards_are_one_worker(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_shards_are_one_worker(recipe: Recipe) -> None:
     algorithm = DiLoCo(3)
     one = values(ran(recipe, algorithm, 1, 3))
-    monkeypatch.setitem(recipe.__dict__, "batches", SameBatches(recipe, 4, 3))
-    four = ran(recipe, algorithm, 4, 3)
+    four = ran(recipe, algorithm, 4, 3, batches=SameBatches(recipe.batches))
     assert np.array_equal(values(four), one)
 
 
@@ -203,22 +208,16 @@ class Odd:
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
-def test_every_batch_is_trained_whoever_is_late(
-    recipe: Recipe, algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_batch_is_trained_whoever_is_late(recipe: Recipe, algorithm: Algorithm) -> None:
     drawn: list[int] = []
 
-    class Counted:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(batches, name)
-
+    class Counted(OtherBatches):
         def batch(self, index: int) -> Any:
             drawn.append(index)
-            return batches.batch(index)
+            return super().batch(index)
 
-    batches = recipe.batches
-    monkeypatch.setitem(recipe.__dict__, "batches", Counted())
-    run = Lockstep(recipe, algorithm, 3, attendance=Odd(algorithm.inner_steps // algorithm.fragments))
+    attendance = Odd(algorithm.inner_steps // algorithm.fragments)
+    run = Lockstep(recipe, algorithm, 3, attendance=attendance, batches=Counted(recipe.batches))
     merged = [run.round().workers for _ in range(7)]
     run.flush()
     assert set(drawn) == set(range(max(drawn) + 1))
