@@ -27,7 +27,7 @@ def honest(seed: int, count: int = 8, noise: float = 1.0) -> np.ndarray:
 
 def loaders(rows: np.ndarray) -> list[Loader]:
     """A loader for each row."""
-    return [lambda row=row: row.copy() for row in rows]
+    return [row.copy for row in rows]
 
 
 def leaves(rows: np.ndarray) -> list[np.ndarray]:

@@ -46,11 +46,11 @@ def test_every_attack_has_its_expectation() -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_moves_the_mean_and_hardly_the_default_merge(name: str, default: Merge) -> None:
     least, most, words = EXPECTED[name]
-    state = None
-    for rows, sent in arrived(name):
+    state, rounds = None, arrived(name)
+    for _, sent in rounds:
         merged = default(loaders(sent), [1.0] * WORKERS, state)
         state = merged.state
-    clean = rows.mean(0, dtype=np.float64)
+    clean = rounds[-1][0].mean(0, dtype=np.float64)
     assert distance(np.nan_to_num(sent).mean(0, dtype=np.float64), clean) >= least
     assert distance(merged.mean, clean) <= most
     for worker, verdict in enumerate(merged.verdicts):

@@ -34,7 +34,7 @@ def norms(rows: np.ndarray) -> np.ndarray:
 
 
 def mean(rows: np.ndarray) -> np.ndarray:
-    return SHARES @ rows.astype(np.float64)
+    return np.asarray(SHARES @ rows.astype(np.float64))
 
 
 def clip(rows: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ def clip(rows: np.ndarray) -> np.ndarray:
 
 
 def trimmed(rows: np.ndarray) -> np.ndarray:
-    return np.sort(rows.astype(np.float64), axis=0)[2:-2].mean(axis=0)
+    return np.asarray(np.sort(rows.astype(np.float64), axis=0)[2:-2].mean(axis=0))
 
 
 def centred(rows: np.ndarray, start: float | np.ndarray = 0.0) -> np.ndarray:

@@ -85,7 +85,7 @@ def _copied(hostile: frozenset[int]) -> Attack:
 
 def _biased(vector: np.ndarray) -> np.ndarray:
     size = np.sqrt(np.mean(np.square(vector, dtype=np.float64)))
-    return (vector + BIAS * size).astype(np.float32)
+    return np.asarray(vector + BIAS * size, np.float32)
 
 
 ATTACKS: Mapping[str, Callable[[frozenset[int]], Attack]] = MappingProxyType(
