@@ -4,14 +4,11 @@ It computes with what a real run computes with (`Replica`, the merges, `OuterSte
 its losses and what hostile or slow workers do to it, holds for the real run.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any, Protocol
-
-import numpy as np
 
 from pcp.distributed.algorithms import Algorithm, segment_steps
 from pcp.distributed.merging import Merge, Verdict, merge
@@ -273,15 +270,12 @@ class Lockstep:
     ) -> tuple[Verdict, ...]:
         weights = self._algorithm.weights([behind[worker] for worker in pushed])
         given: Mapping[int, Vector] = pushed
-        digests: list[bytes] = []
         if self._tamper is not None:
             given = self._tamper(self._round, fragment, pushed)
-            digests = [hashlib.sha256(np.asarray(vector).tobytes()).digest() for vector in given.values()]
         merged = self._merges[fragment](
             [lambda vector=vector: vector for vector in given.values()],
             weights,
             self._merge_states[fragment],
-            digests,
         )
         self._merge_states[fragment] = merged.state
         last = self._steps[fragment]
