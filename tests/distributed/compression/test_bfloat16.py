@@ -1,3 +1,5 @@
+"""bf16 beside ml_dtypes."""
+
 import numpy as np
 
 from tests.distributed.compression import oracle

@@ -1,3 +1,5 @@
+"""Numbers of 2 and of 12 bits in bytes."""
+
 import numpy as np
 
 import pcp

@@ -1,3 +1,5 @@
+"""Codecs by their names, and names that are none."""
+
 import pytest
 
 from pcp.distributed.compression import (
