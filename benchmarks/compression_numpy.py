@@ -10,15 +10,16 @@ Array = np.ndarray[Any, Any]
 Payload = tuple[Array, ...]
 
 
-def _blocks(x: Array, block: int, levels: int) -> tuple[Array, Array]:
+def _blocks(x: Array, block: int, lowest: int) -> tuple[Array, Array]:
     blocks = np.pad(x, (0, -x.size % block)).reshape(-1, block)
-    scales = abs(blocks).max(1) * np.float32(1 / levels)
+    most, least = blocks.max(1), blocks.min(1)
+    scales = np.where(most > -least, most, least) * np.float32(1 / lowest)
     scales = ((scales.view(np.uint32) + np.uint32(0xFFFF)) & np.uint32(0xFFFF0000)).view(np.float32)
-    return scales, np.rint(blocks / np.where(scales > 0, scales, 1)[:, None])
+    return scales, np.clip(np.rint(blocks / np.where(scales != 0, scales, 1)[:, None]), lowest, -lowest - 1)
 
 
 def _int8(x: Array) -> Payload:
-    scales, integers = _blocks(x, 128, 127)
+    scales, integers = _blocks(x, 128, -128)
     return scales.astype(ml_dtypes.bfloat16), integers.astype(np.int8)
 
 
@@ -29,7 +30,7 @@ def _from_int8(payload: Payload, n: int) -> Array:
 
 
 def _int4(x: Array) -> Payload:
-    scales, integers = _blocks(x, 128, 7)
+    scales, integers = _blocks(x, 128, -8)
     nibbles = (integers + 8).astype(np.uint8)
     return scales.astype(ml_dtypes.bfloat16), nibbles[:, :64] | nibbles[:, 64:] << 4
 

@@ -14,15 +14,14 @@ def bf16_above(value: float) -> float:
     return float(np.ceil(value / step) * step)
 
 
-def blockwise(x: Array, block: int, levels: int) -> tuple[Array, Array]:
+def blockwise(x: Array, block: int, lowest: int) -> tuple[Array, Array]:
     """Scales of shape (blocks,) and integers of shape (blocks, block)."""
     padded = np.zeros(-(-x.size // block) * block)
     padded[: x.size] = x
     blocks = padded.reshape(-1, block)
-    scales = np.array([bf16_above(largest / levels) if largest else 0.0 for largest in abs(blocks).max(1)])
-    with np.errstate(invalid="ignore"):
-        quotients = np.where(scales[:, None] > 0, blocks / scales[:, None], 0.0)
-    return scales, np.rint(quotients).astype(int)
+    largest = [row[abs(row).argmax()] for row in blocks]
+    scales = np.array([np.copysign(bf16_above(abs(m / lowest)), m / lowest) for m in largest])
+    return scales, np.clip(np.rint(blocks / scales[:, None]), lowest, -lowest - 1).astype(int)
 
 
 def nibbles(integers: Array) -> Array:
