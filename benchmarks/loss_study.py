@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.hostile_workers import Hostile
 from pcp.distributed.algorithms import (
     Algorithm,
     DataParallel,
@@ -24,6 +23,7 @@ from pcp.distributed.algorithms import (
 from pcp.distributed.compression import codec
 from pcp.distributed.fragments import partition
 from pcp.distributed.lockstep import Lockstep
+from pcp.distributed.merging.attacks import attack
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.config import TrainingConfig
 from pcp.training.data import BatchSource
@@ -144,7 +144,7 @@ def trained(
 ) -> dict[str, Any]:
     """Train, and tell how it went; one JSON object."""
     recipe, algorithm = recipe_of(run, tokens), run.described()
-    tamper = Hostile(run.attack, run.hostile) if run.attack else None
+    tamper = attack(run.attack, range(run.hostile)) if run.attack else None
     began = time.perf_counter()
     lockstep = Lockstep(recipe, algorithm, run.workers, device=device, batches=batches, tamper=tamper)
     curve = [(0, lockstep.validation_loss())]

@@ -24,8 +24,8 @@ from typing import Any
 
 import jax
 
-from benchmarks.hostile_workers import ATTACKS
 from benchmarks.loss_study import ALGORITHMS, OnDevice, Run, recipe_of, stored, trained
+from pcp.distributed.merging.attacks import ATTACKS
 from pcp.training.corpus import load_corpus
 from pcp.training.token_file import TokenFile, write_token_file
 from pcp.training.tokenizer import CharacterTokenizer

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from pcp.distributed.algorithms import DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import ALGORITHMS, Algorithm
 from pcp.distributed.coordinator.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 
-register(Blob, DataRange, DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo)
+register(Blob, DataRange, *ALGORITHMS)
 
 
 class InvalidRunConfig(PCPError):
@@ -69,7 +69,7 @@ class RunConfig:
     run_id: str
     workers: int
     rounds: int
-    algorithm: DiLoCo
+    algorithm: Algorithm
     description: str = "{}"
     blobs: tuple[Blob, ...] = ()
     update_bytes: int = 0
