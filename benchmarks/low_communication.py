@@ -224,7 +224,8 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     axes.set_yscale("log")
     axes.grid(which="both", alpha=0.3)
     axes.legend(fontsize=7)
-    FigureCanvasAgg(figure).print_png(str(file))
+    FigureCanvasAgg(figure)
+    figure.savefig(file, format="png")
 
 
 def _title(row: dict[str, Any]) -> str:
