@@ -121,9 +121,9 @@ def test_streaming_one_fragment_without_delay_and_mixing_is_diloco(recipe: Recip
 
 
 def test_data_parallel_is_one_process_with_a_larger_batch(tmp_path: Path) -> None:
-    small = tiny_recipe(tmp_path)
+    small = tiny_recipe(tmp_path, clip_norm=0.8)  # a gradient here is 0.77 to 0.9 long
     run = ran(small, DataParallel(), 3, 5)
-    large = tiny_recipe(tmp_path, batch=6)
+    large = tiny_recipe(tmp_path, clip_norm=0.8, batch=6)
     training, state = plan(large.step), large.step.initial_state(large.parameters)
     for step in range(5):
         rows = [small.batches.batch(3 * step + worker) for worker in range(3)]
@@ -131,7 +131,7 @@ def test_data_parallel_is_one_process_with_a_larger_batch(tmp_path: Path) -> Non
         state, _ = training.run(state, batch)
     [expected] = partition(small.parameters, 1).vectors(map_tree(np.asarray, state["params"]))
     assert moved(small, run) > 1e-3
-    np.testing.assert_allclose(values(run), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(run), expected, rtol=0, atol=2e-7)
 
 
 def two_bits_of_largest(error: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:
