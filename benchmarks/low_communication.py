@@ -172,11 +172,8 @@ def table(results: Iterable[dict[str, Any]]) -> str:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(json.dumps(row["run"] | {"seed": 0}, sort_keys=True), []).append(row)
-    controls = {
-        _control(row): row["loss"]
-        for row in rows
-        if row["run"]["algorithm"] == "data_parallel" and not row["run"]["attack"]
-    }
+    plain = [row for row in rows if row["label"] == "data_parallel" and not row["run"]["attack"]]
+    controls = {_control(row): row["loss"] for row in plain}
     lines = [
         "| algorithm | workers | inner rate | attack | seeds | loss, nats | beyond data parallel | MB by a worker | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
