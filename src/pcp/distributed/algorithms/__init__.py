@@ -7,7 +7,11 @@ its arguments.
 from pcp.distributed.algorithms.base import Algorithm, Contribution, merge_order, overlaps, segment_steps
 from pcp.distributed.algorithms.diloco import DiLoCo, InvalidAlgorithm
 
+ALGORITHMS: tuple[type, ...] = (DiLoCo,)
+"""Every algorithm that a run's plan may name."""
+
 __all__ = [
+    "ALGORITHMS",
     "Algorithm",
     "Contribution",
     "DiLoCo",
