@@ -7,6 +7,7 @@ its losses and what hostile or slow workers do to it, holds for the real run.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
@@ -269,7 +270,7 @@ class Lockstep:
         if self._tamper is not None:
             given = self._tamper(self._round, fragment, pushed)
         merged = self._merges[fragment](
-            [lambda vector=vector: vector for vector in given.values()],
+            [partial(given.__getitem__, worker) for worker in given],
             weights,
             self._merge_states[fragment],
         )
