@@ -4,10 +4,10 @@ It computes with what a real run computes with (`Replica`, the merges, `OuterSte
 its losses and what hostile or slow workers do to it, holds for the real run.
 """
 
-import functools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
@@ -272,7 +272,7 @@ class Lockstep:
         given = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
         order = sorted(given)
         merged = self._merges[fragment](
-            [functools.partial(given.__getitem__, worker) for worker in order],
+            [partial(given.__getitem__, worker) for worker in order],
             self._algorithm.weights([behind[worker] for worker in order]),
             self._merge_states[fragment],
         )

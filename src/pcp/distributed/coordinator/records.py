@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.serialisation import register, storable
-from pcp.distributed.messages import Blob, DataRange
+from pcp.distributed.messages import Blob
 
 register(Contribution)
 
@@ -16,8 +16,8 @@ class RunStarted:
     """First record of a run: its plan and where it starts from."""
 
     config: RunConfig
-    parameters: Blob
-    optimizer_state: Blob | None
+    parameters: tuple[Blob, ...]
+    outer: tuple[Blob | None, ...]
 
 
 @storable
@@ -40,10 +40,11 @@ class WorkerNamed:
 @storable
 @dataclass(frozen=True, slots=True)
 class RoundOpened:
-    """A round began on these ranges: those carried over first, then fresh ones."""
+    """A round of a fragment began, with so many batches that were in no round before."""
 
     round: int
-    ranges: tuple[DataRange, ...]
+    fragment: int
+    fresh: int
     first_step: int
 
 
@@ -58,11 +59,29 @@ class UpdateAdmitted:
 
 @storable
 @dataclass(frozen=True, slots=True)
-class RoundClosed:
-    """What the outer step of a round merges, in order, with which weights. From here on it cannot change."""
+class ContributionsDropped:
+    """The contributions of these leases are taken out of an open round; their data is trained again."""
 
     round: int
-    contributions: tuple[Contribution, ...]
+    leases: tuple[int, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class WorkerBarred:
+    """A worker was found not to do what it says; from here on its name is kept out."""
+
+    worker: str
+    reason: str
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RoundClosed:
+    """The leases whose contributions the outer step merges, in order, with which weights. From here on it cannot change."""
+
+    round: int
+    order: tuple[int, ...]
     weights: tuple[float, ...]
 
 
@@ -73,13 +92,14 @@ class OuterStepTaken:
 
     round: int
     parameters: Blob
-    optimizer_state: Blob | None
+    change: Blob | None
+    outer: Blob | None
 
 
 @storable
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten:
-    """The parameters after this many outer steps are safe in a checkpoint."""
+    """The parameters after this many rounds are safe in a checkpoint."""
 
     version: int
 
@@ -98,6 +118,8 @@ Record = (
     | WorkerNamed
     | RoundOpened
     | UpdateAdmitted
+    | ContributionsDropped
+    | WorkerBarred
     | RoundClosed
     | OuterStepTaken
     | CheckpointWritten
