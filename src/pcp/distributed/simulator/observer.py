@@ -1,12 +1,13 @@
 """An independent witness of a simulated run: it believes only what was logged and said, and objects to what must not be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from pcp.distributed.coordinator import Run, RunConfig, State
 from pcp.distributed.coordinator.effects import Append, DeleteBlob, Effect, RunOuterStep, Send
 from pcp.distributed.coordinator.records import (
     EpochStarted,
     OuterStepTaken,
+    Record,
     RoundClosed,
     RunStarted,
 )
@@ -29,6 +30,7 @@ class Observer:
         self.accepted: set[int] = set()
         self.tampered: set[int] = set()
         self._batches: set[int] = set()
+        self._logged: list[Record] = []
         self._closed: dict[int, RoundClosed] = {}
         self._leases: dict[int, tuple[Lease, bytes]] = {}
         self._newest_lease = 0
@@ -95,8 +97,18 @@ class Observer:
             case _:
                 pass
 
+    def synced(self) -> None:
+        """Take note that everything that was logged so far survives a power failure."""
+        for record in self._logged:
+            if isinstance(record, RoundClosed):
+                self._closed[record.round] = record
+            elif isinstance(record, OuterStepTaken):
+                self._durable_version = record.round + 1
+        self._logged.clear()
+
     def _appended(self, effect: Append) -> None:
         record = effect.record
+        self._logged.append(record)
         if isinstance(record, RunStarted):
             self.shadow = start_run(record)
             return
@@ -113,19 +125,16 @@ class Observer:
             self._require(
                 abs(sum(record.weights) - 1) < 1e-9, f"the weights {record.weights} do not add up to 1"
             )
-            if effect.sync:
-                self._closed[record.round] = record
         elif isinstance(record, OuterStepTaken):
             self._require(effect.sync, "an outer step was logged without a sync")
             self._merged(tuple(each.data for each in closing))
 
     def _merged(self, ranges: tuple[DataRange, ...]) -> None:
         for data in ranges:
-            for batch in range(data.start, data.start + data.count):
+            for batch in _batches([(data,)]):
                 self._require(batch not in self._batches, f"batch {batch} was merged twice")
                 self._batches.add(batch)
         self.rounds.append(ranges)
-        self._durable_version += 1
 
     def _welcomed(self, worker: str, incarnation: bytes, generation: int) -> None:
         before, process = self._generations.get(worker, (0, b""))
@@ -151,6 +160,10 @@ class Observer:
             version >= self._durable_version, f"version {self._durable_version} was safe, now {version}"
         )
         self.shadow = run
+        self._logged.clear()
+        # An outer step whose sync the power failure forestalled was never taken.
+        del self.rounds[version:]
+        self._batches = set(_batches(self.rounds))
 
     def ended(self, parameters: bytes, config: RunConfig) -> None:
         """Compare the result of a finished run with a reference that merges every batch exactly once."""
@@ -167,3 +180,9 @@ class Observer:
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
             raise InvariantViolated(message)
+
+
+def _batches(rounds: Iterable[Iterable[DataRange]]) -> Iterator[int]:
+    for ranges in rounds:
+        for data in ranges:
+            yield from range(data.start, data.start + data.count)

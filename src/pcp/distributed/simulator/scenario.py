@@ -7,15 +7,25 @@ from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.simulator.training import BYTES
 
+HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
+LIVENESS_SECONDS = 200.0  # what a run may take from there on
+
 FAULTS = (
     "crash worker",
     "crash worker",
+    "cut worker power",
     "lose worker",
     "cut connection",
+    "late messages",
+    "bad network",
+    "bad network",
     "partition",
     "one-way partition",
     "pause worker",
     "slow worker",
+    "full worker disk",
+    "clock drifts",
+    "clock jumps",
     "duplicate hello",
     "zombie worker",
     "hostile update",
@@ -24,9 +34,15 @@ FAULTS = (
     "crash shepherd",
     "cut power",
     "crash shepherd in a write",
+    "failing sync",
     "full disk",
+    "slow disk",
+    "slow disk",
     "pause shepherd",
+    "shepherd clock jumps",
+    "shepherd clock drifts",
     "failing transfers",
+    "failing training",
 )
 
 
@@ -40,6 +56,7 @@ class Fault:
         worker: index of the worker it strikes, where it strikes one.
         seconds: how long it lasts.
         count: a number whose meaning depends on the kind, such as effects performed before a crash.
+        at_chunk: 0, or after how many more chunks of transfers it strikes, and then the worker of that one.
     """
 
     time: float
@@ -47,6 +64,7 @@ class Fault:
     worker: int
     seconds: float
     count: int
+    at_chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +111,6 @@ def scenario_of(seed: int) -> Scenario:
         step_budgets=random.random() < 0.3,
         checkpoint_every=random.randint(1, 3),
     )
-    horizon = 40.0
-    faults = sorted(
-        (
-            Fault(
-                time=random.uniform(0.0, horizon),
-                kind=random.choice(FAULTS),
-                worker=random.randrange(workers),
-                seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
-                count=random.randint(0, 12),
-            )
-            for _ in range(random.randint(0, 10))
-        ),
-        key=lambda fault: fault.time,
-    )
     return Scenario(
         seed=seed,
         config=config,
@@ -114,6 +118,25 @@ def scenario_of(seed: int) -> Scenario:
         clock_rates=tuple(random.uniform(0.9, 1.1) for _ in range(workers)),
         delay_seconds=random.choice((0.001, 0.05, 0.2)),
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
-        faults=tuple(faults),
-        limit_seconds=horizon + 200.0,
+        faults=_faults(random, workers),
+        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS,
     )
+
+
+def _faults(random: Random, workers: int) -> tuple[Fault, ...]:
+    faults: list[Fault] = []
+    for _ in range(random.randint(0, 12)):
+        time = random.uniform(0.0, HORIZON_SECONDS)
+        if faults and random.random() < 0.3:  # several at once
+            time = random.choice(faults).time
+        faults.append(
+            Fault(
+                time=time,
+                kind=random.choice(FAULTS),
+                worker=random.randrange(workers),
+                seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
+                count=random.randint(0, 12),
+                at_chunk=random.randint(1, 8) if random.random() < 0.3 else 0,
+            )
+        )
+    return tuple(sorted(faults, key=lambda fault: fault.time))

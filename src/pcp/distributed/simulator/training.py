@@ -3,15 +3,10 @@
 import hashlib
 from collections.abc import Iterable
 
-from pcp.distributed.messages import Blob, DataRange
+from pcp.distributed.messages import DataRange
 
 BYTES = 8
 _MODULUS = 1 << 8 * BYTES
-
-
-def blob_of(content: bytes) -> Blob:
-    """Return the name of a content."""
-    return Blob(hashlib.sha256(content).digest(), len(content))
 
 
 def initial_parameters() -> bytes:

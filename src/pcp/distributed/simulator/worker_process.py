@@ -1,5 +1,6 @@
 """A simulated worker process: it performs the worker logic's effects under virtual time; its training is arithmetic."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -7,6 +8,8 @@ from typing import TYPE_CHECKING
 from pcp.distributed.messages import Blob, Lease, Message, Update
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.simulator.transfers import Transfer
+from pcp.distributed.wire.blob_files import StoreFull
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
     AbortLease,
@@ -53,7 +56,9 @@ class WorkerProcess:
     """
 
     def __init__(self, world: "Simulation", index: int, incarnation: int) -> None:
-        self._world, self._index = world, index
+        self.world, self._index = world, index
+        self._machine = world.worker_machines[index]
+        self.blobs = self._machine.blobs
         self.name = f"worker-{index}"
         self._logic = WorkerLogic(
             WorkerConfig(
@@ -64,7 +69,7 @@ class WorkerProcess:
                 abandon_seconds=30.0,
             )
         )
-        self._content: dict[Blob, bytes] = {}
+        self._transfers: deque[Callable[[], None]] = deque()
         self._lease_id = 0
         self._paused_until = 0.0
         self._slow_until = 0.0
@@ -73,36 +78,48 @@ class WorkerProcess:
         self.hello: Message | None = None
         self.alive = True
 
+    @property
+    def process(self) -> object:
+        """What holds the worker's end of connections."""
+        return self
+
     def start(self) -> None:
         """Begin to work."""
-        self.post(lambda now: Started(now))
+        self.post(Started)
         self._tick()
 
     def post(self, event: Callable[[float], Event]) -> None:
         """Handle an event, now or when a pause is over."""
-        world = self._world
+        self.when_awake(lambda: self._handle(event(self._machine.clock.now)))
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do something, now or when a pause is over; a process that is gone does nothing any more."""
+        clock = self.world.clock
         if not self.alive:
             return
-        if world.clock.now < self._paused_until:
-            world.clock.at(self._paused_until, lambda: self.post(event))
-            return
-        happened = event(world.clock.now * world.scenario.clock_rates[self._index])
-        world.trace(self.name, happened)
-        for effect in self._logic.handle(happened):
+        if clock.now < self._paused_until:
+            clock.at(self._paused_until, lambda: self.when_awake(action))
+        else:
+            action()
+
+    def _handle(self, event: Event) -> None:
+        world = self.world
+        world.trace(self.name, event)
+        for effect in self._logic.handle(event):
             world.trace(self.name, effect)
             self._perform(effect)
 
     def pause(self, seconds: float) -> None:
         """Let the process do nothing for a while."""
-        self._paused_until = self._world.clock.now + seconds
+        self._paused_until = self.world.clock.now + seconds
 
     def slow_down(self, seconds: float) -> None:
         """Let training take six times as long for a while."""
-        self._slow_until = self._world.clock.now + seconds
+        self._slow_until = self.world.clock.now + seconds
 
     def turn_hostile(self, seconds: float) -> None:
         """Let the process send tampered updates for a while."""
-        self._hostile_until = self._world.clock.now + seconds
+        self._hostile_until = self.world.clock.now + seconds
 
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
@@ -113,12 +130,14 @@ class WorkerProcess:
         self.post(lambda now: Disconnected(now, connection, "lost"))
 
     def _tick(self) -> None:
-        if self.alive:
-            self.post(lambda now: Tick(now))
-            self._world.clock.after(self._world.scenario.config.heartbeat_seconds / 2, self._tick)
+        def ticked(now: float) -> Event:
+            self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
+            return Tick(now)
+
+        self.post(ticked)
 
     def _perform(self, effect: Effect) -> None:
-        world = self._world
+        world = self.world
         match effect:
             case Connect(seconds):
                 world.clock.after(seconds, self._connect)
@@ -129,14 +148,14 @@ class WorkerProcess:
             case Prepare(run, _):
                 world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
             case FetchBlob(blob):
-                world.clock.after(world.network.delay(), lambda: self._fetch(blob))
+                self._transfer(blob, push=False, done=lambda problem: self._fetched(blob, problem))
             case StartLease(lease):
                 self._lease_id = lease.lease_id
                 self._train(lease, 0)
             case AbortLease():
                 self._lease_id = 0
             case UploadUpdate(lease_id, blob):
-                world.clock.after(world.network.delay(), lambda: self._upload(lease_id, blob))
+                self._transfer(blob, push=True, done=lambda problem: self._uploaded(lease_id, problem))
             case Stop():
                 self.alive = False
             case Notice():
@@ -144,12 +163,15 @@ class WorkerProcess:
 
     def _connect(self) -> None:
         if self.alive:
-            self._world.network.connect(
-                self.name, self, lambda number: self.post(lambda now: Connected(now, number))
+            self.world.network.connect(
+                self.name,
+                self,
+                lambda number: self.post(lambda now: Connected(now, number)),
+                bulk=False,
             )
 
     def _send(self, connection: int, message: Message) -> None:
-        world = self._world
+        world = self.world
         if isinstance(message, Update):
             if world.clock.now < self._hostile_until and message.lease_id not in self._tampering:
                 self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
@@ -163,22 +185,39 @@ class WorkerProcess:
         world.network.send(connection, SHEPHERD, message)
 
     def _prepare(self, run: str) -> None:
-        if self._world.transfer_fails(self.name):
+        if self.world.faults.transfers_fail and self.world.random.random() < 0.5:
             self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
         else:
             self.post(lambda now: Prepared(now, run))
 
-    def _fetch(self, blob: Blob) -> None:
-        content = self._world.blobs.get(blob)
-        if content is None or self._world.transfer_fails(self.name):
-            self.post(lambda now: BlobUnavailable(now, blob, "the transfer broke"))
+    def _transfer(self, blob: Blob, push: bool, done: Callable[[str], None]) -> None:
+        """Move a blob after those that were asked for before it."""
+
+        def ended(problem: str) -> None:
+            self._transfers.popleft()
+            done(problem)
+            if self._transfers:
+                self._transfers[0]()
+
+        self._transfers.append(Transfer(self, blob, push, ended).start)
+        if len(self._transfers) == 1:
+            self._transfers[0]()
+
+    def _fetched(self, blob: Blob, problem: str) -> None:
+        if problem:
+            self.post(lambda now: BlobUnavailable(now, blob, problem))
         else:
-            self._content[blob] = content
             self.post(lambda now: BlobFetched(now, blob))
 
+    def _uploaded(self, lease_id: int, problem: str) -> None:
+        if problem:
+            self.post(lambda now: UploadFailed(now, lease_id, problem))
+        else:
+            self.post(lambda now: UpdateUploaded(now, lease_id))
+
     def _train(self, lease: Lease, done: int) -> None:
-        world = self._world
-        if not self.alive or self._lease_id != lease.lease_id:
+        world = self.world
+        if self._lease_id != lease.lease_id:
             return
         seconds = world.scenario.step_seconds[self._index] * world.random.uniform(0.9, 1.1)
         if world.clock.now < self._slow_until:
@@ -186,33 +225,23 @@ class WorkerProcess:
         if done:
             self.post(lambda now: LeaseProgress(now, lease.lease_id, done, seconds))
         if done < lease.data.count:
-            world.clock.after(seconds, lambda: self._train(lease, done + 1))
-        elif world.failing_transfers() and world.random.random() < 0.2:
+            world.clock.after(seconds, lambda: self.when_awake(lambda: self._train(lease, done + 1)))
+        elif world.faults.training_fails and world.random.random() < 0.5:
             self.post(lambda now: LeaseFailed(now, lease.lease_id, "out of memory"))
         else:
             self._trained(lease)
 
     def _trained(self, lease: Lease) -> None:
-        content = training.pseudo_gradient(self._content[lease.parameters], lease.data)
-        blob = training.blob_of(content)
-        self._content[blob] = content
-        tokens = lease.data.count * self._world.scenario.config.tokens_per_batch
+        tokens = lease.data.count * self.world.scenario.config.tokens_per_batch
         losses = (1.5,) * lease.data.count
-        self.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, 1.0))
-
-    def _upload(self, lease_id: int, blob: Blob) -> None:
-        world = self._world
-        if not self.alive:
-            return
-        stored = not world.transfer_fails(self.name)
-        if stored:
-            world.upload(self._content[blob])
-        if stored and not world.transfer_fails(self.name):
-            world.clock.after(
-                world.network.delay(), lambda: self.post(lambda now: UpdateUploaded(now, lease_id))
-            )
+        try:
+            content = training.pseudo_gradient(self.blobs.complete[lease.parameters], lease.data)
+            blob = self.blobs.put(content)
+        except StoreFull as error:
+            reason = str(error)
+            self.post(lambda now: LeaseFailed(now, lease.lease_id, reason))
         else:
-            self.post(lambda now: UploadFailed(now, lease_id, "the transfer broke"))
+            self.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, 1.0))
 
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
