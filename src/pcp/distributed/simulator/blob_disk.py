@@ -70,6 +70,7 @@ class Partial:
             raise StoreError(f"{self.offset} of {self._blob.size} bytes are here")
         self._store.forget(self)
         if hashlib.sha256(self.content).digest() != self._blob.digest:
+            self._store.damaged += 1
             raise DigestMismatch("the bytes have another digest; they were removed")
         self._store.complete[self._blob] = bytes(self.content)
         if self.published is not None:
@@ -94,6 +95,7 @@ class BlobDisk:
     def __init__(self, disk: Disk, power_fails: Callable[[], None]) -> None:
         self.disk, self.power_fails = disk, power_fails
         self.complete: dict[Blob, bytes] = {}
+        self.resumed = self.damaged = 0  # transfers that went on where one ended, and that ended with another digest
         self._arriving: dict[tuple[Blob, str], Partial] = {}
 
     def put(self, content: bytes) -> Blob:
@@ -134,6 +136,7 @@ class BlobDisk:
         before = self._arriving.get((blob, owner))
         if before is not None:
             before.replaced = True
+        self.resumed += before is not None and len(before.content) > 0
         partial = Partial(self, blob, before.content if before else bytearray())
         self._arriving[blob, owner] = partial
         return partial

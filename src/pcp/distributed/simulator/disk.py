@@ -62,5 +62,5 @@ class Disk:
     def surviving(self, synced: int, data: bytearray) -> None:
         """Cut bytes to what survives a power failure: all that was synced, some of the rest, perhaps zeros."""
         kept = self._random.randint(synced, len(data))
-        zeros = self._random.choice((0, 0, self._random.randint(0, len(data) - kept)))
+        zeros = self._random.choice((0, self._random.randint(0, len(data) - kept)))
         data[kept:] = bytes(zeros)

@@ -16,10 +16,13 @@ class Faults:
 
     Arguments:
         world: what they strike.
+
+    `inside` holds the kinds that struck between two chunks of a transfer.
     """
 
     def __init__(self, world: "Simulation") -> None:
         self._world = world
+        self.inside: set[str] = set()
         self._waiting: list[Fault] = []
         self._transfers_fail_until = 0.0
         self._training_fails_until = 0.0
@@ -56,6 +59,7 @@ class Faults:
             self._waiting = [fault for fault in counted if fault.at_chunk > 0]
             for fault in counted:
                 if fault.at_chunk == 0:
+                    self.inside.add(fault.kind)
                     self._strike(replace(fault, worker=world.index_of(worker)))
 
     def _strike(self, fault: Fault) -> None:

@@ -14,6 +14,7 @@ FAULTS = (
     "crash worker",
     "crash worker",
     "cut worker power",
+    "cut worker power",
     "lose worker",
     "cut connection",
     "late messages",
@@ -136,7 +137,7 @@ def _faults(random: Random, workers: int) -> tuple[Fault, ...]:
                 worker=random.randrange(workers),
                 seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
                 count=random.randint(0, 12),
-                at_chunk=random.randint(1, 8) if random.random() < 0.3 else 0,
+                at_chunk=random.randint(1, 8) if random.random() < 0.4 else 0,
             )
         )
     return tuple(sorted(faults, key=lambda fault: fault.time))

@@ -1,6 +1,7 @@
 """Transfers of blobs, chunk by chunk, by the wire's own machines; anything may strike between two chunks."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pcp.distributed.messages import Blob
@@ -8,7 +9,7 @@ from pcp.distributed.simulator.blob_disk import BlobDisk, Partial, Reader
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.chunks import TransferRefused
-from pcp.distributed.wire.frames import FrameDecoder, FrameKind
+from pcp.distributed.wire.frames import Frame, FrameDecoder, FrameKind
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
 from pcp.distributed.wire.responder import TransferResponder
 from pcp.distributed.wire.transfer import FetchRequester, PushRequester, TransferSettings
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pcp.distributed.simulator.shepherd_process import ShepherdProcess
     from pcp.distributed.simulator.worker_process import WorkerProcess
 
-SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=6)
+SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=8)
 STALL_SECONDS = 5.0  # without a frame, after which a connection counts as broken
 ATTEMPTS = 4
 
@@ -51,7 +52,7 @@ class ServedBlobs:
         return self._blobs.open(blob)
 
     def begin(self, blob: Blob, owner: str) -> Partial:
-        """Open a blob for writing."""
+        """Open a blob for writing, where its last transfer ended."""
         partial = self._blobs.begin(blob, owner)
         partial.published = self._stored
         return partial
@@ -69,24 +70,29 @@ class BulkServer:
         self._ready = 0.0
 
     def delivered(self, connection: int, message: bytes) -> None:
-        """Take a frame, once the process is awake and the disk has taken what came before."""
-        clock = self.process.world.clock
-        self._ready = max(self._ready, clock.now) + self.process.blobs.disk.seconds()
-        if self._ready > clock.now:
-            clock.at(self._ready, lambda: self._take(connection, message))
-        else:
-            self._take(connection, message)
+        """Take frames, once the process is awake and the disk has taken what came before."""
+        frames = self._decoder.feed(message)
+        if not self.process.blobs.disk.slow:
+            self._next(lambda: self._receive(connection, frames))
+            return
+        for frame in frames:
+            self._next(partial(self._receive, connection, [frame]))
 
     def broken(self, connection: int) -> None:  # noqa: ARG002 - one connection, one end
         """Close the files; what arrived stays."""
-        self._responder.close()
+        self._next(self._responder.close)
 
-    def _take(self, connection: int, message: bytes) -> None:
-        self.process.when_awake(lambda: self._receive(connection, message))
+    def _next(self, action: Callable[[], None]) -> None:
+        clock = self.process.world.clock
+        self._ready = max(self._ready, clock.now) + self.process.blobs.disk.seconds()
+        if self._ready > clock.now:
+            clock.at(self._ready, lambda: self.process.when_awake(action))
+        else:
+            self.process.when_awake(action)
 
-    def _receive(self, connection: int, message: bytes) -> None:
+    def _receive(self, connection: int, frames: list[Frame]) -> None:
         world = self.process.world
-        for frame in self._decoder.feed(message):
+        for frame in frames:
             if frame.kind is FrameKind.CHUNK:
                 world.faults.chunk_passed(self._worker)
                 if not self.process.alive:
@@ -94,8 +100,11 @@ class BulkServer:
             self._responder.receive(frame)
             if not self.process.alive:  # the power failed in the middle of a write
                 return
+        answers: list[bytes] = []
         while (answer := self._responder.next_frame()) is not None:
-            world.network.send(connection, WORKER, answer)
+            answers.append(answer)
+        if answers:
+            world.network.send(connection, WORKER, b"".join(answers))
         if self._responder.finished:
             world.network.close(connection, SHEPHERD)
 
@@ -196,12 +205,15 @@ class Transfer:
     def _advance(self) -> None:
         machine, network = self._machine, self.process.world.network
         assert machine is not None
+        frames: list[bytes] = []
         try:
             while (frame := machine.next_frame()) is not None:
-                network.send(self._connection, SHEPHERD, frame)
+                frames.append(frame)
         except PCPError as error:
             self._judge(error)
             return
+        if frames:
+            network.send(self._connection, SHEPHERD, b"".join(frames))
         if machine.finished:
             self._end("")
 
