@@ -4,7 +4,15 @@ The arithmetic of an outer step is a Program built elsewhere; here stands only t
 its arguments.
 """
 
-from pcp.distributed.algorithms.base import Algorithm, Contribution, merge_order
+from pcp.distributed.algorithms.base import Algorithm, Contribution, merge_order, overlaps, segment_steps
 from pcp.distributed.algorithms.diloco import DiLoCo, InvalidAlgorithm
 
-__all__ = ["Algorithm", "Contribution", "DiLoCo", "InvalidAlgorithm", "merge_order"]
+__all__ = [
+    "Algorithm",
+    "Contribution",
+    "DiLoCo",
+    "InvalidAlgorithm",
+    "merge_order",
+    "overlaps",
+    "segment_steps",
+]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pcp.distributed.algorithms.base import Contribution
 from pcp.errors import PCPError
@@ -23,6 +24,8 @@ class DiLoCo:
         outer_learning_rate: rate of the outer Nesterov step.
         outer_momentum: momentum of the outer Nesterov step.
         weighting: "equal" (every inner step counts the same) or "tokens" (every token counts the same).
+        upload, download, residual_decay, merge: codecs of pushes and of changes, how much of what compression
+            lost is kept for the next push, and the merge.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -35,6 +38,15 @@ class DiLoCo:
     outer_learning_rate: float = 0.7
     outer_momentum: float = 0.9
     weighting: str = "equal"
+    upload: str = "f32"
+    download: str = "f32"
+    residual_decay: float = 1.0
+    merge: str = "mean"
+
+    fragments: ClassVar[int] = 1
+    delay: ClassVar[int] = 0
+    mixing: ClassVar[float] = 0.0
+    late: ClassVar[str] = "again"
 
     def __post_init__(self) -> None:
         if self.inner_steps < 1:
@@ -47,10 +59,6 @@ class DiLoCo:
             )
         if self.weighting not in ("equal", "tokens"):
             raise InvalidAlgorithm(f'weighting is "{self.weighting}"; choose "equal" or "tokens"')
-
-    def fragments(self, round: int) -> tuple[int, ...]:  # noqa: ARG002 - every round merges everything
-        """Return the fragments that a round merges: all of them."""
-        return ()
 
     def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
         """Return the share of each contribution in the steps (or tokens) of the round.
