@@ -114,6 +114,18 @@ def test_a_change_is_of_use_only_to_who_holds_the_version_before(bench: Bench) -
     assert bench.said() == [Failure(11, 24, "only a change to version 3 of fragment 0 is offered")]
 
 
+def test_a_fresh_lease_may_adopt_a_fragment_and_later_its_next_version() -> None:
+    bench = Bench(overlap=True)
+    bench.join()
+    bench.hear(Assign(replace(LEASE, adopt=(*LEASE.adopt, Adoption(0, 1, 2, None, None)))))
+    bench.fetched()
+    assert len(bench.made(StartLease)) == 1
+    bench.hear(Merged(0, 1, ANOTHER, CHANGE))
+    assert bench.effects == [FetchBlob(CHANGE)]
+    bench.fetched(CHANGE)
+    assert bench.effects == [Adopt(21, 0, 1, 2, CHANGE, True)]
+
+
 def test_a_fragment_is_trained_for_again_only_when_its_last_push_is_settled(bench: Bench) -> None:
     bench.hear(Merged(0, 1, PARAMETERS, None))
     bench.fetched()

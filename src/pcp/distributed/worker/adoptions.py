@@ -15,8 +15,7 @@ def assign(turn: Turn, lease: Lease) -> None:
     if lease.lease_id in state.pushes:
         return
     if state.task is not None and state.task.lease.lease_id == lease.lease_id:
-        for adoption in lease.adopt:
-            _resolve(turn, state.task, adoption.fragment, adoption)
+        _resolve_all(turn, state.task, lease)
         return
     if state.task is not None:
         turn.drop(state.task.lease.lease_id, "another lease was assigned")
@@ -35,26 +34,32 @@ def _begin(turn: Turn, lease: Lease) -> None:
         state.versions.clear()
         for push in state.pushes.values():
             push.settles = False
-    state.task = Task(lease, {each.fragment: Incoming(each) for each in lease.adopt})
-    for adoption in lease.adopt:
-        _resolve(turn, state.task, adoption.fragment, adoption)
+    state.task = Task(lease, tuple(Incoming(each) for each in lease.adopt))
+    _resolve_all(turn, state.task, lease)
     start_if_ready(turn)
 
 
 def merged(turn: Turn, message: Merged) -> None:
     """Fetch a fragment that was merged after the lease was granted."""
     if turn.state.task is not None:
-        _resolve(turn, turn.state.task, message.fragment, message)
+        _resolve(turn, turn.state.task, message)
 
 
-def _resolve(turn: Turn, task: Task, fragment: int, found: Adoption | Merged) -> None:
+def _resolve_all(turn: Turn, task: Task, lease: Lease) -> None:
+    for adoption in lease.adopt:
+        _resolve(turn, task, adoption)
+
+
+def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
     """Begin to fetch a fragment that the lease adopts, now that its content has a name."""
-    incoming = task.incoming.get(fragment)
-    if incoming is None or incoming.blob is not None or incoming.adoption.version != found.version:
+    fragment, version = found.fragment, found.version
+    own = {each.adoption.version: each for each in task.incoming if each.adoption.fragment == fragment}
+    incoming = own.get(version)
+    if incoming is None or incoming.blob is not None:
         return
-    follows = turn.state.versions.get(fragment) == found.version - 1
+    held = max((each for each in own if each < version), default=turn.state.versions.get(fragment))
     blob: Blob | None
-    if found.change is not None and follows:
+    if found.change is not None and held == version - 1:
         blob, incoming.is_change = found.change, True
     else:
         blob = found.parameters
@@ -62,7 +67,7 @@ def _resolve(turn: Turn, task: Task, fragment: int, found: Adoption | Merged) ->
         incoming.blob = blob
         turn.effects.append(FetchBlob(blob))
     elif found.change is not None:
-        fail(turn, task, f"only a change to version {found.version} of fragment {fragment} is offered")
+        fail(turn, task, f"only a change to version {version} of fragment {fragment} is offered")
 
 
 def fetched(turn: Turn, event: BlobFetched | BlobUnavailable) -> None:
@@ -70,7 +75,7 @@ def fetched(turn: Turn, event: BlobFetched | BlobUnavailable) -> None:
     task = turn.state.task
     if task is None:
         return
-    for incoming in task.incoming.values():
+    for incoming in task.incoming:
         if incoming.blob != event.blob or incoming.here:
             continue
         if isinstance(event, BlobUnavailable):
@@ -87,16 +92,18 @@ def start_if_ready(turn: Turn) -> None:
     task = turn.state.task
     if task is None or task.stage is not Stage.FETCHING:
         return
-    if any(each.adoption.step == 0 and not each.here for each in task.incoming.values()):
+    if any(each.adoption.step == 0 and not each.here for each in task.incoming):
         return
-    if any(push.settles and push.lease.fragment == task.lease.fragment for push in turn.state.pushes.values()):
+    if any(
+        push.settles and push.lease.fragment == task.lease.fragment for push in turn.state.pushes.values()
+    ):
         return
     if turn.state.fresh_needed and not task.lease.fresh:
         fail(turn, task, LOST)
         return
     task.stage = Stage.TRAINING
     lease_id = task.lease.lease_id
-    turn.effects += [_adopt(lease_id, each) for each in task.incoming.values() if each.here]
+    turn.effects += [_adopt(lease_id, each) for each in task.incoming if each.here]
     turn.effects.append(StartLease(task.lease))
 
 

@@ -74,10 +74,8 @@ class WorkerLogic:
                 adoptions.fetched(turn, event)
             case LeaseProgress() | LeaseTrained() | LeaseFailed():
                 self._work(turn, event)
-            case UpdateUploaded():
-                pushes.uploaded(turn, event)
-            case UploadFailed():
-                pushes.upload_failed(turn, event)
+            case UpdateUploaded() | UploadFailed():
+                pushes.upload_ended(turn, event)
             case Tick():
                 connection.tick(turn)
                 pushes.upload_again(turn)

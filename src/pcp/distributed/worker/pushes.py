@@ -12,9 +12,8 @@ def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     """Upload what was trained. With overlap the update is told first, so that the next lease need not wait for it."""
     state = turn.state
     state.task = None
-    state.versions |= {
-        fragment: incoming.adoption.version for fragment, incoming in task.incoming.items() if incoming.here
-    }
+    for incoming in task.incoming:
+        state.versions[incoming.adoption.fragment] = incoming.adoption.version
     push = Push(task.lease, _update(task.lease, event))
     state.pushes[event.lease_id] = push
     if state.overlap:
@@ -27,20 +26,15 @@ def _tell(turn: Turn, push: Push) -> None:
     turn.tell(push.update)
 
 
-def uploaded(turn: Turn, event: UpdateUploaded) -> None:
-    """Tell the update, if it was not told before."""
+def upload_ended(turn: Turn, event: UpdateUploaded | UploadFailed) -> None:
+    """Tell the update if it was not told before, or upload again a little later."""
     push = turn.state.pushes.get(event.lease_id)
     if push is None or push.uploaded:
         return
-    push.uploaded, push.upload_retry = True, None
-    if not push.told:
-        _tell(turn, push)
-
-
-def upload_failed(turn: Turn, event: UploadFailed) -> None:
-    """Try again a little later."""
-    push = turn.state.pushes.get(event.lease_id)
-    if push is None or push.uploaded:
+    if isinstance(event, UpdateUploaded):
+        push.uploaded, push.upload_retry = True, None
+        if not push.told:
+            _tell(turn, push)
         return
     pause = turn.config.retry_seconds(push.upload_attempts)
     push.upload_retry = turn.now + pause

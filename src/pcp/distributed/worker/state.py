@@ -75,13 +75,13 @@ class Task:
 
     Arguments:
         lease: what to do.
-        incoming: by fragment.
+        incoming: what it adopts, in the order of its steps.
         stage: how far it is.
         steps_done, seconds_per_step: for heartbeats.
     """
 
     lease: Lease
-    incoming: dict[int, Incoming]
+    incoming: tuple[Incoming, ...]
     stage: Stage = Stage.FETCHING
     steps_done: int = 0
     seconds_per_step: float = 0.0
