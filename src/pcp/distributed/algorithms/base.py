@@ -1,10 +1,16 @@
 """What the coordinator asks of a training algorithm."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pcp.distributed.messages import Blob, DataRange
+from pcp.errors import PCPError
+
+
+class InvalidAlgorithm(PCPError):
+    """A hyper-parameter of the algorithm lies outside the range where the algorithm is defined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,18 @@ class Contribution:
     steps: int
     tokens: int
     loss: float
+
+
+class Amount(Protocol):
+    """How much training stands behind a push."""
+
+    @property
+    def steps(self) -> int:
+        """Batches."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of these batches."""
 
 
 class Algorithm(Protocol):
@@ -60,6 +78,10 @@ class Algorithm(Protocol):
         """What becomes of a push whose round closed without it: "again" (trained again) or "carry" (kept)."""
 
     @property
+    def pushes_gradients(self) -> bool:
+        """Whether workers push mean gradients, for the run's own optimizer, instead of how far they moved."""
+
+    @property
     def outer_learning_rate(self) -> float:
         """Rate of the outer step."""
 
@@ -77,13 +99,13 @@ class Algorithm(Protocol):
 
     @property
     def download(self) -> str:
-        """Codec of the changes that workers adopt."""
+        """Codec of the changes that workers adopt; "f32" sends the parameters themselves."""
 
     @property
     def merge(self) -> str:
         """Name of the merge."""
 
-    def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
+    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Weight of each contribution in the merged push, in the given order, summing to one."""
 
 
@@ -103,3 +125,41 @@ def merge_order(contributions: Iterable[Contribution]) -> tuple[Contribution, ..
     A floating-point sum depends on its order, so the order must not depend on which update arrived first.
     """
     return tuple(sorted(contributions, key=lambda each: (each.worker_id, each.lease_id)))
+
+
+def shares(amounts: Sequence[float]) -> tuple[float, ...]:
+    """Amounts as parts of their sum; equal parts where all are zero."""
+    total = math.fsum(amounts)
+    return tuple(amount / total if total else 1 / len(amounts) for amount in amounts)
+
+
+def check_steps(inner_steps: int, fragments: int = 1, delay: int = 0, mixing: float = 0.0) -> None:
+    """Refuse segments that cannot be; raises InvalidAlgorithm."""
+    if inner_steps < 1:
+        raise InvalidAlgorithm(f"inner_steps is {inner_steps}; it must be at least 1")
+    if fragments < 1 or inner_steps % fragments:
+        raise InvalidAlgorithm(
+            f"fragments is {fragments}; it must be at least 1 and divide inner_steps, which is {inner_steps}"
+        )
+    segment = inner_steps // fragments
+    if not 0 <= delay < segment:
+        raise InvalidAlgorithm(
+            f"delay is {delay}; it must be at least 0 and below the {segment} inner steps of a segment "
+            "(inner_steps / fragments)"
+        )
+    if not 0 <= mixing < 1:
+        raise InvalidAlgorithm(f"mixing is {mixing}; it must be at least 0 and below 1")
+
+
+def check_outer(learning_rate: float, momentum: float) -> None:
+    """Refuse an outer step that cannot be taken; raises InvalidAlgorithm."""
+    if not 0 < learning_rate < math.inf:
+        raise InvalidAlgorithm(f"outer_learning_rate is {learning_rate}; it must be positive")
+    if not 0 <= momentum < 1:
+        raise InvalidAlgorithm(f"outer_momentum is {momentum}; it must be at least 0 and below 1")
+
+
+def check_residual(decay: float) -> None:
+    """Refuse a decay that turns or grows the residual; raises InvalidAlgorithm."""
+    if not 0 <= decay <= 1:
+        raise InvalidAlgorithm(f"residual_decay is {decay}; it must be at least 0 and at most 1")
