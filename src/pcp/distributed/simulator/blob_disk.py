@@ -95,7 +95,9 @@ class BlobDisk:
     def __init__(self, disk: Disk, power_fails: Callable[[], None]) -> None:
         self.disk, self.power_fails = disk, power_fails
         self.complete: dict[Blob, bytes] = {}
-        self.resumed = self.damaged = 0  # transfers that went on where one ended, and that ended with another digest
+        self.resumed = self.damaged = (
+            0  # transfers that went on where one ended, and that ended with another digest
+        )
         self._arriving: dict[tuple[Blob, str], Partial] = {}
 
     def put(self, content: bytes) -> Blob:
@@ -115,15 +117,23 @@ class BlobDisk:
         """Return whether a blob is complete."""
         return blob in self.complete
 
-    def open(self, blob: Blob) -> Reader:
-        """Open a blob for reading.
+    def get(self, blob: Blob) -> bytes:
+        """Return the content of a blob.
 
         Raises:
             BlobMissing: it is not here.
         """
         if blob not in self.complete:
             raise BlobMissing("the blob is not in the store")
-        return Reader(self.complete[blob])
+        return self.complete[blob]
+
+    def open(self, blob: Blob) -> Reader:
+        """Open a blob for reading.
+
+        Raises:
+            BlobMissing: it is not here.
+        """
+        return Reader(self.get(blob))
 
     def begin(self, blob: Blob, owner: str) -> Partial:
         """Open a blob for writing, at the byte where the last attempt of the same owner ended; that attempt ends.

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from random import Random
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
-from pcp.distributed.simulator.training import BYTES
+from pcp.distributed.simulator.training import PAYLOAD_BYTES
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
-LIVENESS_SECONDS = 200.0  # what a run may take from there on
+LIVENESS_SECONDS = 300.0  # what a run may take from there on
 
 FAULTS = (
     "crash worker",
@@ -96,12 +96,13 @@ def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
     workers = random.randint(1, 5)
+    algorithm = _algorithm(random)
     config = RunConfig(
         run_id=f"simulated-{seed}",
         workers=max(1, workers - random.randint(0, 1)),
-        rounds=random.randint(2, 5),
-        algorithm=DiLoCo(inner_steps=random.randint(1, 4), weighting=random.choice(("equal", "tokens"))),
-        update_bytes=BYTES,
+        rounds=max(1, random.randint(2, 5) // algorithm.fragments),
+        algorithm=algorithm,
+        update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,
         quorum=random.choice((1.0, 1.0, 0.75, 0.5)),
         patience_seconds=5.0,
@@ -122,6 +123,23 @@ def scenario_of(seed: int) -> Scenario:
         faults=_faults(random, workers),
         limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS,
     )
+
+
+def _algorithm(random: Random) -> Algorithm:
+    upload, download = random.choice(("f32", "int4")), random.choice(("f32", "int4"))
+    segment, fragments = random.randint(1, 4), random.randint(1, 4)
+    delay = random.randrange(segment)
+    match random.randrange(6):
+        case 0:
+            return DiLoCo(segment, weighting=random.choice(("equal", "tokens")))
+        case 1:
+            return DiLoCo(segment, upload=upload, download=download)
+        case 2:
+            return SparseLoCo(segment, residual_decay=1.0, download=download)
+        case 3:
+            return StreamingDiLoCo(segment * fragments, fragments, delay, upload=upload, download=download)
+        case _:
+            return DecoupledDiLoCo(segment * fragments, fragments, delay, upload=upload, download=download)
 
 
 def _faults(random: Random, workers: int) -> tuple[Fault, ...]:

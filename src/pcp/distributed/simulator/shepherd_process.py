@@ -25,6 +25,7 @@ from pcp.distributed.coordinator.effects import (
     WriteCheckpoint,
 )
 from pcp.distributed.coordinator.events import (
+    BlobRefused,
     BlobStored,
     CheckpointDone,
     CheckpointFailed,
@@ -37,12 +38,12 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
-from pcp.distributed.messages import Blob, Hello, Message
+from pcp.distributed.messages import Blob, Hello, Message, Update
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
-from pcp.distributed.simulator.observer import InvariantViolated
 from pcp.distributed.simulator.transfers import BulkServer
+from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.wire.blob_files import StoreFull
 
 if TYPE_CHECKING:
@@ -76,9 +77,10 @@ class ShepherdProcess:
         run = replay(records)
         world.observer.restarted(run, power_lost)
         if run is None:
-            parameters = self.blobs.put(training.initial_parameters())
-            state = self.blobs.put(training.momentum(training.initial_parameters()))
-            self._coordinator = Coordinator.create(world.scenario.config, parameters, state)
+            config = world.scenario.config
+            initial = [training.encode(training.initial(each)) for each in range(config.algorithm.fragments)]
+            blobs = tuple(self.blobs.put(content) for content in initial)
+            self._coordinator = Coordinator.create(config, blobs, blobs)
         else:
             self._coordinator = Coordinator.restore(records)
             self.blobs.keep_only(run.blobs())
@@ -136,8 +138,19 @@ class ShepherdProcess:
         self.post(lambda now: ConnectionLost(now, connection))
 
     def blob_arrived(self, blob: Blob) -> None:
-        """Learn that a pushed blob is stored."""
-        self.post(lambda now: BlobStored(now, blob))
+        """Look at a pushed blob."""
+        self._compute(0.0, 0.1, lambda: self._look_at(blob))
+
+    def _look_at(self, blob: Blob) -> None:
+        try:
+            training.decode(self.blobs.complete[blob])
+        except KeyError:
+            return  # it was deleted meanwhile
+        except training.Unusable as error:
+            reason = str(error)
+            self.post(lambda now: BlobRefused(now, blob, reason))
+        else:
+            self.post(lambda now: BlobStored(now, blob))
 
     def _tick(self) -> None:
         def ticked(now: float) -> Event:
@@ -179,6 +192,10 @@ class ShepherdProcess:
             raise InvariantViolated("the live state is not the one that was logged")
         if isinstance(event, Tick):
             observer.punctual(state, event.now)
+        elif isinstance(event, MessageReceived) and isinstance(event.message, Update):
+            held = state.leases.get(event.message.lease_id)
+            if held is not None and held.update == event.message and self.blobs.has(event.message.payload):
+                self.blob_arrived(event.message.payload)
 
     def _next_effect(self, effect: Effect) -> None:
         world = self.world
@@ -233,7 +250,8 @@ class ShepherdProcess:
             case DeleteBlob(blob):
                 self.blobs.complete.pop(blob, None)
             case Finish(failure):
-                world.finished(failure, self._coordinator.state.run.parameters)
+                fragments = self._coordinator.state.run.fragments
+                world.finished(failure, tuple(each.parameters for each in fragments))
             case Report():
                 pass
 
@@ -242,19 +260,27 @@ class ShepherdProcess:
         self.world.clock.after(seconds, lambda: self.when_awake(action))
 
     def _outer_step(self, effect: RunOuterStep) -> None:
-        complete = self.blobs.complete
-        gradients = [complete[each.pseudo_gradient] for each in effect.contributions]
-        parameters = training.outer_step(complete[effect.parameters], gradients)
+        algorithm, complete = self.world.scenario.config.algorithm, self.blobs.complete
+        assert effect.outer is not None
+        held, master = (training.decode(complete[blob]) for blob in (effect.parameters, effect.outer))
+        pushes = [training.decode(complete[each.payload]) for each in effect.contributions]
+        stepped = training.outer_step(algorithm, master, pushes)
+        change = training.rounded(stepped - held, algorithm.download)
         try:
-            stored = self.blobs.put(parameters), self.blobs.put(training.momentum(parameters))
+            outer = self.blobs.put(training.encode(stepped))
+            parameters = self.blobs.put(training.encode(held + change))
+            changed = self.blobs.put(training.encode(change)) if algorithm.download != "f32" else None
         except StoreFull as error:
             reason = str(error)
             self.post(lambda now: OuterStepFailed(now, effect.round, reason))
         else:
-            self.post(lambda now: OuterStepDone(now, effect.round, *stored))
+            self.post(lambda now: OuterStepDone(now, effect.round, parameters, changed, outer))
 
     def _checkpoint(self, effect: WriteCheckpoint) -> None:
-        if self.blobs.disk.full or not self.blobs.has(effect.parameters):
+        if self.blobs.disk.full:
             self.post(lambda now: CheckpointFailed(now, effect.version, "no space"))
-        else:
-            self.post(lambda now: CheckpointDone(now, effect.version))
+            return
+        for blob in (*effect.parameters, *effect.outer):
+            if blob is not None and not self.blobs.has(blob):
+                raise InvariantViolated(f"checkpoint {effect.version} reads a blob that was deleted")
+        self.post(lambda now: CheckpointDone(now, effect.version))

@@ -6,14 +6,16 @@ from functools import partial
 from random import Random
 
 from pcp.distributed.messages import Blob
+from pcp.distributed.simulator import training
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.faults import Faults
 from pcp.distributed.simulator.machine import machine
 from pcp.distributed.simulator.memory_storage import MemoryStorage
 from pcp.distributed.simulator.network import Network
-from pcp.distributed.simulator.observer import InvariantViolated, Observer
+from pcp.distributed.simulator.observer import Observer
 from pcp.distributed.simulator.scenario import HORIZON_SECONDS, Scenario
 from pcp.distributed.simulator.shepherd_process import ShepherdProcess
+from pcp.distributed.simulator.witness import InvariantViolated, Witness
 from pcp.distributed.simulator.worker_process import WorkerProcess
 from pcp.errors import PCPError
 
@@ -31,14 +33,14 @@ class Outcome:
         actions: things that happened.
         rounds: outer steps.
         epochs: Shepherd processes.
-        parameters: the final ones.
+        parameters: the final ones, by fragment.
     """
 
     seconds: float
     actions: int
     rounds: int
     epochs: int
-    parameters: bytes
+    parameters: tuple[int, ...]
 
 
 class Simulation:
@@ -54,7 +56,10 @@ class Simulation:
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
-        self.observer = Observer()
+        self.witness = Witness(scenario.config)
+        self.observer = Observer(
+            self.witness, lambda blob: training.decode(self.shepherd_machine.blobs.complete[blob])
+        )
         self.faults = Faults(self)
         self.shepherd: ShepherdProcess | None = None
         self.shepherd_machine = machine(
@@ -67,7 +72,7 @@ class Simulation:
         ]
         self._trace = trace
         self._incarnations = 0
-        self._result: Blob | None = None
+        self._result: tuple[Blob, ...] | None = None
         self.workers = [self._new_worker(index) for index in range(len(scenario.step_seconds))]
 
     def run(self) -> Outcome:
@@ -94,12 +99,14 @@ class Simulation:
     def _outcome(self) -> Outcome:
         shadow = self.observer.shadow
         if self._result is None or shadow is None:
+            flight = "" if shadow is None else f", in flight {shadow.in_flight}"
             raise InvariantViolated(
-                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but in "
-                f"{'no round' if shadow is None else f'round {shadow.round} ({shadow.phase})'}"
+                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but has "
+                f"{0 if shadow is None else shadow.version} rounds behind it{flight}"
             )
-        parameters = self.shepherd_machine.blobs.complete[self._result]
-        self.observer.ended(parameters, self.scenario.config)
+        complete = self.shepherd_machine.blobs.complete
+        parameters = tuple(training.decode(complete[blob]) for blob in self._result)
+        self.witness.ended(parameters)
         return Outcome(self.clock.now, self.clock.performed, shadow.version, shadow.epoch, parameters)
 
     def trace(self, who: str, what: object) -> None:
@@ -107,7 +114,7 @@ class Simulation:
         if self._trace is not None:
             self._trace(f"{self.clock.now:10.3f} {who:10} {what}")
 
-    def finished(self, failure: str, parameters: Blob) -> None:
+    def finished(self, failure: str, parameters: tuple[Blob, ...]) -> None:
         """Take note that the Shepherd says the run is over; a full disk ends only its process.
 
         Raises:

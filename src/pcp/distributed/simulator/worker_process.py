@@ -5,21 +5,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pcp.distributed.messages import Blob, Lease, Message, Update
-from pcp.distributed.simulator import training
+from pcp.distributed.algorithms import overlaps
+from pcp.distributed.messages import Blob, Message, Update
+from pcp.distributed.simulator.inner_training import InnerTraining
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.simulator.transfers import Transfer
-from pcp.distributed.wire.blob_files import StoreFull
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
     AbortLease,
+    Adopt,
+    CancelUpload,
     Connect,
     Disconnect,
     Effect,
     FetchBlob,
+    ForgetBlob,
     Notice,
     Prepare,
     SendMessage,
+    SettlePush,
     StartLease,
     Stop,
     UploadUpdate,
@@ -30,9 +34,6 @@ from pcp.distributed.worker.events import (
     Connected,
     Disconnected,
     Event,
-    LeaseFailed,
-    LeaseProgress,
-    LeaseTrained,
     MessageReceived,
     PreparationFailed,
     Prepared,
@@ -44,6 +45,25 @@ from pcp.distributed.worker.events import (
 
 if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
+
+
+class Lane:
+    """Transfers of one direction, one after another."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Transfer] = deque()
+
+    def submit(self, transfer: Transfer) -> None:
+        """Begin a transfer after those before it."""
+        self._waiting.append(transfer)
+        if len(self._waiting) == 1:
+            transfer.start()
+
+    def ended(self) -> None:
+        """Begin the next one."""
+        self._waiting.popleft()
+        if self._waiting:
+            self._waiting[0].start()
 
 
 class WorkerProcess:
@@ -69,10 +89,10 @@ class WorkerProcess:
                 abandon_seconds=30.0,
             )
         )
-        self._transfers: deque[Callable[[], None]] = deque()
-        self._lease_id = 0
+        self._fetches, self._uploads = Lane(), Lane()
+        self._wanted: dict[int, Blob] = {}
+        self._training = InnerTraining(self)
         self._paused_until = 0.0
-        self._slow_until = 0.0
         self._hostile_until = 0.0
         self._tampering: dict[int, Callable[[Update], Update]] = {}
         self.hello: Message | None = None
@@ -82,6 +102,11 @@ class WorkerProcess:
     def process(self) -> object:
         """What holds the worker's end of connections."""
         return self
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds that an inner step takes, more or less."""
+        return self.world.scenario.step_seconds[self._index]
 
     def start(self) -> None:
         """Begin to work."""
@@ -115,7 +140,7 @@ class WorkerProcess:
 
     def slow_down(self, seconds: float) -> None:
         """Let training take six times as long for a while."""
-        self._slow_until = self.world.clock.now + seconds
+        self._training.slow_until = self.world.clock.now + seconds
 
     def turn_hostile(self, seconds: float) -> None:
         """Let the process send tampered updates for a while."""
@@ -145,21 +170,40 @@ class WorkerProcess:
                 world.network.close(connection, WORKER)
             case SendMessage(connection, message):
                 self._send(connection, message)
-            case Prepare(run, _):
-                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
-            case FetchBlob(blob):
-                self._transfer(blob, push=False, done=lambda problem: self._fetched(blob, problem))
-            case StartLease(lease):
-                self._lease_id = lease.lease_id
-                self._train(lease, 0)
-            case AbortLease():
-                self._lease_id = 0
-            case UploadUpdate(lease_id, blob):
-                self._transfer(blob, push=True, done=lambda problem: self._uploaded(lease_id, problem))
             case Stop():
                 self.alive = False
             case Notice():
                 pass
+            case _:
+                self._work(effect)
+
+    def _work(self, effect: Effect) -> None:
+        world = self.world
+        match effect:
+            case Prepare(run, _):
+                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
+            case FetchBlob(blob):
+                self._fetches.submit(
+                    Transfer(self, blob, False, lambda problem: self._fetched(blob, problem))
+                )
+            case ForgetBlob(blob):
+                self.blobs.complete.pop(blob, None)
+            case StartLease(lease):
+                self._training.start(lease)
+            case Adopt():
+                self._training.adopt(effect)
+            case SettlePush(lease_id, outcome):
+                self._training.settle(lease_id, outcome)
+            case AbortLease(lease_id, _):
+                self._training.abort(lease_id)
+                self._wanted.pop(lease_id, None)
+            case CancelUpload(lease_id):
+                self._wanted.pop(lease_id, None)
+            case UploadUpdate(lease_id, blob):
+                self._wanted[lease_id] = blob
+                self._uploads.submit(
+                    Transfer(self, blob, True, lambda problem: self._uploaded(lease_id, problem))
+                )
 
     def _connect(self) -> None:
         if self.alive:
@@ -188,71 +232,29 @@ class WorkerProcess:
         if self.world.faults.transfers_fail and self.world.random.random() < 0.5:
             self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
         else:
-            self.post(lambda now: Prepared(now, run))
-
-    def _transfer(self, blob: Blob, push: bool, done: Callable[[str], None]) -> None:
-        """Move a blob after those that were asked for before it."""
-
-        def ended(problem: str) -> None:
-            self._transfers.popleft()
-            done(problem)
-            if self._transfers:
-                self._transfers[0]()
-
-        self._transfers.append(Transfer(self, blob, push, ended).start)
-        if len(self._transfers) == 1:
-            self._transfers[0]()
+            self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
     def _fetched(self, blob: Blob, problem: str) -> None:
+        self._fetches.ended()
         if problem:
             self.post(lambda now: BlobUnavailable(now, blob, problem))
         else:
             self.post(lambda now: BlobFetched(now, blob))
 
     def _uploaded(self, lease_id: int, problem: str) -> None:
+        self._uploads.ended()
         if problem:
             self.post(lambda now: UploadFailed(now, lease_id, problem))
-        else:
+        elif self._wanted.pop(lease_id, None) is not None:
             self.post(lambda now: UpdateUploaded(now, lease_id))
-
-    def _train(self, lease: Lease, done: int) -> None:
-        world = self.world
-        if self._lease_id != lease.lease_id:
-            return
-        seconds = world.scenario.step_seconds[self._index] * world.random.uniform(0.9, 1.1)
-        if world.clock.now < self._slow_until:
-            seconds *= 6
-        if done:
-            self.post(lambda now: LeaseProgress(now, lease.lease_id, done, seconds))
-        if done < lease.data.count:
-            world.clock.after(seconds, lambda: self.when_awake(lambda: self._train(lease, done + 1)))
-        elif world.faults.training_fails and world.random.random() < 0.5:
-            self.post(lambda now: LeaseFailed(now, lease.lease_id, "out of memory"))
-        else:
-            self._trained(lease)
-
-    def _trained(self, lease: Lease) -> None:
-        tokens = lease.data.count * self.world.scenario.config.tokens_per_batch
-        losses = (1.5,) * lease.data.count
-        try:
-            content = training.pseudo_gradient(self.blobs.complete[lease.parameters], lease.data)
-            blob = self.blobs.put(content)
-        except StoreFull as error:
-            reason = str(error)
-            self.post(lambda now: LeaseFailed(now, lease.lease_id, reason))
-        else:
-            self.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, 1.0))
 
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, generation=update.generation - 1),
     lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
-    lambda update: replace(update, base_version=update.base_version - 1),
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
-    lambda update: replace(update, tokens=10 * update.tokens),
-    lambda update: replace(update, losses=(float("nan"),)),
-    lambda update: replace(
-        update, pseudo_gradient=Blob(update.pseudo_gradient.digest, update.pseudo_gradient.size + 1)
-    ),
+    lambda update: replace(update, tokens=10 * update.tokens + 1),
+    lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
+    lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
 )
