@@ -151,9 +151,9 @@ class Desk:
         )
         return replace(right, **changes)
 
-    def fulfil(self, connection: int) -> list[Effect]:
+    def fulfil(self, connection: int, **changes: Any) -> list[Effect]:
         """Let a worker upload and report the update of its lease."""
-        update = self.update(self.lease(connection))
+        update = self.update(self.lease(connection), **changes)
         self.do(BlobStored(self.now, update.payload))
         return self.say(connection, update)
 
