@@ -249,9 +249,7 @@ class Chaos:
             number = state.run.in_flight[0].number
             change = blob(3 * 10**6 + version) if self.random.random() < 0.7 else None
             self.do(
-                OuterStepDone(
-                    self.desk.now, number, blob(10**6 + version), change, blob(2 * 10**6 + version)
-                )
+                OuterStepDone(self.desk.now, number, blob(10**6 + version), change, blob(2 * 10**6 + version))
             )
         elif state.checkpointing >= 0:
             if self.random.random() < 0.2:

@@ -121,10 +121,16 @@ def _check_roster(state: State) -> None:
             [*roster.idle, *sorted(roster.resting)],
             [*roster.idle, *sorted(free - {*roster.idle})],
         ),
+        "carried by the idle": (
+            roster.carried,
+            {number: state.members[number].to_push() for number in roster.idle},
+        ),
         "carrying": (
             roster.carriers,
             [
-                {number for number in roster.idle if fragment in state.members[number].to_push()}
+                sorted(
+                    (first[fragment], number) for number, first in roster.carried.items() if fragment in first
+                )
                 for fragment in range(len(roster.carriers))
             ],
         ),

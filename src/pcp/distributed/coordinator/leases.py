@@ -25,7 +25,7 @@ def grant_all(turn: Turn) -> None:
             pending.take(cells)
             _grant(turn, member, round, cells)
         # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
-        for worker_id in sorted(roster.carriers[round.fragment]):
+        while (worker_id := roster.carrier(round.fragment, round.limit)) is not None:
             _grant(turn, state.members[worker_id], round, NOTHING)
 
 

@@ -51,9 +51,13 @@ class Member:
     pushed: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[Outcome, str]] = field(default_factory=dict)
 
-    def to_push(self) -> set[int]:
-        """Return the fragments of which it carries cells that no push holds."""
-        return {fragment for each in self.carried for fragment in each.fragments - each.pushing}
+    def to_push(self) -> dict[int, int]:
+        """Return the first batch of the cells that it carries and no push holds, by fragment."""
+        first: dict[int, int] = {}
+        for each in self.carried:
+            for fragment in each.fragments - each.pushing:
+                first[fragment] = min(first.get(fragment, each.data.start), each.data.start)
+        return first
 
 
 @dataclass(slots=True)
@@ -137,7 +141,7 @@ class State:
 
 def state_of(run: Run) -> State:
     """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
-    roster = Roster([set() for _ in run.fragments])
+    roster = Roster([[] for _ in run.fragments])
     return State(run, pending_of(run, segment_steps(run.config.algorithm)), roster)
 
 
