@@ -108,7 +108,7 @@ def scenario_of(seed: int) -> Scenario:
         tokens_per_batch=7,
         quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
         patience_seconds=5.0,
-        heartbeat_seconds=2.0,
+        heartbeat_seconds=3.0,
         reconnect_seconds=random.choice((0.5, 3.0)),
         lease=TimeoutPolicy(initial_seconds=20.0, floor_seconds=2.0, cap_seconds=60.0),
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
