@@ -1,4 +1,4 @@
-"""An independent observer of a simulated Shepherd: it believes only what was logged and said, and objects to what must not be."""
+"""An independent observer of a simulated Shepherd: it believes what was logged and said, and objects to what must not be."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -98,7 +98,7 @@ def scenario_of(seed: int) -> Scenario:
     workers = random.randint(1, 5)
     algorithm = _algorithm(random)
     # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
-    may_close_early = algorithm.late == "carry" or algorithm.fragments == 1 and algorithm.delay == 0
+    may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
         run_id=f"simulated-{seed}",
         workers=max(1, workers - random.randint(0, 1)),

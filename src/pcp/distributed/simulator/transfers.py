@@ -226,6 +226,8 @@ class Transfer:
             self._failed(str(error), again=refused in RETRYABLE or isinstance(error, PartialReplaced))
 
     def _failed(self, reason: str, again: bool) -> None:
+        if self._ended:
+            return
         world = self.process.world
         world.network.close(self._connection, WORKER)
         self._connection, self._machine = 0, None
