@@ -1,12 +1,10 @@
 """What is true of a coordinator's state between any two events."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
 
 from pcp.distributed.coordinator import adoptions, data_ranges
-from pcp.distributed.coordinator.data_ranges import Ranges, RangesOverlap
+from pcp.distributed.coordinator.data_ranges import Ranges
 from pcp.distributed.coordinator.state import State
-from pcp.distributed.messages import DataRange
 from pcp.errors import PCPError
 
 
@@ -25,85 +23,39 @@ def check_books(state: State) -> None:
         raise BooksDoNotBalance(f"{run.issued} batches were issued of a plan of {run.config.total_batches}")
     if state.finished:
         return  # the members are gone, and what they held with them
-    if not _balance(state):
-        for fragment in range(len(run.fragments)):
-            _check_cells(state, fragment)
-        _check_rounds(state)
-        raise BooksDoNotBalance("the cells of some fragment are not what the books say")
+    for fragment in range(len(run.fragments)):
+        _check_cells(state, fragment)
     _check_order(state)
     _check_members(state)
     _check_roster(state)
 
 
-def _bits(ranges: Iterable[DataRange], taken: int = 0) -> int:
-    """Return a number with a bit for every batch of the ranges and those taken already; -1 if two are the same."""
-    for each in ranges:
-        bits = ((1 << each.count) - 1) << each.start
-        if taken & bits:
-            return -1
-        taken |= bits
-    return taken
-
-
-def _balance(state: State) -> bool:
-    """Return whether all cells and the counts of them are right: quickly, since this is asked after every event."""
+def _check_cells(state: State, fragment: int) -> None:
+    """Check one fragment's cells and the counts of them, with a bit for every batch: this is asked after every event."""
     run = state.run
     leased = [held for held in state.leases.values() if not held.update and held.lease.data.count]
-    for fragment, merged in enumerate(run.fragments):
-        rounds = [round for round in run.in_flight if round.fragment == fragment]
-        settled = _bits([*merged.merged, *(piece for round in rounds for piece in round.ranges)])
-        pending = _bits(each.data for each in state.pending.blocks if fragment in each.fragments)
-        if (
-            settled < 0
-            or pending < 0
-            or pending.bit_count() != state.pending.counts[fragment]
-            or settled & pending
-        ):
-            return False
-        held = _bits((each.lease.data for each in leased if fragment in each.fragments), settled | pending)
-        carried = (
-            each.data
-            for member in state.members.values()
-            for each in member.carried
-            if fragment in each.fragments
-        )
-        if held < 0 or _bits(carried, held) != (1 << run.issued) - 1:
-            return False
-        for round in rounds:
-            below = (1 << round.limit) - 1
-            if (below & ~settled).bit_count() != round.missing:
-                return False
-    return True
-
-
-def _check_cells(state: State, fragment: int) -> None:
-    run = state.run
-    places = {
+    trained = [each for member in state.members.values() for each in member.carried]
+    places: dict[str, Ranges] = {
         "merged": run.fragments[fragment].merged,
         "admitted": tuple(
             piece for round in run.in_flight if round.fragment == fragment for piece in round.ranges
         ),
-        "pending": _those(fragment, ((each.data, each.fragments) for each in state.pending.blocks)),
-        "leased": _those(
-            fragment,
-            (
-                (held.lease.data, held.fragments)
-                for held in state.leases.values()
-                if not held.update and held.lease.data.count
-            ),
-        ),
-        "carried": _those(
-            fragment,
-            ((each.data, each.fragments) for member in state.members.values() for each in member.carried),
-        ),
+        "pending": tuple(each.data for each in state.pending.blocks if fragment in each.fragments),
+        "leased": tuple(held.lease.data for held in leased if fragment in held.fragments),
+        "carried": tuple(each.data for each in trained if fragment in each.fragments),
     }
-    try:
-        everything = data_ranges.coalesce(piece for ranges in places.values() for piece in ranges)
-    except RangesOverlap as error:
-        raise BooksDoNotBalance(
-            f"a cell of fragment {fragment} is on the books twice: {error}; they say {places}"
-        ) from None
-    if everything != ((DataRange(0, run.issued),) if run.issued else ()):
+    everything = settled = 0
+    for name, ranges in places.items():
+        for each in ranges:
+            bits = ((1 << each.count) - 1) << each.start
+            if everything & bits:
+                raise BooksDoNotBalance(
+                    f"a cell of fragment {fragment} is on the books twice: {each} is {name}; they say {places}"
+                )
+            everything |= bits
+        if name == "admitted":
+            settled = everything
+    if everything != (1 << run.issued) - 1:
         raise BooksDoNotBalance(
             f"batches 0 to {run.issued - 1} were issued, but those of fragment {fragment} are {places}"
         )
@@ -111,19 +63,11 @@ def _check_cells(state: State, fragment: int) -> None:
         raise BooksDoNotBalance(
             f"{places['pending']} are pending for fragment {fragment}, but counted as {state.pending.counts}"
         )
-
-
-def _those(fragment: int, cells: Iterable[tuple[DataRange, Collection[int]]]) -> Ranges:
-    return tuple(data for data, fragments in cells if fragment in fragments)
-
-
-def _check_rounds(state: State) -> None:
-    run = state.run
     for round in run.in_flight:
-        missing = data_ranges.total_below(run.outstanding(round.fragment), round.limit)
-        if round.missing != missing:
+        missing = (~settled & ((1 << round.limit) - 1)).bit_count()
+        if round.fragment == fragment and round.missing != missing:
             raise BooksDoNotBalance(
-                f"round {round.number} lacks {missing} batches of fragment {round.fragment}, but counts {round.missing}"
+                f"round {round.number} lacks {missing} batches of fragment {fragment}, but counts {round.missing}"
             )
 
 
