@@ -75,6 +75,7 @@ def test_a_run_that_cannot_end_fails_with_its_seed() -> None:
 
 def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     faults: Counter[str] = Counter()
+    inside: set[str] = set()
     seen: Counter[str] = Counter()
     words = (
         "reconnected",
@@ -83,19 +84,34 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
         "superseded",
         "Compact",
         "carried=1",
-        "it failed",
         "power lost",
+        "killed",
+        "say hello first",
+        "PreparationFailed",
+        "LeaseFailed",
+        "UploadFailed",
+        "BlobUnavailable",
+        "CheckpointFailed",
     )
     for seed in range(150):
         scenario = scenario_of(seed)
         faults.update(fault.kind for fault in scenario.faults)
         lines: list[str] = []
-        outcome = simulate(scenario, lines.append)
+        simulation = Simulation(scenario, lines.append)
+        outcome = simulation.run()
         text = "\n".join(lines)
+        inside |= simulation.faults.inside
         seen["restart"] += outcome.epochs > 1
         seen.update(word for word in words if word in text)
+        network = simulation.network
+        seen += Counter(lost=network.lost, doubled=network.doubled, reordered=network.reordered)
+        for machine in (simulation.shepherd_machine, *simulation.worker_machines):
+            seen["resumed"] += machine.blobs.resumed
+            seen["damaged"] += machine.blobs.damaged
     assert set(faults) == set(FAULTS)
-    assert all(seen[word] > 2 for word in ("restart", *words)), seen
+    assert len(inside) > len(set(FAULTS)) / 2, "half of them strike inside of a transfer, too"
+    reached = ("restart", "lost", "doubled", "reordered", "resumed", "damaged", *words)
+    assert all(seen[word] > 0 for word in reached), seen
 
 
 def test_hostile_updates_meet_every_refusal() -> None:

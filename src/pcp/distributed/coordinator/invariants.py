@@ -25,11 +25,55 @@ def check_books(state: State) -> None:
         raise BooksDoNotBalance(f"{run.issued} batches were issued of a plan of {run.config.total_batches}")
     if state.finished:
         return  # the members are gone, and what they held with them
-    for fragment in range(len(run.fragments)):
-        _check_cells(state, fragment)
-    _check_rounds(state)
+    if not _balance(state):
+        for fragment in range(len(run.fragments)):
+            _check_cells(state, fragment)
+        _check_rounds(state)
+        raise BooksDoNotBalance("the cells of some fragment are not what the books say")
+    _check_order(state)
     _check_members(state)
     _check_roster(state)
+
+
+def _bits(ranges: Iterable[DataRange], taken: int = 0) -> int:
+    """Return a number with a bit for every batch of the ranges and those taken already; -1 if two are the same."""
+    for each in ranges:
+        bits = ((1 << each.count) - 1) << each.start
+        if taken & bits:
+            return -1
+        taken |= bits
+    return taken
+
+
+def _balance(state: State) -> bool:
+    """Return whether all cells and the counts of them are right: quickly, since this is asked after every event."""
+    run = state.run
+    leased = [held for held in state.leases.values() if not held.update and held.lease.data.count]
+    for fragment, merged in enumerate(run.fragments):
+        rounds = [round for round in run.in_flight if round.fragment == fragment]
+        settled = _bits([*merged.merged, *(piece for round in rounds for piece in round.ranges)])
+        pending = _bits(each.data for each in state.pending.blocks if fragment in each.fragments)
+        if (
+            settled < 0
+            or pending < 0
+            or pending.bit_count() != state.pending.counts[fragment]
+            or settled & pending
+        ):
+            return False
+        held = _bits((each.lease.data for each in leased if fragment in each.fragments), settled | pending)
+        carried = (
+            each.data
+            for member in state.members.values()
+            for each in member.carried
+            if fragment in each.fragments
+        )
+        if held < 0 or _bits(carried, held) != (1 << run.issued) - 1:
+            return False
+        for round in rounds:
+            below = (1 << round.limit) - 1
+            if (below & ~settled).bit_count() != round.missing:
+                return False
+    return True
 
 
 def _check_cells(state: State, fragment: int) -> None:
@@ -81,6 +125,10 @@ def _check_rounds(state: State) -> None:
             raise BooksDoNotBalance(
                 f"round {round.number} lacks {missing} batches of fragment {round.fragment}, but counts {round.missing}"
             )
+
+
+def _check_order(state: State) -> None:
+    run = state.run
     if any(round.closed for round in run.in_flight[1:]) or len(run.in_flight) > 2:
         raise BooksDoNotBalance(f"rounds close in order, and two are in flight at most: {run.in_flight}")
     if set(state.clocks) != {round.number for round in run.in_flight} and run.epoch:
