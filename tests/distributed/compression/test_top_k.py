@@ -1,10 +1,13 @@
 """top-k beside its definition."""
 
+import jax
 import numpy as np
 import pytest
 
+import pcp
+from pcp.distributed.compression import TopK
 from tests.distributed.compression import oracle
-from tests.distributed.compression.running import encoded, normal, round_trip
+from tests.distributed.compression.running import encoded, encoder, feedback, normal, round_trip
 
 
 @pytest.mark.parametrize("k", [8, 32])
@@ -62,3 +65,10 @@ def test_a_chunk_takes_116_bytes() -> None:
         "codes": 16,
         "magnitudes": 4,
     }
+
+
+@pytest.mark.parametrize("program", [encoder(TopK(), 8192), feedback(TopK(), 8192)])
+def test_xla_selects_and_does_not_sort(program: pcp.Program) -> None:
+    text = jax.jit(program.to_jax()).lower(normal(8192)).compile().as_text()
+    assert "TopK" in text
+    assert " sort(" not in text
