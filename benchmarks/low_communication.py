@@ -16,6 +16,7 @@ import platform
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -26,7 +27,6 @@ import jax
 
 from benchmarks.loss_study import ALGORITHMS, OnDevice, Run, recipe_of, stored, trained
 from pcp.distributed.merging.attacks import ATTACKS
-from pcp.training.corpus import load_corpus
 from pcp.training.token_file import TokenFile, write_token_file
 from pcp.training.tokenizer import CharacterTokenizer
 
@@ -105,6 +105,9 @@ def _token_file(arguments: argparse.Namespace) -> Path:
 
 def prepare(file: Path) -> None:
     """Write the characters of Shakespeare as tokens."""
+    # A machine without network has not what downloads either.
+    from pcp.training.corpus import load_corpus
+
     corpus = load_corpus()
     tokenizer = CharacterTokenizer.of_text(corpus.text)
     write_token_file(file, tokenizer.encode(corpus.text), tokenizer.vocabulary_size)
@@ -150,14 +153,14 @@ def study(arguments: argparse.Namespace) -> Results:
             rate = min(arguments.learning_rates, key=lambda each: runs.loss(plain(each)))
         chosen = []
         for name in arguments.algorithms:
-            hostile = {"attack": arguments.attack, "hostile": arguments.hostile if arguments.attack else 0}
-            tried = [
-                Run(name, options, rate, first, **sizes, **hostile) for options in variants(name, arguments)
-            ]
+            tried = [Run(name, options, rate, first, **sizes) for options in variants(name, arguments)]
             chosen.append(min(tried, key=runs.loss) if len(tried) > 1 else tried[0])
+        attacks = list(ATTACKS) if arguments.attacks == ["all"] else arguments.attacks
         for seed in (first, *others):
             for run in chosen:
                 runs.loss(replace(run, seed=seed))
+                for attack in attacks:
+                    runs.loss(replace(run, seed=seed, attack=attack, hostile=arguments.hostile))
     except TimeoutError as reason:
         log.warning("%s", reason)
     return runs.results
@@ -169,11 +172,8 @@ def table(results: Iterable[dict[str, Any]]) -> str:
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(json.dumps(row["run"] | {"seed": 0}, sort_keys=True), []).append(row)
-    controls = {
-        _control(row): row["loss"]
-        for row in rows
-        if row["run"]["algorithm"] == "data_parallel" and not row["run"]["attack"]
-    }
+    plain = [row for row in rows if row["label"] == "data_parallel" and not row["run"]["attack"]]
+    controls = {_control(row): row["loss"] for row in plain}
     lines = [
         "| algorithm | workers | inner rate | attack | seeds | loss, nats | beyond data parallel | MB by a worker | seconds |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -205,32 +205,38 @@ def _control(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """Draw the validation curves; needs matplotlib."""
+    """Draw the validation curves of the runs that have the most seeds, so none that only tuned; needs matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
 
+    seeds = Counter(_title(row) for row in results)
+    labels = sorted(label for label, count in seeds.items() if count == max(seeds.values()))
     figure = Figure(figsize=(9, 5.4), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    labels = sorted({_title(row) for row in results})
     for row in results:
-        run, color = row["run"], f"C{labels.index(_title(row)) % 10}"
-        tokens = run["workers"] * run["batch"] * run["context"]
-        steps, losses = zip(*row["curve"][1:], strict=True)
-        axes.plot([step * tokens / 1e6 for step in steps], losses, color=color, linewidth=1, alpha=0.8)
+        if _title(row) in labels:
+            run, color = row["run"], f"C{labels.index(_title(row)) % 10}"
+            tokens = run["workers"] * run["batch"] * run["context"]
+            steps, losses = zip(*row["curve"][1:], strict=True)
+            axes.plot([step * tokens / 1e6 for step in steps], losses, color=color, linewidth=1, alpha=0.8)
     for number, label in enumerate(labels):
         axes.plot([], [], color=f"C{number % 10}", label=label)
     axes.set_xlabel("tokens of all workers together, millions")
     axes.set_ylabel("validation loss (nats a character)")
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
     axes.grid(which="both", alpha=0.3)
-    axes.legend(fontsize=7)
-    FigureCanvasAgg(figure).print_png(str(file))
+    axes.legend(fontsize=7, loc="upper right")
+    FigureCanvasAgg(figure)
+    figure.savefig(file, format="png")
 
 
 def _title(row: dict[str, Any]) -> str:
     run = row["run"]
     attack = f", {run['hostile']} hostile: {run['attack']}" if run["attack"] else ""
-    return f"{row['label']}, rate {run['learning_rate']:g}{attack}"
+    return f"{row['label']}, {run['workers']} workers, rate {run['learning_rate']:g}{attack}"
 
 
 def _numbers(text: str) -> list[float]:
@@ -277,8 +283,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--residual-decay", type=float, default=0.95, help="beta of sparse")
     add("--download", default="f32", help="codec")
     add("--merge", default="mean", help="how pushes are merged")
-    add("--attack", choices=sorted(ATTACKS), default="", help="what hostile workers do")
-    add("--hostile", type=int, default=2, help="how many workers are hostile, with --attack")
+    add(
+        "--attacks",
+        type=lambda text: [part.strip() for part in text.split(",")],
+        default=[],
+        help=f"beside clean runs, what hostile workers do: all, or of {', '.join(ATTACKS)}",
+    )
+    add("--hostile", type=int, default=2, help="how many workers are hostile, with --attacks")
     for name, size in (("layers", 4), ("heads", 4), ("width", 208), ("context", 128), ("batch", 8)):
         add(f"--{name}", type=int, default=size)
     add("--evaluations", type=int, default=20, help="points of a curve")

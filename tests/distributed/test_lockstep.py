@@ -99,22 +99,18 @@ def test_equal_shards_are_one_worker(recipe: Recipe) -> None:
     assert np.array_equal(values(four), one)
 
 
-def test_the_order_of_workers_does_not_matter(recipe: Recipe) -> None:
-    """Whoever trains which range and whenever it comes, the reduction order is that of the ranges."""
-    algorithm = StreamingDiLoCo(4, 2, 1)
+def test_the_order_in_which_workers_push_does_not_matter(recipe: Recipe) -> None:
+    seen: list[list[np.ndarray[Any, Any]]] = []
 
-    def reversed_arrival(_round: int, _fragment: int, pushed: Mapping[int, Any]) -> Mapping[int, Any]:
-        arrived = dict(reversed(pushed.items()))
-        return {worker: arrived[worker] for worker in sorted(arrived)}
+    def shuffled(round: int, _fragment: int, pushed: Mapping[int, Any]) -> Mapping[int, Any]:
+        seen.append([np.asarray(vector) for vector in pushed.values()])
+        return {worker: pushed[worker] for worker in ((2, 0, 1), (1, 2, 0))[round % 2]}
 
-    first = values(ran(recipe, algorithm, 3, 4))
-    assert np.array_equal(values(ran(recipe, algorithm, 3, 4, tamper=reversed_arrival)), first)
-
-    def unsorted_arrival(_round: int, _fragment: int, pushed: Mapping[int, Any]) -> Mapping[int, Any]:
-        return {worker: pushed[worker] for worker in (2, 0, 1)}
-
-    # Without that order the last bits would depend on who was first, or this test could not fail.
-    assert not np.array_equal(values(ran(recipe, algorithm, 3, 4, tamper=unsorted_arrival)), first)
+    algorithm = StreamingDiLoCo(4, 2, 1, upload="f32")
+    in_order = values(ran(recipe, algorithm, 3, 4))
+    assert np.array_equal(values(ran(recipe, algorithm, 3, 4, tamper=shuffled)), in_order)
+    # Without a fixed order the last bits would depend on who was first, or this test could not fail.
+    assert any(not np.array_equal(a + b + c, c + a + b) for a, b, c in seen)
 
 
 def test_streaming_one_fragment_without_delay_and_mixing_is_diloco(recipe: Recipe) -> None:
@@ -125,9 +121,9 @@ def test_streaming_one_fragment_without_delay_and_mixing_is_diloco(recipe: Recip
 
 
 def test_data_parallel_is_one_process_with_a_larger_batch(tmp_path: Path) -> None:
-    small = tiny_recipe(tmp_path)
+    small = tiny_recipe(tmp_path, clip_norm=0.8)  # a gradient here is 0.77 to 0.9 long
     run = ran(small, DataParallel(), 3, 5)
-    large = tiny_recipe(tmp_path, batch=6)
+    large = tiny_recipe(tmp_path, clip_norm=0.8, batch=6)
     training, state = plan(large.step), large.step.initial_state(large.parameters)
     for step in range(5):
         rows = [small.batches.batch(3 * step + worker) for worker in range(3)]
@@ -135,7 +131,7 @@ def test_data_parallel_is_one_process_with_a_larger_batch(tmp_path: Path) -> Non
         state, _ = training.run(state, batch)
     [expected] = partition(small.parameters, 1).vectors(map_tree(np.asarray, state["params"]))
     assert moved(small, run) > 1e-3
-    np.testing.assert_allclose(values(run), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(values(run), expected, rtol=0, atol=2e-7)
 
 
 def two_bits_of_largest(error: np.ndarray[Any, Any], k: int) -> np.ndarray[Any, Any]:

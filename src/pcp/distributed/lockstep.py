@@ -7,6 +7,7 @@ its losses and what hostile or slow workers do to it, holds for the real run.
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
@@ -268,13 +269,11 @@ class Lockstep:
     def _step(
         self, fragment: int, pushed: dict[int, Vector], behind: dict[int, _Behind]
     ) -> tuple[Verdict, ...]:
-        weights = self._algorithm.weights([behind[worker] for worker in pushed])
-        given: Mapping[int, Vector] = pushed
-        if self._tamper is not None:
-            given = self._tamper(self._round, fragment, pushed)
+        given = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
+        order = sorted(given)
         merged = self._merges[fragment](
-            [lambda vector=vector: vector for vector in given.values()],
-            weights,
+            [partial(given.__getitem__, worker) for worker in order],
+            self._algorithm.weights([behind[worker] for worker in order]),
             self._merge_states[fragment],
         )
         self._merge_states[fragment] = merged.state

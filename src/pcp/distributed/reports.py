@@ -1,11 +1,13 @@
 """What the coordinator reports, as records of metrics: what displays, files and `--json` show."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from pcp.distributed.algorithms import segment_steps
 from pcp.distributed.coordinator import RunConfig, State
 from pcp.distributed.coordinator.effects import (
+    AuditEnded,
     LeaseChanged,
     LeaseProgressed,
     Metrics,
@@ -90,6 +92,8 @@ def records_of(metrics: Metrics, state: State) -> list[Record]:
                     names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}"
                 )
             ]
+        case AuditEnded():
+            return [{"event": "audit", **asdict(metrics)}]
         case Trouble():
             return [{"event": "trouble", "message": metrics.message}]
 

@@ -58,8 +58,10 @@ log = logging.getLogger("pcp.distributed.shepherd")
 
 TICK_SECONDS = 0.25
 POLL_SECONDS = 0.25
+UNCLAIMED_SECONDS = 600.0
+"""How long an upload is kept of which no update tells."""
 PUSHES_ALLOWED = 4
-"""Pushes that a worker may begin to upload after each lease: this one, the one before, and a retry of each with other content."""
+"""Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
 
 
 class RunFailed(PCPError):
@@ -106,6 +108,7 @@ class Shepherd:
         self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
         self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
         self._awaited: dict[Blob, int] = {}  # pushes that were told before they arrived, and their fragments
+        self._unclaimed: dict[Blob, float] = {}  # uploads that no update told of, and when they arrived
         self._announcements = Announcements()
         self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -231,6 +234,7 @@ class Shepherd:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
+            self._drop_unclaimed()
             for number, connection in list(self._connections.items()):
                 if self._revocations is not None and connection.peer.serial in self._revocations:
                     self._put_out(number, connection)
@@ -268,6 +272,7 @@ class Shepherd:
         """Look at a push as soon as it is here, if the coordinator found nothing else wrong with its update."""
         state, blob = self._coordinator.state, update.payload
         if update.lease_id in state.waiting.get(blob, ()):
+            self._unclaimed.pop(blob, None)
             self._awaited[blob] = state.leases[update.lease_id].lease.fragment
             if self._store.has(blob):
                 self._arrived(blob)
@@ -275,6 +280,17 @@ class Shepherd:
     def _arrived(self, blob: Blob) -> None:
         if (fragment := self._awaited.pop(blob, None)) is not None:
             self._calculation.check(fragment, blob)
+        else:
+            self._unclaimed[blob] = self._now()
+
+    def _drop_unclaimed(self) -> None:
+        """Remove what was uploaded for updates that were answered without it, or never came."""
+        needed = self._coordinator.state.run.blobs() if self._unclaimed else frozenset()
+        for blob, since in list(self._unclaimed.items()):
+            if self._now() - since > UNCLAIMED_SECONDS:
+                del self._unclaimed[blob]
+                if blob not in needed:
+                    self._calculation.remove(blob)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

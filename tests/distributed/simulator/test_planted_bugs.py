@@ -11,7 +11,7 @@ from pcp.distributed.coordinator.books import Pending
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
-from pcp.distributed.messages import Blob, Merged, Outcome
+from pcp.distributed.messages import Blob, Lease, Merged, Outcome
 from pcp.distributed.replica import Replica
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
 from pcp.distributed.simulator.memory_storage import MemoryStorage
@@ -178,7 +178,9 @@ def change_applied_to_any_version(patch: Patch) -> None:
 def residual_dropped_after_carried(patch: Patch) -> None:
     settle = Replica.settle
     patch.setattr(
-        Replica, "settle", lambda replica, fragment, outcome: settle(replica, fragment, Outcome.ADMITTED)  # noqa: ARG005
+        Replica,
+        "settle",
+        lambda replica, fragment, outcome: settle(replica, fragment, Outcome.ADMITTED),  # noqa: ARG005
     )
 
 

@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 
 from pcp.distributed.algorithms import Contribution
-from pcp.distributed.coordinator import ending, leases, membership
+from pcp.distributed.coordinator import audits, ending, leases, membership
 from pcp.distributed.coordinator.books import Trained
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
@@ -25,6 +25,7 @@ class Refusal(StrEnum):
     WRONG_STEPS = "not the steps that the lease says"
     WRONG_TOKENS = "not the tokens that the steps hold"
     WRONG_SIZE = "not the size of a push of this fragment"
+    WRONG_COMMITMENTS = "not a digest of the worker's state for each border of the lease"
     NOT_FINITE = "a loss is not finite"
     UNUSABLE = "the push is unusable"
 
@@ -90,6 +91,9 @@ def _judge_content(state: State, lease: Lease, update: Update) -> Refusal | None
         return Refusal.WRONG_TOKENS
     if config.update_bytes and update.payload.size != config.update_bytes[lease.fragment]:
         return Refusal.WRONG_SIZE
+    digests = len(config.audits.borders(steps)) if config.audits.rate else 0
+    if [len(each) for each in update.commitments[: digests + 1]] != [32] * digests:
+        return Refusal.WRONG_COMMITMENTS
     if not all(math.isfinite(loss) for loss in update.losses):
         return Refusal.NOT_FINITE
     return Refusal.UNUSABLE if update.payload in state.refused_blobs else None
@@ -130,6 +134,7 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     member.training = 0
     turn.pace(member.worker_id).trained(turn.now - held.granted, update.seconds, lease.data.count)
     turn.reconsider(member)
+    audits.trained(turn, member, held)
 
 
 def admit(turn: Turn, held: HeldLease) -> None:
@@ -166,6 +171,7 @@ def _settle(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
     member.carried = [each for each in member.carried if each.fragments]
     turn.pace(held.worker_id).succeeded()
     leases.forget(turn, held, outcome, reason)
+    turn.state.audits.settled(member.worker_id, lease.fragment, outcome)
     turn.reconsider(member)
     turn.send(member, UpdateReply(lease.lease_id, outcome, reason))
     if update.losses:
@@ -183,6 +189,7 @@ def blob_stored(turn: Turn, event: BlobStored) -> None:
     state.refused_blobs.pop(event.blob, None)
     for lease_id in state.waiting.pop(event.blob, []):
         admit(turn, state.leases[lease_id])
+    audits.blob_stored(turn, event.blob)
 
 
 def blob_refused(turn: Turn, event: BlobRefused) -> None:
@@ -195,3 +202,4 @@ def blob_refused(turn: Turn, event: BlobRefused) -> None:
         )  # one that has not ended with another of its worker, nor with the run
         if held and held.update and not state.finished:
             _refuse(turn, state.members[held.worker_id], held.update, Refusal.UNUSABLE)
+    audits.blob_refused(turn, event.blob, event.reason)

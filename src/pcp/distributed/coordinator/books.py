@@ -54,8 +54,17 @@ class Pending:
 
     def put(self, cells: Cells) -> None:
         """Add cells; they are not fused with their neighbours, so that ranges keep their length."""
-        insort(self.blocks, cells, key=_start)
         self._count(cells, cells.data.count)
+        end = data_ranges.stop(cells.data)
+        shared = [
+            each
+            for each in self.blocks
+            if each.data.start < end and cells.data.start < data_ranges.stop(each.data)
+        ]
+        for each in shared:
+            self.blocks.remove(each)
+        for each in _disjoint([cells, *shared]) if shared else [cells]:
+            insort(self.blocks, each, key=_start)
 
     def first(self, fragment: int, limit: int) -> Cells | None:
         """Return the first block that a fragment lacks below a limit."""
@@ -79,6 +88,19 @@ class Pending:
     def _count(self, cells: Cells, batches: int) -> None:
         for fragment in cells.fragments:
             self.counts[fragment] += batches
+
+
+def _disjoint(blocks: list[Cells]) -> list[Cells]:
+    """The same cells in blocks of which no two have a batch in common."""
+    edges = sorted({edge for each in blocks for edge in (each.data.start, data_ranges.stop(each.data))})
+    found = []
+    for start, end in pairwise(edges):
+        fragments = frozenset[int]().union(
+            *(each.fragments for each in blocks if each.data.start <= start < data_ranges.stop(each.data))
+        )
+        if fragments:
+            found.append(Cells(DataRange(start, end - start), fragments))
+    return found
 
 
 def _start(cells: Cells) -> int:

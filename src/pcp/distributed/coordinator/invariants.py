@@ -110,7 +110,11 @@ def _check_members(state: State) -> None:
 def _check_roster(state: State) -> None:
     """Check what is kept only so that it need not be searched for."""
     roster, leases = state.roster, state.leases
-    free = {member.worker_id for member in state.members.values() if member.ready and not member.training}
+    free = {
+        member.worker_id
+        for member in state.members.values()
+        if member.ready and not member.training and not member.auditing
+    }
     found = {
         "ready": (roster.ready, {number for number, member in state.members.items() if member.ready}),
         "idle or resting": (
@@ -138,9 +142,10 @@ def _check_roster(state: State) -> None:
             Counter(number for numbers in state.waiting.values() for number in numbers),
             Counter(number for number, held in leases.items() if held.update),
         ),
-        "named by leases": (
+        "named by leases and audits": (
             state.references,
-            Counter(blob for held in leases.values() for blob in adoptions.blobs(held.lease)),
+            Counter(blob for held in leases.values() for blob in adoptions.blobs(held.lease))
+            + Counter(blob for audit in state.audits.audits.values() for blob in audit.held),
         ),
     }
     for name, (kept, true) in found.items():

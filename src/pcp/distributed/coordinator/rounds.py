@@ -3,7 +3,7 @@
 import math
 
 from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
-from pcp.distributed.coordinator import admission, adoptions, checkpoints, data_ranges, ending, leases
+from pcp.distributed.coordinator import admission, adoptions, audits, checkpoints, data_ranges, ending, leases
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
 from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
@@ -38,6 +38,7 @@ def advance(turn: Turn) -> None:
 
 def _work(turn: Turn) -> None:
     """Give everybody something to do, if need be by opening rounds."""
+    audits.assign(turn)
     leases.grant_all(turn)
     while _wants_round(turn) and (fragment := _next_fragment(turn.state)) is not None:
         _open(turn, fragment)

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.coordinator.audit_books import AuditBooks
 from pcp.distributed.coordinator.books import Pending, Trained, pending_of
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
 from pcp.distributed.coordinator.records import Record
@@ -29,6 +30,7 @@ class Member:
         versions: of each fragment, what it holds once its leases are fulfilled.
         ready: whether it takes leases.
         training: the lease whose data it trains; 0 for none.
+        auditing: the audit for which it repeats another's work; 0 for none.
         leases: all it holds: that one, and those whose updates wait for their blobs.
         fresh: whether its next lease begins from the adopted fragments.
         carried: what it trained and the run does not have yet.
@@ -45,6 +47,7 @@ class Member:
     versions: list[int]
     ready: bool = False
     training: int = 0
+    auditing: int = 0
     leases: set[int] = field(default_factory=set)
     fresh: bool = True
     carried: list[Trained] = field(default_factory=list)
@@ -94,10 +97,11 @@ class State:
         leases: by number.
         waiting: leases whose update came before its blob, by the blob.
         adopting: leases that wait for the outer step of the oldest round.
-        references: how often a blob is named by a lease that is out.
+        references: how often a blob is named by a lease that is out, or held for an audit.
         clocks: of the rounds in flight, by number.
         paces: by worker number.
         stored: blobs that arrived and that nothing durable names yet, with the rounds merged at that time.
+        audits: what is known for audits, and those under way.
         refused_blobs: blobs whose content is unusable, likewise, and why.
         refused: updates refused, by reason.
         generations, lease_numbers: how many of this epoch were given.
@@ -124,6 +128,7 @@ class State:
     clocks: dict[int, RoundClock] = field(default_factory=dict)
     paces: dict[int, Pace] = field(default_factory=dict)
     stored: dict[Blob, int] = field(default_factory=dict)
+    audits: AuditBooks = field(default_factory=AuditBooks)
     refused_blobs: dict[Blob, tuple[int, str]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     generations: int = 0
@@ -194,7 +199,7 @@ class Turn:
         roster, until = self.state.roster, self.pace(member.worker_id).rest_until
         (roster.ready.add if member.ready else roster.ready.discard)(member.worker_id)
         roster.leave(member.worker_id)
-        if not member.ready or member.training:
+        if not member.ready or member.training or member.auditing:
             return
         if self.now < until:
             roster.resting[member.worker_id] = until

@@ -121,7 +121,7 @@ class Faults:
                 machine.disk.full = True
                 world.clock.after(fault.seconds, machine.disk.heal)
             case "clock drifts":
-                machine.clock.run_at((0.5, 0.9, 1.1, 2.0)[fault.count % 4])
+                machine.clock.run_at((0.75, 0.9, 1.1, 1.4)[fault.count % 4])
             case "clock jumps":
                 machine.clock.jump(fault.seconds)
 
@@ -149,4 +149,4 @@ class Faults:
             case "shepherd clock jumps":
                 machine.clock.jump(fault.seconds)
             case "shepherd clock drifts":
-                machine.clock.run_at((0.5, 0.9, 1.1, 1.6)[fault.count % 4])
+                machine.clock.run_at((0.8, 0.9, 1.1, 1.25)[fault.count % 4])

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from pcp.distributed.messages import Adoption, DataRange, Lease, Outcome
+from pcp.distributed.messages import Adoption, Lease, Outcome
 from pcp.distributed.replica import Replica
 from pcp.distributed.simulator import training
 from pcp.distributed.wire.blob_files import BlobMissing, StoreFull
@@ -136,7 +136,10 @@ class InnerTraining:
         self._lease = None
         witness.trained(self._chain, lease, value, dict(self._versions), self._replica.state["anchors"])
         try:
-            blob = self._process.blobs.put(training.encode(value))
+            content = training.encode(value)
+            if self._process.spoils_push(lease.lease_id):
+                content = training.spoilt(content)
+            blob = self._process.blobs.put(content)
         except StoreFull as error:
             self._fail(lease, str(error))
             return
@@ -148,8 +151,3 @@ class InnerTraining:
     def _fail(self, lease: Lease, reason: str) -> None:
         self._lease = None
         self._process.post(lambda now: LeaseFailed(now, lease.lease_id, reason))
-
-
-def batches(data: DataRange) -> range:
-    """Return the numbers of the batches of a range."""
-    return range(data.start, data.start + data.count)

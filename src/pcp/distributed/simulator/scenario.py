@@ -95,14 +95,14 @@ class Scenario:
 def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
-    workers = random.randint(1, 5)
+    workers = random.randint(1, 4)
     algorithm = _algorithm(random)
     # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
     may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
         run_id=f"simulated-{seed}",
         workers=max(1, workers - random.randint(0, 1)),
-        rounds=max(1, random.randint(2, 5) // algorithm.fragments),
+        rounds=max(1, random.randint(2, 4) // algorithm.fragments),
         algorithm=algorithm,
         update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,

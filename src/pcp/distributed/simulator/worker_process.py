@@ -146,6 +146,14 @@ class WorkerProcess:
         """Let the process send tampered updates for a while."""
         self._hostile_until = self.world.clock.now + seconds
 
+    def spoils_push(self, lease_id: int) -> bool:
+        """Return whether a hostile process pushes bytes that are no push."""
+        spoils = self.world.clock.now < self._hostile_until and self.world.random.random() < 0.2
+        if spoils:
+            self._tampering[lease_id] = lambda update: update
+            self.world.observer.tampered.add(lease_id)
+        return spoils
+
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
         self.post(lambda now: MessageReceived(now, connection, message))

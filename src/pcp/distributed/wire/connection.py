@@ -47,6 +47,8 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.Heartbeat,
             messages.Ready,
             messages.Update,
+            messages.States,
+            messages.Repeated,
             messages.Failure,
             messages.Goodbye,
         }
@@ -59,6 +61,8 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.Revoke,
             messages.Merged,
             messages.UpdateReply,
+            messages.AskStates,
+            messages.Repeat,
             messages.Goodbye,
         }
     ),
