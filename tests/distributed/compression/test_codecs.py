@@ -101,6 +101,8 @@ def test_a_block_of_zeros_does_not_suffer_from_its_neighbours(name: str) -> None
 def test_numbers_below_the_normal_range_become_themselves_or_zero(name: str) -> None:
     x = (normal(300) * 1e-40).astype(np.float32)
     assert np.count_nonzero(x) == 300
+    smallest = np.full(300, np.finfo(np.float32).tiny)
+    assert np.isin(round_trip(name, smallest), [0.0, smallest[0]]).all()
     if name == "f32":
         np.testing.assert_array_equal(round_trip(name, x), x)
     elif name == "bf16":

@@ -1,10 +1,15 @@
 """top-k beside its definition."""
 
+from collections.abc import Callable
+
+import jax
 import numpy as np
 import pytest
 
+import pcp
+from pcp.distributed.compression import Codec, TopK
 from tests.distributed.compression import oracle
-from tests.distributed.compression.running import encoded, normal, round_trip
+from tests.distributed.compression.running import encoded, encoder, feedback, normal, round_trip
 
 
 @pytest.mark.parametrize("k", [8, 32])
@@ -62,3 +67,11 @@ def test_a_chunk_takes_116_bytes() -> None:
         "codes": 16,
         "magnitudes": 4,
     }
+
+
+@pytest.mark.parametrize("build", [encoder, feedback])
+def test_xla_selects_and_does_not_sort(build: Callable[[Codec, int], pcp.Program]) -> None:
+    program = build(TopK(), 8192)
+    text = jax.jit(program.to_jax()).lower(normal(8192)).compile().as_text()
+    assert "TopK" in text
+    assert " sort(" not in text
