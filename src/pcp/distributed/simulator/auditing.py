@@ -10,9 +10,10 @@ from pathlib import Path
 from random import Random
 
 from pcp.distributed.algorithms import Algorithm, DiLoCo
-from pcp.distributed.coordinator import Coordinator, RunConfig, check_books
+from pcp.distributed.coordinator import Coordinator, RunConfig, check_books, encode
 from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.coordinator.effects import (
+    Append,
     AuditEnded,
     Close,
     CompareStates,
@@ -102,6 +103,7 @@ class AuditedRun:
         )
         self.random = Random(seed)
         self.verdicts: list[AuditEnded] = []
+        self.log: list[bytes] = []
         self.cheated = 0
         self.now = 0.0
         self._liars, self._accidents = liars, accidents
@@ -143,6 +145,8 @@ class AuditedRun:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case Append(record):
+                self.log.append(encode(record))
             case Send(connection, message) if connection in self.workers:
                 self.workers[connection].inbox.append(message)
             case Close(connection):
