@@ -34,6 +34,7 @@ class AuditDesk(Desk):
     """A desk of workers, the first of which is audited for the only piece of its first lease."""
 
     def __init__(self, patch: pytest.MonkeyPatch, workers: int = 3) -> None:
+        self.audit = 0
         super().__init__(replace(CONFIG, workers=workers, audits=POLICY))
         patch.setattr(AuditPolicy, "is_picked", lambda _, lease_id: lease_id == self.audit)
         for number in range(1, workers + 1):

