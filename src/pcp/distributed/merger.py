@@ -46,6 +46,7 @@ class Merger:
         self._algorithm = algorithm
         self._store = store
         self._upload = codec(algorithm.upload)
+        self._layouts: dict[int, tuple[Tree, list[TensorSpec]]] = {}
 
     def compile(self) -> None:
         """Make ready to merge.
@@ -137,11 +138,16 @@ class Merger:
 
     def _state(self, fragment: int, blob: Blob | None) -> dict[str, Any]:
         """What an outer step begins with: nested arrays, with the merge's own."""
-        first = self._outer.first(fragment)[1] | {"merge": dict(self._merges[fragment].initial_state())}
         if blob is None:
-            return first
-        found: dict[str, Any] = load_arrays(self._store, blob, *layout(first))
+            return self._first(fragment)
+        if fragment not in self._layouts:
+            self._layouts[fragment] = layout(self._first(fragment))
+        found: dict[str, Any] = load_arrays(self._store, blob, *self._layouts[fragment])
         return found
+
+    def _first(self, fragment: int) -> dict[str, Any]:
+        merging = dict(self._merges[fragment].initial_state())
+        return self._outer.first(fragment)[1] | {"merge": merging}
 
     def _stored(self, state: dict[str, Any]) -> Blob | None:
         return store_arrays(self._store, state) if flatten(state)[0] else None
