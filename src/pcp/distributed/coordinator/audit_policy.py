@@ -74,6 +74,9 @@ class Piece:
     push: bool = False
 
 
+OPENING = Piece(0, 0, opening=True)
+
+
 def pieces(borders: tuple[int, ...]) -> tuple[Piece, ...]:
     """Return the pieces between borders, the last of which includes the push."""
     cuts = list(pairwise(borders))

@@ -110,7 +110,9 @@ class Worker:
     cheat: str = "honest"
     others: list[Blob] = field(default_factory=list)
     states: dict[bytes, Inner] = field(default_factory=dict)
+    incarnation: int = 0
     generation: int = 0
+    unanswered: dict[int, Update] = field(default_factory=dict)
     state: Inner = Inner()
     settled: list[Settlement] = field(default_factory=list)
     fragments: dict[int, int] = field(default_factory=dict)  # of each lease pushed and not answered
@@ -125,8 +127,12 @@ class Worker:
         message = self.inbox.pop(0)
         match message:
             case Welcome():
-                self.generation = message.generation
-                return [Ready(self.generation)]
+                if self.generation != message.generation:
+                    self.generation, self.lease = message.generation, None
+                    self.unanswered.clear()
+                return [Ready(self.generation), *self.unanswered.values()]
+            case Assign(lease) if lease.lease_id in self.unanswered or lease == self.lease:
+                pass  # told again after a lost connection
             case Assign(lease):
                 # What it was told after this counts for the next lease, even if it has to wait before it can train.
                 self.lease, self.told = lease, tuple(self.settled)
@@ -134,13 +140,17 @@ class Worker:
             case Merged():
                 self.merged[message.fragment, message.version] = message.parameters
             case UpdateReply(lease_id, outcome):
-                if outcome is not Outcome.REFUSED:
+                self.unanswered.pop(lease_id, None)
+                if outcome is not Outcome.REFUSED and lease_id in self.fragments:
                     self.settled.append(Settlement(self.fragments[lease_id], outcome))
             case Revoke():
                 self.lease = None
+                self.unanswered.pop(message.lease_id, None)
                 self.settled.clear()
             case AskStates(audit, digests):
-                blobs = tuple(Blob(each, STATE_BYTES) for each in digests)
+                blobs = tuple(
+                    Blob(each, STATE_BYTES if each in self.states else PAYLOAD_BYTES) for each in digests
+                )
                 return [States(audit, blobs), *blobs]
             case Repeat():
                 return [self._repeat(message)]
@@ -193,8 +203,17 @@ class Worker:
             losses=(2.0,) * count,
             seconds=1.0,
             commitments=tuple(each.blob.digest for each in states),
+            settled=() if lease.fresh else self.told,
         )
+        self.unanswered[lease.lease_id] = update
         return [payload, update]
+
+    def begin_anew(self) -> None:
+        """Be a new process of the same worker."""
+        self.incarnation += 1
+        self.state, self.lease, self.generation = Inner(), None, 0
+        self.settled.clear()
+        self.unanswered.clear()
 
     def _repeat(self, wanted: Repeat) -> Repeated:
         before = self.states[wanted.before.digest] if wanted.before else Inner()
