@@ -4,12 +4,17 @@ import argparse
 import importlib
 
 BENCHMARKS = {
+    "compression": "bytes, error and time of codecs, beside NumPy",
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_overhead": "what calling a Plan costs",
+    "low_communication": "the loss of training that seldom communicates, beside data parallel training",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
+
+# Only by name: on a CPU it takes hours.
+LONG = ("low_communication",)
 
 
 def main() -> None:
@@ -21,7 +26,7 @@ def main() -> None:
     for name, summary in BENCHMARKS.items():
         modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
-    for name in [arguments.name] if arguments.name else list(BENCHMARKS):
+    for name in [arguments.name] if arguments.name else [n for n in BENCHMARKS if n not in LONG]:
         given = (
             arguments
             if arguments.name

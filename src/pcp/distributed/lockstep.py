@@ -18,6 +18,7 @@ from pcp.distributed.outer import OuterSteps, Stepped
 from pcp.distributed.programs import inner_step, worker_programs
 from pcp.distributed.replica import Replica, Vector
 from pcp.planning import Plan, plan
+from pcp.training.data import BatchSource
 from pcp.training.planned_step import planned_step
 from pcp.training.recipe import Recipe
 
@@ -106,6 +107,7 @@ class Lockstep:
         device: where everything is computed.
         tamper: what hostile workers do.
         attendance: who is there; all, always, if None.
+        batches: the training batches; the recipe's if None.
         tolerance: of the planned training step; see `TrainingConfig`.
     """
 
@@ -118,11 +120,13 @@ class Lockstep:
         device: str = "cpu:0",
         tamper: Tamper | None = None,
         attendance: Attendance | None = None,
+        batches: BatchSource | None = None,
         tolerance: float = 0.0,
     ) -> None:
         self._recipe = recipe
         self._algorithm = algorithm
         self._tamper = tamper
+        self._batches = recipe.batches if batches is None else batches
         self._attendance = Punctual(segment_steps(algorithm)) if attendance is None else attendance
         programs = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
         plans = {name: plan(program, device=device) for name, program in programs.items() if name != "step"}
@@ -195,7 +199,7 @@ class Lockstep:
         for done, cell in enumerate(cells):
             if done == self._algorithm.delay and last is not None:
                 self._adopt(worker, [last])
-            losses.append(replica.step(self._recipe.batches.batch(cell.batch))["loss"])
+            losses.append(replica.step(self._batches.batch(cell.batch))["loss"])
         if last is not None:  # a segment shorter than the delay
             self._adopt(worker, [last])
         replica.finish()
@@ -232,7 +236,7 @@ class Lockstep:
         fragment = self._round % self._algorithm.fragments
         pushed: dict[int, Vector] = {}
         behind: dict[int, _Behind] = {}
-        tokens = self._recipe.tokens_per_step
+        tokens = self._batches.tokens_per_batch
         for number, worker in enumerate(self._workers):
             steps = sum(fragment in cell.fragments for cell in worker.carried)
             if steps:
@@ -265,13 +269,11 @@ class Lockstep:
     def _step(
         self, fragment: int, pushed: dict[int, Vector], behind: dict[int, _Behind]
     ) -> tuple[Verdict, ...]:
-        weights = self._algorithm.weights([behind[worker] for worker in pushed])
-        given: Mapping[int, Vector] = pushed
-        if self._tamper is not None:
-            given = self._tamper(self._round, fragment, pushed)
+        given = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
+        order = sorted(given)
         merged = self._merges[fragment](
-            [partial(given.__getitem__, worker) for worker in given],
-            weights,
+            [partial(given.__getitem__, worker) for worker in order],
+            self._algorithm.weights([behind[worker] for worker in order]),
             self._merge_states[fragment],
         )
         self._merge_states[fragment] = merged.state

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pcp.distributed.algorithms import Contribution, DiLoCo
+from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms.base import Amount
 from pcp.distributed.coordinator import (
     Coordinator,
     RunConfig,
@@ -64,8 +65,9 @@ class Fragmented:
     upload: str = "f32"
     download: str = "f32"
     merge: str = "mean"
+    pushes_gradients: bool = False
 
-    def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
+    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         total = sum(each.steps for each in contributions)
         return tuple(each.steps / total for each in contributions)
 

@@ -7,7 +7,7 @@ import pytest
 from pcp.distributed.coordinator import InvalidRunConfig
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import RunOuterStep, WriteCheckpoint
-from pcp.distributed.coordinator.events import BlobRefused
+from pcp.distributed.coordinator.events import BlobRefused, ConnectionLost
 from pcp.distributed.messages import Adoption, DataRange, Goodbye, Outcome, Revoke, UpdateReply
 from tests.distributed.coordinator.desk import CONFIG, MOMENTUM, PARAMETERS, Desk, Fragmented, blob
 
@@ -102,6 +102,18 @@ def test_what_a_lost_worker_carried_is_trained_again_for_the_fragments_that_lack
         (DataRange(0, 2),),
         (DataRange(4, 2),),
     ]
+
+
+def test_who_gets_no_data_pushes_what_it_has_without_beginning_again(desk: Desk) -> None:
+    desk.join(3, "c")
+    desk.fulfil(1)
+    desk.fulfil(2)
+    desk.do(ConnectionLost(desk.now, 2))
+    desk.step()
+    desk.join(5, "b")
+    lease = desk.lease(5)
+    assert (lease.data.count, lease.fragment, lease.fresh) == (0, 1, False)
+    assert [each.fragment for each in lease.adopt] == [0]
 
 
 def test_a_refused_push_costs_everything_that_its_worker_carries(desk: Desk) -> None:

@@ -119,7 +119,6 @@ def pending_of(run: Run, length: int) -> Pending:
     borders = {
         border for ranges in outstanding for each in ranges for border in (each.start, data_ranges.stop(each))
     }
-    borders.update(round.limit for round in run.in_flight)
     edges = sorted(borders)
     for start, end in pairwise(edges):
         lacking = frozenset(

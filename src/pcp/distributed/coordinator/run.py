@@ -103,6 +103,11 @@ class Run:
         settled = data_ranges.coalesce((*self.fragments[fragment].merged, *admitted))
         return data_ranges.gaps(settled, self.issued)
 
+    def lacks(self, fragment: int) -> int:
+        """Return how many batches are outstanding for a fragment, without looking for them."""
+        admitted = sum(round.batches for round in self.in_flight if round.fragment == fragment)
+        return self.issued - data_ranges.total(self.fragments[fragment].merged) - admitted
+
     def round(self, number: int) -> Round | None:
         """Return a round in flight."""
         return next((each for each in self.in_flight if each.number == number), None)
@@ -151,7 +156,7 @@ class Run:
             record,
         )
         self.issued += record.fresh
-        wanted = data_ranges.total(self.outstanding(record.fragment))
+        wanted = self.lacks(record.fragment)
         self._require(wanted > 0, record)
         opened = Round(record.round, record.fragment, self.issued, record.first_step, wanted, wanted, [])
         self.in_flight = (*self.in_flight, opened)
@@ -163,6 +168,7 @@ class Run:
         self._require(round is not None and not round.closed and data_ranges.total(ranges) > 0, record)
         assert round is not None
         round.admitted.append(record.contribution)
+        round.batches += data_ranges.total(ranges)
         for each in self.in_flight:
             if each.fragment == round.fragment:
                 each.missing -= data_ranges.total_below(ranges, each.limit)

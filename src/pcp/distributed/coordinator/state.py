@@ -180,7 +180,9 @@ class Turn:
     def delete(self, candidates: frozenset[Blob], needed: frozenset[Blob]) -> None:
         """Have blobs deleted, less those that are needed or named by a lease or read by a checkpoint."""
         state = self.state
-        unneeded = candidates - needed - state.checkpoint_blobs - state.references.keys()
+        unneeded = (
+            candidates - needed - state.checkpoint_blobs - state.references.keys() - state.stored.keys()
+        )
         self.effects += [DeleteBlob(blob) for blob in sorted(unneeded, key=lambda each: each.digest)]
 
     def pace(self, worker_id: int) -> Pace:

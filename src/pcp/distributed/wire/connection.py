@@ -3,7 +3,7 @@
 It knows who may say what and when, nothing of sockets, clocks or the run:
 
     worker    -> Hello                      shepherd -> Welcome, Goodbye, or a refusal
-    worker    -> Heartbeat, Ready, ...      shepherd -> Assign, Revoke, ...
+    worker    -> Heartbeat, Ready, ...      shepherd -> Assign, Merged, ...
     either    -> Goodbye                    nothing follows
 
 Heartbeats, leases and deadlines are the coordinator's business.
