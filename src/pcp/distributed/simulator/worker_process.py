@@ -237,8 +237,9 @@ class WorkerProcess:
         world.network.send(connection, SHEPHERD, message)
 
     def _prepare(self, run: str) -> None:
-        if self.world.faults.transfers_fail and self.world.random.random() < 0.5:
-            self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
+        unreliable = self.world.faults.transfers_fail and self.world.random.random() < 0.5
+        if unreliable or self._machine.disk.full:
+            self.post(lambda now: PreparationFailed(now, run, "what it needs cannot be fetched"))
         else:
             self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
@@ -259,10 +260,12 @@ class WorkerProcess:
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, generation=update.generation - 1),
+    lambda update: replace(update, generation=update.generation + 1),
     lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
     lambda update: replace(update, tokens=10 * update.tokens + 1),
+    lambda update: replace(update, commitments=(bytes(32),) * (update.steps + 2)),
     lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
     lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
 )
