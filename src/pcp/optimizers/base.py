@@ -1,7 +1,7 @@
 """What an optimizer is: an initial state, and an update that is traced into the training step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,15 @@ class InvalidOptimizer(PCPError):
 
 class Optimizer(Protocol):
     """A rule that makes new parameters from gradients."""
+
+    @property
+    def kept(self) -> Mapping[str, float]:
+        """By the entry of the state, the factor with which its old value stands in the new one.
+
+        What is added to that is judged where a step is planned within a tolerance: beta m + (1 - beta) g is as wrong as its
+        gradient g. An entry that is not named is judged by its change; one with factor 0, by its value.
+        """
+        ...
 
     def initial_state(self, parameters: Parameters) -> State:
         """Arrays to begin with, for parameters that are arrays."""

@@ -2,8 +2,9 @@
 
 The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it
 is zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
-number that is not finite where the exact one is makes the error infinite. State is judged by how it changed, so that an update
-does not hide behind the parameter that it is added to, nor a gradient behind its moment.
+number that is not finite where the exact one is makes the error infinite. State is judged by what is added to what stays of it,
+so that an update does not hide behind the parameter that it is added to, nor a gradient behind its moment: m' - beta m is as
+wrong as the gradient. How much stays a program says of each argument (`Argument.kept`); where it says nothing, all of it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -100,7 +101,7 @@ def _error_in_general(y: Array, exact: Array, plain: Array | None) -> float:
 
 
 def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -> Iterator[Array]:
-    """What is judged of a call: every result, and of a state how it changed, in float64 or complex128, one after another.
+    """What is judged of a call: every result, of a state what is new in it, in float64 or complex128, one after another.
 
     Arguments:
         program: what was called.
@@ -108,14 +109,15 @@ def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -
         results: its flat results.
     """
     donors = {
-        entry.alias: before
+        entry.alias: (entry.kept, before)
         for entry, before in zip(program.arguments, arguments, strict=True)
-        if entry.alias is not None and entry.spec.dtype.is_differentiable
+        if entry.alias is not None and entry.spec.dtype.is_differentiable and entry.kept
     }
     for index, result in enumerate(results):
         made = np.asarray(result).astype(_wide(result))
         if index in donors:
-            made -= np.asarray(donors[index]).astype(made.dtype)
+            kept, before = donors[index]
+            made -= kept * np.asarray(before).astype(made.dtype)
         yield made
 
 

@@ -47,10 +47,12 @@ class Whole:
 
     @property
     def subject(self) -> str:
-        """What it is called in the database: errors depend on arguments, and equal bits are another question than errors."""
-        if self.tolerance and not self.example_digest:
+        """What it is called in the database: errors depend on arguments and on what is judged, and equal bits are another
+        question than errors."""
+        kept = [(i, entry.kept) for i, entry in enumerate(self.program.arguments) if entry.kept != 1.0]
+        if self.tolerance and not self.example_digest and not kept:
             return self.program.digest
-        words = f"{self.program.digest} {self.example_digest} {'bits' if not self.tolerance else ''}"
+        words = f"{self.program.digest} {self.example_digest} {kept if self.tolerance else 'bits'}"
         return hashlib.sha256(words.encode()).hexdigest()
 
     @cached_property

@@ -130,8 +130,20 @@ def training_step(
         new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
+    traced = trace(step, initial, whole, roles=(Role.state, Role.input)).keeping(_kept(initial, optimizer))
     return TrainingStep(traced.bytecode, optimizer=optimizer)
+
+
+def _kept(state: dict[str, Any], optimizer: Optimizer) -> dict[str, float]:
+    """By argument, the factor with which an optimizer's state stands in its successor."""
+    _, tree = flatten({"state": state})
+    factors = {f"state.optimizer.{entry}": factor for entry, factor in optimizer.kept.items()}
+    return {
+        name: factor
+        for name in tree.names()
+        for prefix, factor in factors.items()
+        if name == prefix or name.startswith(f"{prefix}.")
+    }
 
 
 def evaluation_step(loss: Program) -> Program:
