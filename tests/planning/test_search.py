@@ -17,6 +17,7 @@ from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
 from pcp.planning.search import ToleranceUnreachable
+from pcp.tensor import Tensor
 
 
 @pytest.fixture
@@ -176,6 +177,26 @@ def test_tolerance_0_leaves_out_whatever_changes_a_bit_in_the_whole(bench: FakeB
     plan = pcp.plan(chain(), tolerance=0.0, database=file)
     assert plan.path.is_plain
     assert "the bits of the plain path are asked for" in str(plan)
+
+
+def test_tolerance_0_simplifies_nothing(bench: FakeBench, file: FilePath) -> None:
+    def function(x: Tensor) -> Tensor:
+        return pcp.sin(pcp.sin((x + 1.0).T.T)).sum()
+
+    program = pcp.trace(function, pcp.spec((4, 4), "f32"))
+    bench.seconds["cosine"] = 0.5
+    exact = pcp.plan(program, tolerance=0.0, database=file)
+    [request] = bench.wholes
+    assert isinstance(request.candidate, Program)
+    assert request.candidate.text.count("stablehlo.transpose") == 2
+    assert kernels(exact) == {"sine.bitwise": 2}
+    assert Path.from_json(exact.path.to_json()).applied(program).digest == request.candidate.digest
+    loose = pcp.plan(program, tolerance=1e-2, database=file)
+    assert "stablehlo.transpose" not in loose.path.applied(program).text
+    bench.requests.clear()
+    nothing = pcp.trace(lambda x: (x + 1.0).T.T, pcp.spec((4, 4), "f32"))
+    assert pcp.plan(nothing, tolerance=0.0, database=file).path.is_plain
+    assert bench.requests == []
 
 
 def test_bits_and_errors_are_different_questions(bench: FakeBench, file: FilePath) -> None:

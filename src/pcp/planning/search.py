@@ -15,7 +15,6 @@ from pcp.kernels import Kernel, UnknownKernel
 from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
-from pcp.planning.preparation import prepared
 from pcp.planning.selection import ErrorModel, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
@@ -79,7 +78,7 @@ class Search:
         self._model = ErrorModel.of(())
         self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
-        self._sites = site_classes(prepared(whole.program), platform, whole.tolerance)
+        self._sites = site_classes(whole.prepared, platform, whole.tolerance)
 
     def run(self) -> Found:
         """Search.
@@ -154,11 +153,7 @@ class Search:
         return faster
 
     def _path(self, selection: Selection) -> Path:
-        program, options = self.whole.program, self.whole.options
-        by_site = kernels_by_site(self._sites, _kernels(selection))
-        if not by_site and prepared(program).digest == program.digest:
-            return Path.plain(program, options)
-        return Path.of(program, by_site, options)
+        return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))
 
     def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
         """Leave out one choice because of which the whole does not run; whether there is anything left to try."""

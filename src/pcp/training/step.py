@@ -12,7 +12,7 @@ from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
-from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
+from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.rewrite.raising import raised
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
@@ -137,7 +137,7 @@ def training_step(
 def _kept(state: dict[str, Any], optimizer: Optimizer) -> dict[str, float]:
     """By argument, the factor with which an optimizer's state stands in its successor."""
     _, tree = flatten({"state": state})
-    factors = {f"state.optimizer.{entry}": factor for entry, factor in optimizer.kept.items()}
+    factors = {f"state.optimizer.{entry}": factor for entry, factor in kept_by(optimizer).items()}
     return {
         name: factor
         for name in tree.names()
