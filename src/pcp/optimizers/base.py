@@ -34,8 +34,8 @@ class Optimizer(Protocol):
     """A rule that makes new parameters from gradients.
 
     It may have `kept`: by the entry of its state, the factor with which the old value stands in the new one. What is added to
-    that is judged where a step is planned within a tolerance: beta m + (1 - beta) g is as wrong as its gradient g. An entry that
-    is not named is judged by its change; one with factor 0, by its value.
+    that is judged where a step is planned within a tolerance: beta m + (1 - beta) g is as wrong as its gradient g. An entry
+    that is not named is judged by its change; one with factor 0, by its value.
     """
 
     def initial_state(self, parameters: Parameters) -> State:

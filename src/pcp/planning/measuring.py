@@ -72,6 +72,7 @@ class Child:
                 self._folder,
                 backends.backend(),
                 self._device,
+                lambda name: self._say(stage=name),
             )
         self._subjects[key] = kept
         return kept

@@ -51,8 +51,8 @@ class Path:
         choices: for the sites that are not computed by the operation itself, in order of their keys.
         options: of the compiler, in order of their names.
         backend: what compiles.
-        prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as it
-            is written, as all are whose results are to be those of the plain path, bit for bit.
+        prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
+            it is written, as all are whose results are to be those of the plain path, bit for bit.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 

@@ -1,7 +1,7 @@
 """What stands before every choice: a program is brought into the form in which its sites are looked for.
 
-Plain forms get the names of what they compute, which changes no bit. Simplification comes with it, but where the bits of the plain
-path are asked for: its rows are exact by IEEE 754, yet a compiler adds up some sums in another order in a simpler program.
+Plain forms get the names of what they compute, which changes no bit. Simplification comes with it, but where the bits of the
+plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up some sums in another order in a simpler one.
 """
 
 import functools

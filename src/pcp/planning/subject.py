@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ class Subject:
         folder: Path,
         backend: Backend,
         device: Device,
+        stage: Callable[[str], None] = lambda _: None,
     ) -> None:
+        stage("compiling the plain program")
         self.program = program
         self.backend, self.device = backend, device
         self.plain = Runnable(backend.compile(program, device, {}, cache=True), program.arguments)
@@ -62,12 +64,15 @@ class Subject:
         judged_exactly = 0 if exact is None else sets if exact_inputs is None else min(exact_inputs, sets)
         oracle = None if exact is None else Oracle(exact, backend, device)
         for index in range(sets):
+            stage("inputs")
             arrays = self._arrays(index)
+            stage("float64")
             if oracle is not None and index < judged_exactly:
                 kept = folder / f"exact-{_key(program, oracle.program, inputs, index)}"
                 if not kept.exists():
                     _keep(kept, oracle.run(list(widened_arrays(program.arguments, arrays))))
                 self._exact.append(kept)
+            stage("plain")
             placed = place(program, arrays, backend, device)
             del arrays
             results = completed(self.plain, placed, backend, device)

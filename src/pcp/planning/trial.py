@@ -128,7 +128,7 @@ def _judged(
     known = False
     first: list[Any] = []
     for index, buffers in enumerate(subject.inputs):
-        stage("candidate")
+        stage("candidate")  # runs
         found = completed(runnable, buffers, subject.backend, subject.device)
         first = first or found
         stage("judging")
