@@ -7,6 +7,7 @@ BENCHMARKS = {
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
+    "plan_depth": "what planning takes with depth",
     "plan_overhead": "what calling a Plan costs",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }

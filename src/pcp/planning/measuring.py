@@ -60,7 +60,15 @@ class Child:
         self._say(trial=asdict(trial) | {"detail": _short(trial.detail)})
 
     def _subject(self, request: dict[str, Any]) -> Subject:
-        key = json.dumps([request["subject"], request["exact"], request["inputs"], request["exact_inputs"]])
+        key = json.dumps(
+            [
+                request["subject"],
+                request["exact"],
+                request["inputs"],
+                request["exact_inputs"],
+                request["options"],
+            ]
+        )
         kept = self._subjects.pop(key, None)
         if kept is None:
             self._make_room()
@@ -69,6 +77,7 @@ class Child:
                 None if request["exact"] is None else _program(request["exact"]),
                 _inputs(request["inputs"]),
                 request["exact_inputs"],
+                request["options"],
                 self._folder,
                 backends.backend(),
                 self._device,

@@ -1,5 +1,6 @@
 """Path: the choices that turn a Program into something to run; a value that can be written down and followed again."""
 
+import functools
 import hashlib
 import json
 import os
@@ -143,15 +144,7 @@ class Path:
             raise PathMismatch(
                 f"the path is one of program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
             )
-        if self.is_plain:
-            return program
-        ready = prepared(program, None if self.prepared else 0.0)
-        if self.prepared and ready.digest != self.prepared:
-            raise PathMismatch(
-                f"the path was made for the program simplified to {self.prepared[:12]}, which is {ready.digest[:12]} here; "
-                "plan again, or install the version of PCP that made the path"
-            )
-        return apply_kernels(ready, self.kernels())
+        return program if self.is_plain else _applied(self, program)
 
     def _chosen(self) -> dict[str, Any]:
         return {
@@ -215,3 +208,14 @@ class Path:
             return Path.from_json(FilePath(path).read_text())
         except (NotAPath, UnicodeDecodeError) as error:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
+
+
+@functools.lru_cache(maxsize=2)
+def _applied(path: Path, program: Program) -> Program:
+    ready = prepared(program, None if path.prepared else 0.0)
+    if path.prepared and ready.digest != path.prepared:
+        raise PathMismatch(
+            f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "
+            "plan again, or install the version of PCP that made the path"
+        )
+    return apply_kernels(ready, path.kernels())

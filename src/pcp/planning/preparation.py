@@ -11,7 +11,6 @@ from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
 
-@functools.lru_cache(maxsize=4)
 def prepared(program: Program, tolerance: float | None = None) -> Program:
     """The program in the form that paths within a tolerance are made of.
 
@@ -19,4 +18,9 @@ def prepared(program: Program, tolerance: float | None = None) -> Program:
         program: as the user wrote it.
         tolerance: 0 leaves it as it is written.
     """
-    return raised(program) if tolerance == 0.0 else simplify(raised(program))
+    return _prepared(program, tolerance == 0.0)
+
+
+@functools.lru_cache(maxsize=4)
+def _prepared(program: Program, as_written: bool) -> Program:
+    return raised(program) if as_written else simplify(raised(program))

@@ -47,7 +47,7 @@ class Request:
         exact: the subject in float64 (`oracle.widened`); without it no error is measured, and `tolerance` is one from the plain
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
-        options: of the compiler, for the candidate.
+        options: of the compiler, for the subject and the candidate alike.
         tolerance: the largest error that is worth timing; a larger one is a failure. 0 asks for the bits of the plain path.
         exact_inputs: how many of the inputs are judged by `exact`, which may be slow; the others are compared with the plain
             results. None judges all.

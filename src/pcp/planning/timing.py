@@ -37,11 +37,15 @@ class Runnable:
     arguments: Sequence[Argument]
 
 
-def completed(
+def timed(
     runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device
-) -> list[Buffer]:
-    """The results of one call that leaves its arguments as they are, when they are there."""
-    return awaited(runnable.executable.run(_kept(runnable, buffers, backend, device)))
+) -> tuple[list[Buffer], float]:
+    """The results of one call that leaves its arguments as they are, and its seconds."""
+    given = _kept(runnable, buffers, backend, device)
+    awaited(given)
+    began = time.perf_counter()
+    results = awaited(runnable.executable.run(given))
+    return results, time.perf_counter() - began
 
 
 def awaited(results: list[Buffer]) -> list[Buffer]:
@@ -107,6 +111,8 @@ def times_in_turn(
     device: Device,
     calls: int,
     seconds: float,
+    known: Sequence[Sequence[float]] = ((), ()),
+    spare: Sequence[float] = (),
 ) -> list[list[float]]:
     """Seconds of a call of each of two, sample by sample in turn, in alternating order.
 
@@ -118,15 +124,21 @@ def times_in_turn(
         variations: their arguments.
         calls: samples of each, unless the time is up.
         seconds: to spend on all.
+        known: samples that were taken in turn already, of one call each; where there are some, both are warm.
+        spare: samples of the second that were taken before, which stand for calls of it.
     """
     began = time.perf_counter()
-    per_sample = _calls_per_sample(runnables, variations, backend, device)
-    samples: list[list[float]] = [[] for _ in runnables]
+    per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, backend, device)
+    samples = [list(each) for each in known]
+    left = list(spare)
     order = list(range(len(runnables)))
     checked = began
     while True:
         given = [variations.next() for _ in range(per_sample)]
         for which in order:
+            if which and left:
+                samples[which].append(left.pop())
+                continue
             prepared = [_kept(runnables[which], buffers, backend, device) for buffers in given]
             samples[which].append(_seconds(runnables[which].executable.run, prepared))
             del prepared
