@@ -2,8 +2,8 @@
 
     python -m benchmarks plan_depth --layers 12 24 --width 768 --context 256 --batch 4
 
-Equal layers are measured once, so only what is measured of the whole program grows with their number. The last line is the time for
-the most layers relative to that for the fewest.
+Equal layers are measured once, so only what is measured of the whole program grows with their number. The last line is the time
+for the most layers relative to that for the fewest.
 """
 
 import argparse

@@ -10,6 +10,7 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, cou
 
 import pcp
 from pcp.ir import Program
+from pcp.kernels import FAMILIES
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.evidence import Progress
 from pcp.planning.measurement import Failure
@@ -317,6 +318,42 @@ def test_a_search_that_is_cut_short_says_so_and_goes_on(
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=12)
     assert "not everything was measured" in str(plan)
     assert 0 < len(bench.requests) < 10
+
+
+def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert [counted_in(each)["logistic"] for each in bench.wholes] == [6, 0]
+    assert kernels(plan) == {"sine.fast": 6}
+    assert "not everything was measured" in str(plan)
+    monkeypatch.undo()
+
+
+def _stopping_after(count: int) -> object:
+    measure = FakeBench.measure
+
+    def measured(self: FakeBench, request: Request) -> object:
+        if len(self.requests) >= count:
+            raise PlainProgramFailed("the machine is needed otherwise")
+        return measure(self, request)
+
+    return measured
+
+
+def test_a_kernel_that_fails_everywhere_is_no_loss(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert sum(counted_in(each)["tanh"] == 6 for each in bench.wholes) == 1
+    assert kernels(plan)["sine.fast"] == 4
+    bench.requests.clear()
+    pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert bench.requests == []
 
 
 def test_paths_are_equal_whoever_writes_them_down(file: FilePath) -> None:

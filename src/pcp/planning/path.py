@@ -144,7 +144,10 @@ class Path:
             raise PathMismatch(
                 f"the path is one of program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
             )
-        return program if self.is_plain else _applied(self, program)
+        if self.is_plain:
+            return program
+        self.kernels()  # whether they are those of this path is asked anew each time
+        return _applied(self, program)
 
     def _chosen(self) -> dict[str, Any]:
         return {

@@ -7,24 +7,27 @@ it the second time, and one that was cut short goes on where it stopped.
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, UnknownKernel
+from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.selection import ErrorModel, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
-from pcp.planning.tuning import Tuned, tune
+from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
 from pcp.planning.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
 ATTEMPTS = 8
 """Selections that are measured whole at most."""
+ALONE_SECONDS = 1.5
+"""What measuring a kernel alone takes on a processor, about."""
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
 
@@ -78,6 +81,7 @@ class Search:
         self._model = ErrorModel.of(())
         self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
+        self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
 
     def run(self) -> Found:
@@ -87,6 +91,8 @@ class Search:
             ToleranceUnreachable: every path that was measured is less exact, the plain one included.
         """
         try:
+            if self._is_short_of_time():
+                self._try_everywhere()
             self.classes = tune(self._sites, self.evidence)
             self._model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
@@ -95,6 +101,35 @@ class Search:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
         return self._best()
+
+    def _is_short_of_time(self) -> bool:
+        """Whether measuring all classes alone may take what the budget leaves for that.
+
+        On a GPU it does: compiling a kernel takes a hundred times as long as running it.
+        """
+        unknown = sum(
+            kernel_label(kernel) not in self.evidence.known(each.digest)
+            for each in self._sites
+            for kernel in each.kernels
+        )
+        needed = unknown * (ALONE_SECONDS if self._platform == "cpu" else math.inf)
+        return unknown > 0 and needed > (1 - FOR_WHOLE) * self.evidence.budget
+
+    def _try_everywhere(self) -> None:
+        """Measure the whole program with one family's kernels at every site that takes them, so that the largest gain is known
+        before anything is measured alone."""
+        for names in (names for family in FAMILIES.values() for names in family.everywhere):
+            chosen = {}
+            for each in self._sites:
+                taking = [kernel for kernel in each.kernels if kernel.name in names]
+                if taking:
+                    chosen[each.digest] = min(taking, key=lambda kernel: names.index(kernel.name))
+            if not chosen:
+                continue
+            row = self.whole.measured(self.whole.path(kernels_by_site(self._sites, chosen)), self.evidence)
+            if row is None:
+                return
+            log.info("%s everywhere: %s", names[0], row.failure or f"{row.ratio:.3f} of the plain time")
 
     def _try_whole(self) -> None:
         """Measure the whole program, with one family's kernels more each time, those that save most alone first.
