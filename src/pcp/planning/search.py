@@ -28,6 +28,8 @@ ATTEMPTS = 8
 """Selections that are measured whole at most."""
 ALONE_SECONDS = 1.5
 """What measuring a kernel alone takes on a processor, about."""
+LARGE_SECONDS = 0.1
+"""Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
 
@@ -112,8 +114,10 @@ class Search:
             for each in self._sites
             for kernel in each.kernels
         )
-        needed = unknown * (ALONE_SECONDS if self._platform == "cpu" else math.inf)
-        return unknown > 0 and needed > (1 - FOR_WHOLE) * self.evidence.budget
+        if self._platform != "cpu":
+            return unknown > 0
+        is_large = math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
+        return is_large and unknown * ALONE_SECONDS > (1 - FOR_WHOLE) * self.evidence.budget
 
     def _try_everywhere(self) -> None:
         """Measure the whole program with one family's kernels at every site that takes them, so that the largest gain is known
