@@ -45,7 +45,7 @@ def test_elsewhere_they_go_to_files_which_another_child_finds(tmp_path: Path) ->
         for array, found in zip(ARRAYS, kept, strict=True):
             assert found.dtype == array.dtype
             assert np.array_equal(found, array)
-        again = kept_results(folder, ENTRIES, device, lambda: [])
+        again = kept_results(folder, ENTRIES, device, list)
         assert len(list(again)) == 2
         again.close()
         assert not folder.exists()
