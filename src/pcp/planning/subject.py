@@ -29,7 +29,10 @@ from pcp.tracing import call, spec, trace
 
 log = logging.getLogger("pcp.planning.subject")
 
-_QUICKLY: CompileOptions = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+_QUICKLY: dict[str, CompileOptions] = {
+    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
+    "cuda": {"xla_gpu_autotune_level": 0},
+}
 """Float64 results are computed once, and products are not what these options slow down: compiling takes a third."""
 
 
@@ -224,7 +227,7 @@ class Oracle:
 
     def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
         if self._executable is None:
-            options = _QUICKLY if self._device.kind == "cpu" else {}
+            options = _QUICKLY.get(self._device.kind, {})
             self._executable = self._backend.compile(self._program, self._device, options, cache=True)
         is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
         given = [
