@@ -136,6 +136,16 @@ def test_a_kernel_that_seems_faster_is_measured_again_until_that_is_sure(
     assert bench.requests == []
 
 
+def test_few_calls_are_no_reason_to_measure_again_and_again(bench: FakeBench, file: FilePath) -> None:
+    bench.seconds |= {"tanh": 0.7, "logistic": 2.0, "cosine": 2.0}
+    bench.noise = {"tanh": [0.7, 2.2, 3.0]}  # of a large region there is no time for more
+    program = chain((4,))
+    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    bench.requests.clear()
+    assert pcp.plan(program, tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
 def test_kernels_that_fail_alone_are_not_used(bench: FakeBench, file: FilePath) -> None:
     bench.fails = lambda request: Failure.timeout if counted_in(request)["tanh"] else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)

@@ -103,6 +103,11 @@ class Evidence:
             self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
         return self._pooled[subject]
 
+    def count(self, subject: str, label: str) -> int:
+        """How often one path of a program was measured here."""
+        self.known(subject)
+        return len(self._known[subject].get(label, ()))
+
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
         order = self._database.ranking(subject, self.hardware.digest, self.versions)
