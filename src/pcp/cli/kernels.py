@@ -14,7 +14,8 @@ from pcp.planning.family_bench import Row, bench_family, family_named, reach
 from pcp.planning.hardware import hardware_of
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.profile_file import DatabaseUnusable
-from pcp.planning.verification import CandidateProcess, measurement_of, verify
+from pcp.planning.verification import CandidateProcess, verify
+from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {
     "description": "Kernels are ways to compute an operation. List PCP's, measure them, or verify one from outside.",

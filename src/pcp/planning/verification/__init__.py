@@ -4,6 +4,5 @@ from pcp.planning.verification.fault import Fault as Fault
 from pcp.planning.verification.fault import Finding as Finding
 from pcp.planning.verification.process import CandidateProcess as CandidateProcess
 from pcp.planning.verification.process import VerificationFailed as VerificationFailed
-from pcp.planning.verification.record import measurement_of as measurement_of
 from pcp.planning.verification.verdict import Verdict as Verdict
 from pcp.planning.verification.verify import verify as verify
