@@ -22,6 +22,8 @@ SAMPLE_SECONDS = 5e-4
 MOST_CALLS = 200
 MOST_SAMPLES = 60
 """Of a fast program; more are not worth keeping."""
+MOST_RANKED = 200
+"""Of one that is compared with others."""
 PRECISE = 0.01
 """A confidence interval of the ratio that is narrower needs no further samples."""
 DECIDED = 0.9
@@ -107,6 +109,7 @@ def times_in_turn(
     device: Device,
     calls: int,
     seconds: float,
+    ranked: bool = False,
 ) -> list[list[float]]:
     """Seconds of a call of each of two, sample by sample in turn, in alternating order.
 
@@ -118,7 +121,9 @@ def times_in_turn(
         variations: their arguments.
         calls: samples of each, unless the time is up.
         seconds: to spend on all.
+        ranked: whether the ratio has to be known closely even where it is clear which of the two is faster.
     """
+    most = MOST_RANKED if ranked else MOST_SAMPLES
     began = time.perf_counter()
     per_sample = _calls_per_sample(runnables, variations, backend, device)
     samples: list[list[float]] = [[] for _ in runnables]
@@ -133,10 +138,10 @@ def times_in_turn(
         order.reverse()
         now = time.perf_counter()
         count = len(samples[0])
-        if count >= MOST_SAMPLES or (now - began > seconds and count >= min(3, calls)):
+        if count >= most or (now - began > seconds and count >= min(3, calls)):
             return samples
         if count >= calls and now - checked > _CHECK_SECONDS:  # deciding takes time of its own
-            if _is_known(samples):
+            if _is_known(samples, ranked):
                 return samples
             checked = time.perf_counter()
 
@@ -161,11 +166,12 @@ def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence
     return (time.perf_counter() - began) / len(prepared)
 
 
-def _is_known(samples: Sequence[Sequence[float]]) -> bool:
+def _is_known(samples: Sequence[Sequence[float]], ranked: bool) -> bool:
     """Whether further samples would change no decision."""
     first, second = samples
     above, below = upper_ratio(first, second), 1 / upper_ratio(second, first)
-    return above / below < 1 + PRECISE or above < DECIDED or below > 1 / DECIDED
+    decided = not ranked and (above < DECIDED or below > 1 / DECIDED)
+    return decided or above / below < 1 + PRECISE
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:

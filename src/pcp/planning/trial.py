@@ -50,6 +50,7 @@ def tried(
     tolerance: float | None,
     calls: int,
     seconds: float,
+    ranked: bool,
     stage: Stage,
 ) -> Trial:
     """Try a candidate.
@@ -58,13 +59,13 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds: as in `Request`.
+        tolerance, calls, seconds, ranked: as in `Request`.
         stage: told what is going on.
     """
     try:
         stage("candidate")
         runnable = _compiled(subject, candidate, options)
-        return _judged(subject, runnable, tolerance, calls, seconds, stage)
+        return _judged(subject, runnable, tolerance, calls, seconds, ranked, stage)
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
@@ -122,6 +123,7 @@ def _judged(
     tolerance: float | None,
     calls: int,
     seconds: float,
+    ranked: bool,
     stage: Stage,
 ) -> Trial:
     errors: list[ResultError] = []
@@ -156,7 +158,7 @@ def _judged(
         stage("timing")
         variations = Variations(subject.program.arguments, subject.inputs[0], subject.backend, subject.device)
         mine, plain_times = times_in_turn(
-            [runnable, subject.plain], variations, subject.backend, subject.device, calls, seconds
+            [runnable, subject.plain], variations, subject.backend, subject.device, calls, seconds, ranked
         )
     return Trial(
         tuple(mine),

@@ -123,6 +123,7 @@ class Whole:
             exact_inputs=1,
             calls=CALLS,
             timing_seconds=seconds,
+            ranked=True,
         )
 
 
