@@ -33,6 +33,9 @@ WORTHWHILE = 0.03
 SMALL_GAIN = 0.005
 """Changing one class is kept for this: the gains of many classes add up."""
 
+PLAUSIBLE = 1.6
+"""What takes more than this many times as long alone is not faster in the whole."""
+
 
 class ToleranceUnreachable(PCPError):
     """A tolerance that no known path is within, not even the plain one."""
@@ -182,6 +185,8 @@ class Search:
         now = self._chosen.get(digest)
         name = None if other.kernel is None else other.kernel.name
         if (now.kernel if now else None) is other.kernel or (digest, name) in self._banned:
+            return False
+        if other.ratio > PLAUSIBLE * (now.ratio if now else 1.0):
             return False
         selection = {**self._chosen, digest: other}
         path = self._path(selection)
