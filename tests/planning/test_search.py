@@ -12,7 +12,7 @@ import pcp
 from pcp.ir import Program
 from pcp.kernels import FAMILIES
 from pcp.planning.bench import PlainProgramFailed
-from pcp.planning.evidence import Progress
+from pcp.planning.evidence import Evidence, Progress
 from pcp.planning.measurement import Failure
 from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
@@ -169,9 +169,33 @@ def test_near_ties_keep_what_there_is(bench: FakeBench, file: FilePath) -> None:
     for digest in regions:  # so that the kernels are measured again, and the whole once more
         ProfileDatabase(file).prune(subject=digest)
     second = pcp.plan(chain(), tolerance=1e-4, database=file)
-    assert len(bench.wholes) == 2
+    assert len(bench.wholes) == 2 + 3  # together, and then one class at a time
     assert second.path == first.path
     assert kernels(second) == {"sine.middle": 6}
+
+
+def test_the_whole_decides_between_kernels_that_noise_confused_alone(
+    bench: FakeBench, file: FilePath
+) -> None:
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+
+
+def test_refining_stops_when_it_took_as_long_as_all_before(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.noise = {"tanh": [0.6] * 5}
+    clock = 0.0
+
+    def takes_time(request: Request) -> None:
+        nonlocal clock
+        clock += 100.0 if request in bench.wholes else 1.0
+
+    bench.fails = takes_time
+    monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
+    pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert len(bench.wholes) == 1 + 2  # 109 seconds before; the second of these begins in time
 
 
 def test_tolerance_0_takes_only_the_bits_of_the_plain_path(bench: FakeBench, file: FilePath) -> None:

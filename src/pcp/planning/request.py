@@ -53,6 +53,8 @@ class Request:
             results. None judges all.
         calls: of each program to time, at least.
         timing_seconds: how long calls are timed; 0 times none.
+        ranked: whether the candidate is compared with others, so that to be clearly faster than the plain program is not enough
+            to know.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -68,6 +70,7 @@ class Request:
     exact_inputs: int | None = None
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

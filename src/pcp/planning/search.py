@@ -19,7 +19,7 @@ from pcp.planning.path import Path, PathMismatch
 from pcp.planning.selection import ErrorModel, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
-from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
+from pcp.planning.tuning import FOR_WHOLE, Alternative, Tuned, considered, kernel_label, tune
 from pcp.planning.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
@@ -32,6 +32,13 @@ LARGE_SECONDS = 0.1
 """Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
+
+
+SMALL_GAIN = 0.005
+"""Changing one class is kept for this: the gains of many classes add up."""
+
+PLAUSIBLE = 1.6
+"""What takes more than this many times as long alone is not faster in the whole."""
 
 
 class ToleranceUnreachable(PCPError):
@@ -82,6 +89,7 @@ class Search:
         self._tried: set[str] = set()
         self._model = ErrorModel.of(())
         self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
+        self._chosen: Selection = {}  # that selection
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
@@ -99,6 +107,7 @@ class Search:
             self._model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
+            self._refine()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
@@ -185,11 +194,55 @@ class Search:
                 self._model.learn(selection, row.error)
             elif is_faster(row.seconds, row.plain_seconds) and row.ratio < self._ratio:
                 self._model.learn(selection, row.error or 0.0)
-                self._ratio, faster = row.ratio, True
+                self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
             elif not alone or not self._ban_least(selection):
                 break
         return faster
+
+    def _refine(self) -> None:
+        """Change one class at a time in the whole, the costliest first, and keep what makes it faster, until nothing does.
+
+        Alone, small operations are measured with noise, and do not meet what surrounds them in the whole; so where the
+        whole can be measured often, it decides. This takes no longer than everything before it.
+        """
+        allowed = self.evidence.seconds_left - self.evidence.seconds_spent
+        order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
+        changed = bool(self._chosen)
+        while changed:
+            changed = False
+            for each in order:
+                for other in considered(each):
+                    if self.evidence.seconds_left < max(allowed, 0.0):
+                        return
+                    changed |= self._changed(each, other)
+
+    def _changed(self, each: Tuned, other: Alternative) -> bool:
+        """Whether the whole is faster with another kernel for one class; the selection is changed if so."""
+        digest = each.sites.digest
+        now = self._chosen.get(digest)
+        name = None if other.kernel is None else other.kernel.name
+        if (now.kernel if now else None) is other.kernel or (digest, name) in self._banned:
+            return False
+        if other.ratio > PLAUSIBLE * (now.ratio if now else 1.0):
+            return False
+        selection = {**self._chosen, digest: other}
+        path = self._path(selection)
+        if (
+            path.is_plain
+            or path.digest in self._tried
+            or self._model.predicted(selection) > self.whole.tolerance
+        ):
+            return False
+        self._tried.add(path.digest)
+        row = self.whole.measured(path, self.evidence)
+        if row is None or not self.whole.accepts(row, self.memory_limit):
+            return False
+        self._model.learn(selection, row.error or 0.0)
+        if row.ratio >= (1 - SMALL_GAIN) * self._ratio:
+            return False
+        self._ratio, self._chosen = row.ratio, selection
+        return True
 
     def _path(self, selection: Selection) -> Path:
         return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))

@@ -138,6 +138,7 @@ class Whole:
             exact_inputs=1,
             calls=CALLS,
             timing_seconds=seconds,
+            ranked=True,
         )
 
 
