@@ -8,6 +8,7 @@ BENCHMARKS = {
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
+    "plan_depth": "what planning takes with depth",
     "plan_overhead": "what calling a Plan costs",
     "low_communication": "the loss of training that seldom communicates, beside data parallel training",
     "prefill": "the logits of a prompt beside JAX and PyTorch",

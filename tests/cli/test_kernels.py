@@ -7,6 +7,7 @@ import pytest
 
 from pcp.cli import main
 from pcp.kernels import FAMILIES
+from pcp.planning.measurement import Failure
 from pcp.planning.profile_database import ProfileDatabase
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kernels"
@@ -29,8 +30,15 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(0 < row["applies_to"] <= row["problems"] for row in rows)
 
 
-def test_the_example_in_text_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said, _ = command(capsys, "kernels", "verify", EXAMPLES / "product_text", "--seed", "7", "--json")
+def test_the_example_in_text_is_accepted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--seed", "7", "--json", "--database", tmp_path / "profile.sqlite")
+    code, said, noted = command(capsys, "kernels", "verify", EXAMPLES / "product_text", *words)
+    assert f"kept in {tmp_path / 'profile.sqlite'}" in noted
+    [row] = ProfileDatabase(tmp_path / "profile.sqlite").measurements()
+    assert (row.path, row.failure) == ("product.bf16_text@1", None)
+    assert 0 < row.ratio < 100
+    assert row.error is not None
+    assert 1e-4 < row.error < 5e-3
     found = json.loads(said)
     assert (code, found["accepted"], found["seed"], found["problems"]) == (0, True, 7, 1)
     assert found["tolerances"] == {"f32": 0.005}
@@ -51,15 +59,21 @@ def test_a_bad_one_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         text.replace("return %2", "%3 = stablehlo.negate %2 : tensor<64x96xf32>\n  return %3")
     )
     (tmp_path / "kernel.toml").write_text((EXAMPLES / "product_text" / "kernel.toml").read_text())
-    code, said, _ = command(capsys, "kernels", "verify", tmp_path, "--seed", "7")
+    file = tmp_path / "profile.sqlite"
+    code, said, _ = command(capsys, "kernels", "verify", tmp_path, "--seed", "7", "--database", file)
     assert code == 3
+    [row] = ProfileDatabase(file).measurements()
+    assert (row.failure, row.seconds, row.error) == (Failure.inaccurate, (), None)
+    assert row.detail.startswith("wrong: an error of 2; element")
     assert "product.bf16_text: refused (1 problems" in said
     assert "wrong: an error of 2; element" in said
     assert "[product (plain): x f32[64,128], y f32[128,96], normal values]; also on again" in said
     (tmp_path / "kernel.toml").write_text(
         (EXAMPLES / "product_text" / "kernel.toml").read_text().replace("m = 64", "m = 65")
     )
-    code, said, _ = command(capsys, "kernels", "verify", tmp_path, "--json")
+    file.write_bytes(b"this is no database" * 100)
+    code, said, noted = command(capsys, "kernels", "verify", tmp_path, "--json", "--database", file)
+    assert "what was measured is not kept: " in noted
     [finding] = json.loads(said)["findings"]
     assert finding["fault"] == "wrong shape"
     assert "it takes f32[64,128], f32[128,96]; the problem has f32[65,128], f32[128,96]" in finding["detail"]

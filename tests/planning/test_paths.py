@@ -14,6 +14,7 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, use
 import pcp
 from pcp.planning.path import NotAPath, Path, PathMismatch
 from pcp.planning.plan import PlanConflict
+from pcp.planning.preparation import prepared
 from pcp.tensor import Tensor
 
 
@@ -149,10 +150,22 @@ def test_a_file_that_holds_no_path(tmp_path: FilePath) -> None:
 def rounded(program: pcp.Program) -> Path:
     """A path with products of bfloat16."""
     from pcp.kernels import kernel_named, sites_of
-    from pcp.planning.preparation import prepared
 
     sites = sites_of(prepared(program), "cpu")
     return Path.of(program, {site.key: kernel_named("product.bf16") for site in sites})
+
+
+def test_plain_forms_are_sites_too() -> None:
+    """What no training step named before its gradient was taken, as in a prompt's logits, is named when it is planned."""
+    from pcp.planning.site_classes import site_classes
+
+    def function(x: Tensor, scale: Tensor) -> Tensor:
+        return pcp.nn.layer_norm(pcp.softmax(x), scale)
+
+    program = pcp.trace(function, pcp.spec((8, 16), "f32"), pcp.spec((16,), "f32"))
+    for tolerance in (0.0, 1e-2):
+        families = {each.family for each in site_classes(prepared(program, tolerance), "cpu")}
+        assert families == {"softmax", "normalisation"}
 
 
 def test_a_pinned_path_has_the_same_bits_in_another_process(tmp_path: FilePath) -> None:

@@ -10,13 +10,15 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, cou
 
 import pcp
 from pcp.ir import Program
+from pcp.kernels import FAMILIES
 from pcp.planning.bench import PlainProgramFailed
-from pcp.planning.evidence import Progress
+from pcp.planning.evidence import Evidence, Progress
 from pcp.planning.measurement import Failure
 from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
 from pcp.planning.search import ToleranceUnreachable
+from pcp.tensor import Tensor
 
 
 @pytest.fixture
@@ -134,6 +136,16 @@ def test_a_kernel_that_seems_faster_is_measured_again_until_that_is_sure(
     assert bench.requests == []
 
 
+def test_few_calls_are_no_reason_to_measure_again_and_again(bench: FakeBench, file: FilePath) -> None:
+    bench.seconds |= {"tanh": 0.7, "logistic": 2.0, "cosine": 2.0}
+    bench.noise = {"tanh": [0.9, 0.9, 3.0, 3.0]}  # of a large region there is no time for more
+    program = chain((4,))
+    plan = pcp.plan(program, tolerance=1e-2, database=file)
+    bench.requests.clear()
+    assert pcp.plan(program, tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
 def test_kernels_that_fail_alone_are_not_used(bench: FakeBench, file: FilePath) -> None:
     bench.fails = lambda request: Failure.timeout if counted_in(request)["tanh"] else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
@@ -157,9 +169,33 @@ def test_near_ties_keep_what_there_is(bench: FakeBench, file: FilePath) -> None:
     for digest in regions:  # so that the kernels are measured again, and the whole once more
         ProfileDatabase(file).prune(subject=digest)
     second = pcp.plan(chain(), tolerance=1e-4, database=file)
-    assert len(bench.wholes) == 2
+    assert len(bench.wholes) == 2 + 3  # together, and then one class at a time
     assert second.path == first.path
     assert kernels(second) == {"sine.middle": 6}
+
+
+def test_the_whole_decides_between_kernels_that_noise_confused_alone(
+    bench: FakeBench, file: FilePath
+) -> None:
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+
+
+def test_refining_stops_when_it_took_as_long_as_all_before(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.noise = {"tanh": [0.6] * 5}
+    clock = 0.0
+
+    def takes_time(request: Request) -> None:
+        nonlocal clock
+        clock += 100.0 if request in bench.wholes else 1.0
+
+    bench.fails = takes_time
+    monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
+    pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert len(bench.wholes) == 1 + 2  # 109 seconds before; the second of these begins in time
 
 
 def test_tolerance_0_takes_only_the_bits_of_the_plain_path(bench: FakeBench, file: FilePath) -> None:
@@ -176,6 +212,26 @@ def test_tolerance_0_leaves_out_whatever_changes_a_bit_in_the_whole(bench: FakeB
     plan = pcp.plan(chain(), tolerance=0.0, database=file)
     assert plan.path.is_plain
     assert "the bits of the plain path are asked for" in str(plan)
+
+
+def test_tolerance_0_simplifies_nothing(bench: FakeBench, file: FilePath) -> None:
+    def function(x: Tensor) -> Tensor:
+        return pcp.sin(pcp.sin((x + 1.0).T.T)).sum()
+
+    program = pcp.trace(function, pcp.spec((4, 4), "f32"))
+    bench.seconds["cosine"] = 0.5
+    exact = pcp.plan(program, tolerance=0.0, database=file)
+    [request] = bench.wholes
+    assert isinstance(request.candidate, Program)
+    assert request.candidate.text.count("stablehlo.transpose") == 2
+    assert kernels(exact) == {"sine.bitwise": 2}
+    assert Path.from_json(exact.path.to_json()).applied(program).digest == request.candidate.digest
+    loose = pcp.plan(program, tolerance=1e-2, database=file)
+    assert "stablehlo.transpose" not in loose.path.applied(program).text
+    bench.requests.clear()
+    nothing = pcp.trace(lambda x: (x + 1.0).T.T, pcp.spec((4, 4), "f32"))
+    assert pcp.plan(nothing, tolerance=0.0, database=file).path.is_plain
+    assert bench.requests == []
 
 
 def test_bits_and_errors_are_different_questions(bench: FakeBench, file: FilePath) -> None:
@@ -296,6 +352,44 @@ def test_a_search_that_is_cut_short_says_so_and_goes_on(
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=12)
     assert "not everything was measured" in str(plan)
     assert 0 < len(bench.requests) < 10
+
+
+def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert [counted_in(each)["logistic"] for each in bench.wholes] == [6, 0]
+    assert kernels(plan) == {"sine.fast": 6}
+    assert "not everything was measured" in str(plan)
+    monkeypatch.undo()
+
+
+def _stopping_after(count: int) -> object:
+    measure = FakeBench.measure
+
+    def measured(self: FakeBench, request: Request) -> object:
+        if len(self.requests) >= count:
+            raise PlainProgramFailed("the machine is needed otherwise")
+        return measure(self, request)
+
+    return measured
+
+
+def test_a_kernel_that_fails_everywhere_is_no_loss(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert sum(counted_in(each)["tanh"] == 6 for each in bench.wholes) == 1
+    assert kernels(plan)["sine.fast"] == 4
+    bench.requests.clear()
+    pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert bench.requests == []
 
 
 def test_paths_are_equal_whoever_writes_them_down(file: FilePath) -> None:

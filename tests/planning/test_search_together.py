@@ -16,7 +16,7 @@ from pcp.planning.path import Path
 from pcp.planning.request import Request
 from pcp.tensor import Tensor
 
-TUNINGS = 50
+TUNINGS = int(os.environ.get("PCP_TUNINGS", "50"))
 
 PLANNER = """
 import sys, pcp

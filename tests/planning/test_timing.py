@@ -13,7 +13,7 @@ from pcp.backends import ExecutionFailed, OutOfMemory
 from pcp.ir import Argument, Role, TensorSpec
 from pcp.ir.types import DType
 from pcp.planning import timing
-from pcp.planning.timing import Runnable, Variations, awaited, completed, times_in_turn
+from pcp.planning.timing import Runnable, Variations, awaited, times_in_turn
 
 ARGUMENTS = (
     Argument("large", TensorSpec((64,), DType.f32), Role.input),
@@ -125,7 +125,7 @@ def test_what_is_consumed_is_a_copy() -> None:
             return list(buffers)
 
     buffers = placed()
-    results = completed(Runnable(Echo(), donated), buffers, BACKEND, DEVICE)
+    results, _ = timing.timed(Runnable(Echo(), donated), buffers, BACKEND, DEVICE)
     assert seen[0] is not buffers[0]
     assert seen[1:] == buffers[1:]
     np.testing.assert_array_equal(results[0], buffers[0])

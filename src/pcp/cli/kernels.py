@@ -11,8 +11,11 @@ from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import read_candidate
 from pcp.planning.bench import Bench
 from pcp.planning.family_bench import Row, bench_family, family_named, reach
+from pcp.planning.hardware import hardware_of
 from pcp.planning.profile_database import ProfileDatabase
+from pcp.planning.profile_file import DatabaseUnusable
 from pcp.planning.verification import CandidateProcess, verify
+from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {
     "description": "Kernels are ways to compute an operation. List PCP's, measure them, or verify one from outside.",
@@ -56,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory", type=float, default=4.0, metavar="GIB", help="verify: limit of the process"
     )
-    parser.add_argument(
-        "--database", type=Path, default=None, help="bench: file, if not that in the cache folder"
-    )
+    parser.add_argument("--database", type=Path, default=None, help="file, if not that in the cache folder")
     parser.add_argument("--device", default=None, help="where kernels run, as cpu:0")
     parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
 
@@ -118,6 +119,13 @@ def _verify(arguments: argparse.Namespace) -> int:
         verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
     _progress_line("")
     print(json.dumps(verdict.to_json()) if arguments.json else verdict)
+    row, about = measurement_of(verdict, candidate, process.device)
+    try:
+        database = ProfileDatabase(arguments.database)
+        database.add(row, hardware=hardware_of(process.device), about=about)
+        print(f"kept in {database.file}", file=sys.stderr)
+    except DatabaseUnusable as error:
+        print(f"what was measured is not kept: {error}", file=sys.stderr)
     return 0 if verdict.accepted else REFUSED
 
 

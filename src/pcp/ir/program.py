@@ -6,9 +6,10 @@ roles and nesting of arguments are attributes of the module itself, so they trav
 
 import enum
 import functools
+import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
 from pcp.ir import bindings, digest
@@ -27,12 +28,22 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One array that a program takes; `alias` is the index of the result that may reuse its memory."""
+    """One array that a program takes.
+
+    Arguments:
+        name: dotted.
+        spec: shape and element type.
+        role: what it is to the program.
+        alias: index of the result that may reuse its memory: its successor.
+        kept: the factor with which its value stands in its successor whatever the rest of the program computes. How wrong the
+            successor is is judged by what is added to that: 1 for a parameter, to which an update is added.
+    """
 
     name: str
     spec: TensorSpec
     role: Role
     alias: int | None = None
+    kept: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +212,13 @@ class Program:
         """
         return flatten_like(self.argument_tree, arguments)
 
+    def keeping(self, factors: Mapping[str, float]) -> "Program":
+        """The same program, saying of arguments, by name, with which factor they stand in their successors; see `Argument`."""
+        entries = [replace(entry, kept=factors.get(entry.name, entry.kept)) for entry in self.arguments]
+        module = self.module()
+        describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
+        return Program.from_module(module)
+
     def unflatten_results(self, leaves: Sequence[Any]) -> Any:
         """The nested result with `leaves` in place."""
         return self.result_tree.unflatten(leaves)
@@ -292,14 +310,15 @@ def describe_signature(
     result_tree: Tree,
 ) -> None:
     """Write names, roles, aliases and nesting into the attributes of `main`, in place."""
-    with bindings.context():
+    with bindings.context(), ir.Location.unknown():
         text, number = ir.StringAttr.get, ir.IntegerAttr.get
-        i32 = ir.IntegerType.get_signless(32)
+        i32, f64 = ir.IntegerType.get_signless(32), ir.F64Type.get()
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [
                 ir.DictAttr.get(
                     {"pcp.name": text(entry.name), "pcp.role": text(entry.role)}
                     | ({} if entry.alias is None else {"tf.aliasing_output": number(i32, entry.alias)})
+                    | ({} if entry.kept == 1.0 else {"pcp.kept": ir.FloatAttr.get(f64, entry.kept)})
                 )
                 for entry in arguments
             ]
@@ -316,7 +335,7 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts))
+        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts), _kept(facts, i))
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(
@@ -347,6 +366,13 @@ def _role(facts: dict[str, Any], index: int) -> Role:
     if given not in Role.__members__:
         raise InvalidProgram(f"the role {given!r} of argument {index} is none of {', '.join(Role)}")
     return Role(given)
+
+
+def _kept(facts: dict[str, Any], index: int) -> float:
+    given = facts.get("pcp.kept", 1.0)
+    if not isinstance(given, float) or not math.isfinite(given):
+        raise InvalidProgram(f"argument {index} is kept with the factor {given!r}; expected a finite number")
+    return given
 
 
 def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> None:

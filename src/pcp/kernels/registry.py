@@ -26,6 +26,8 @@ class Family:
         matches: whether an operation computes this.
         kernels: by name, in the order of registration.
         gradient: the family of its gradient; empty where that is made of operations of other families.
+        everywhere: kernels to try at all sites at once before any is measured alone, the most exact first: for each attempt the
+            names of those that take a site, the best first.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Family:
     matches: Callable[[ir.Operation], bool]
     kernels: dict[str, Kernel] = field(default_factory=dict)
     gradient: str = ""
+    everywhere: tuple[tuple[str, ...], ...] = ()
 
 
 FAMILIES: dict[str, Family] = {}

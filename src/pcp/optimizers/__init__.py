@@ -8,6 +8,7 @@ from pcp.optimizers.base import Optimizer as Optimizer
 from pcp.optimizers.base import Schedule as Schedule
 from pcp.optimizers.base import clip_by_global_norm as clip_by_global_norm
 from pcp.optimizers.base import global_norm as global_norm
+from pcp.optimizers.base import kept_by as kept_by
 from pcp.optimizers.schedules import InvalidSchedule as InvalidSchedule
 from pcp.optimizers.schedules import WarmupCosine as WarmupCosine
 from pcp.optimizers.sgd import SGD as SGD

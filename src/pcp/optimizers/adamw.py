@@ -58,6 +58,11 @@ class AdamW:
         require(self.epsilon > 0, self, "an epsilon above 0")
         require(self.weight_decay >= 0, self, "a weight decay of at least 0")
 
+    @property
+    def kept(self) -> dict[str, float]:
+        """The first moment stands for the gradient; the second, of squares, shows in the update and is judged by its value."""
+        return {"first": self.betas[0], "second": 0.0}
+
     def initial_state(self, parameters: Parameters) -> State:
         """Moments of zero."""
         return {

@@ -1,7 +1,7 @@
 """What an optimizer is: an initial state, and an update that is traced into the training step."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +31,12 @@ class InvalidOptimizer(PCPError):
 
 
 class Optimizer(Protocol):
-    """A rule that makes new parameters from gradients."""
+    """A rule that makes new parameters from gradients.
+
+    It may have `kept`: by the entry of its state, the factor with which the old value stands in the new one. What is added to
+    that is judged where a step is planned within a tolerance: beta m + (1 - beta) g is as wrong as its gradient g. An entry
+    that is not named is judged by its change; one with factor 0, by its value.
+    """
 
     def initial_state(self, parameters: Parameters) -> State:
         """Arrays to begin with, for parameters that are arrays."""
@@ -42,6 +47,12 @@ class Optimizer(Protocol):
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """New parameters, new state and scalars worth reporting, as Tensors of the trace in progress."""
         ...
+
+
+def kept_by(optimizer: Optimizer) -> Mapping[str, float]:
+    """What an optimizer says of its state; see `Optimizer`."""
+    factors: Mapping[str, float] = getattr(optimizer, "kept", {})
+    return factors
 
 
 def require(holds: bool, optimizer: object, expected: str) -> None:

@@ -43,6 +43,11 @@ class SGD:
         require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
         require(0 <= self.momentum < 1, self, "a momentum of at least 0 and below 1")
 
+    @property
+    def kept(self) -> dict[str, float]:
+        """The velocity stands for the gradient."""
+        return {"velocity": self.momentum}
+
     def initial_state(self, parameters: Parameters) -> State:
         """A velocity of zero."""
         return {"velocity": zeros_like(parameters)} if self.momentum else {}

@@ -103,13 +103,15 @@ class Bench:
             self.starts += 1
         child = self._child
         child.ask(self._described(request))
-        stage = "plain"
+        stage, began = "plain", time.monotonic()
         limits = {"candidate": self._seconds, "timing": 4 * self._seconds + request.timing_seconds}
         try:
             while True:
                 answer = child.answer(limits.get(stage, self._plain_seconds))
+                now = time.monotonic()
+                log.debug("%s: %s took %.3f s", request.path[:40], stage, now - began)
                 if "stage" in answer:
-                    stage = str(answer["stage"])
+                    stage, began = str(answer["stage"]), now
                 elif "unusable" in answer:
                     raise PlainProgramFailed(
                         f"{request.subject} cannot be measured: {answer['unusable']}; "
@@ -151,6 +153,7 @@ class Bench:
             "exact_inputs": request.exact_inputs,
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
+            "ranked": request.ranked,
         }
 
     def _stored(self, program: Program) -> str:

@@ -89,9 +89,14 @@ class Evidence:
             self._bench.__exit__(kind, error, trace)
 
     @property
+    def seconds_spent(self) -> float:
+        """How much of the budget is spent."""
+        return time.monotonic() - self._began
+
+    @property
     def seconds_left(self) -> float:
         """How much of the budget is left."""
-        return max(0.0, self.budget - (time.monotonic() - self._began))
+        return max(0.0, self.budget - self.seconds_spent)
 
     def known(self, subject: str) -> dict[str, Measurement]:
         """What is known of a program here, by path, as one row each; those first that were measured first."""
@@ -102,6 +107,11 @@ class Evidence:
             self._known[subject] = grouped
             self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
         return self._pooled[subject]
+
+    def count(self, subject: str, label: str) -> int:
+        """How often one path of a program was measured here."""
+        self.known(subject)
+        return len(self._known[subject].get(label, ()))
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
@@ -147,7 +157,7 @@ class Evidence:
             self._begin()  # another process may have measured it meanwhile
             return self.of(subject, label, request, enough, what, path, about, until)
         if self._progress is not None:
-            spent = time.monotonic() - self._began
+            spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
         measured = self._measure(self._measurer, request())

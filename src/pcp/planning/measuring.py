@@ -10,6 +10,7 @@ import queue
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,7 @@ _LONGEST_DETAIL = 1000
 _BEGINNING = 200
 _KEPT_SUBJECTS = 4
 _KEPT_BYTES = 1 << 30
+_KEPT_PART = 0.25
 
 
 class Child:
@@ -37,6 +39,7 @@ class Child:
         self._folder = Path(header["folder"])
         self._answers = answers
         self._subjects: dict[str, Subject] = {}
+        self._cost: dict[str, float] = {}
         self._token = ""
 
     def answer(self, request: dict[str, Any]) -> None:
@@ -52,6 +55,7 @@ class Child:
                 request["tolerance"],
                 request["calls"],
                 request["timing_seconds"],
+                request["ranked"],
                 lambda name: self._say(stage=name),
             )
         except (PCPError, MemoryError) as error:
@@ -60,29 +64,43 @@ class Child:
         self._say(trial=asdict(trial) | {"detail": _short(trial.detail)})
 
     def _subject(self, request: dict[str, Any]) -> Subject:
-        key = json.dumps([request["subject"], request["exact"], request["inputs"], request["exact_inputs"]])
+        key = json.dumps(
+            [
+                request["subject"],
+                request["exact"],
+                request["inputs"],
+                request["exact_inputs"],
+                request["options"],
+            ]
+        )
         kept = self._subjects.pop(key, None)
         if kept is None:
             self._make_room()
+            began = time.monotonic()
             kept = Subject(
                 _program(request["subject"]),
                 None if request["exact"] is None else _program(request["exact"]),
                 _inputs(request["inputs"]),
                 request["exact_inputs"],
+                request["options"],
                 self._folder,
                 backends.backend(),
                 self._device,
+                lambda name: self._say(stage=name),
             )
+            self._cost[key] = time.monotonic() - began
         self._subjects[key] = kept
         return kept
 
     def _make_room(self) -> None:
-        """Forget what was asked for longest ago."""
+        """Forget what is made again most quickly: a whole program, measured before its sites, is asked for after them."""
+        room = _KEPT_BYTES if self._device.kind == "cpu" else _KEPT_PART * self._device.capacity
         while self._subjects and (
             len(self._subjects) >= _KEPT_SUBJECTS
-            or sum(subject.bytes for subject in self._subjects.values()) > _KEPT_BYTES
+            or sum(subject.bytes for subject in self._subjects.values()) > room
         ):
-            self._subjects.pop(next(iter(self._subjects))).close()
+            key = min(self._subjects, key=lambda key: self._cost[key])
+            self._subjects.pop(key).close()
 
     def _say(self, **words: Any) -> None:
         self._answers.write(json.dumps(words | {"token": self._token}) + "\n")

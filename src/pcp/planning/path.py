@@ -1,5 +1,6 @@
 """Path: the choices that turn a Program into something to run; a value that can be written down and followed again."""
 
+import functools
 import hashlib
 import json
 import os
@@ -51,7 +52,8 @@ class Path:
         choices: for the sites that are not computed by the operation itself, in order of their keys.
         options: of the compiler, in order of their names.
         backend: what compiles.
-        prepared: digest of the prepared program that the choices are made for; empty where the program is run as written.
+        prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
+            it is written, as all are whose results are to be those of the plain path, bit for bit.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 
@@ -68,14 +70,15 @@ class Path:
         program: Program,
         kernels: Mapping[str, Kernel] = MappingProxyType({}),
         options: CompileOptions = MappingProxyType({}),
+        tolerance: float | None = None,
     ) -> "Path":
-        """The path with these kernels, by the keys of the sites of the prepared program."""
+        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
         choices = (Choice(site, kernel.name, kernel.version) for site, kernel in kernels.items())
         return Path(
             program.digest,
             tuple(sorted(choices)),
             tuple(sorted(options.items())),
-            prepared=prepared(program).digest,
+            prepared="" if tolerance == 0.0 else prepared(program).digest,
         )
 
     @staticmethod
@@ -143,13 +146,8 @@ class Path:
             )
         if self.is_plain:
             return program
-        ready = prepared(program)
-        if ready.digest != self.prepared:
-            raise PathMismatch(
-                f"the path was made for the program simplified to {self.prepared[:12]}, which is {ready.digest[:12]} here; "
-                "plan again, or install the version of PCP that made the path"
-            )
-        return apply_kernels(ready, self.kernels())
+        self.kernels()  # whether they are those of this path is asked anew each time
+        return _applied(self, program)
 
     def _chosen(self) -> dict[str, Any]:
         return {
@@ -213,3 +211,14 @@ class Path:
             return Path.from_json(FilePath(path).read_text())
         except (NotAPath, UnicodeDecodeError) as error:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
+
+
+@functools.lru_cache(maxsize=2)
+def _applied(path: Path, program: Program) -> Program:
+    ready = prepared(program, None if path.prepared else 0.0)
+    if path.prepared and ready.digest != path.prepared:
+        raise PathMismatch(
+            f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "
+            "plan again, or install the version of PCP that made the path"
+        )
+    return apply_kernels(ready, path.kernels())

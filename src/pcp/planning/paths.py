@@ -53,7 +53,7 @@ def paths(
 
     def found() -> Iterator[Path]:
         with evidence_of(conditions) as evidence:
-            classes = site_classes(prepared(program), place.kind, tolerance)
+            classes = site_classes(prepared(program, tolerance), place.kind, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
             for path in combinations(program, classes, evidence, tolerance, uniform=uniform):
                 if path.digest not in bad:
@@ -89,7 +89,7 @@ def combinations(
         for sites in [each.sites] if uniform else [(site,) for site in each.sites]:
             trips = sum(site.trips for site in sites)
             groups.append((each, sites, [(trips * seconds, kernel) for seconds, kernel in known]))
-    is_changed = prepared(program).digest != program.digest
+    is_changed = tolerance != 0.0 and prepared(program).digest != program.digest
     for combination in best_first([[seconds for seconds, _ in choice] for _, _, choice in groups]):
         picked = [
             (each, sites, choice[index][1])
@@ -101,7 +101,7 @@ def combinations(
         if not kernels:
             yield Path.plain(program, options)
         if kernels or is_changed:
-            yield Path.of(program, kernels, options)
+            yield Path.of(program, kernels, options, tolerance)
 
 
 def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> list[Option]:

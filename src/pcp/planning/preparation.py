@@ -1,12 +1,26 @@
-"""What stands before every choice: a program is brought into the form in which its sites are looked for."""
+"""What stands before every choice: a program is brought into the form in which its sites are looked for.
+
+Plain forms get the names of what they compute, which changes no bit. Simplification comes with it, but where the bits of the
+plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up some sums in another order in a simpler one.
+"""
 
 import functools
 
 from pcp.ir import Program
+from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
 
+def prepared(program: Program, tolerance: float | None = None) -> Program:
+    """The program in the form that paths within a tolerance are made of.
+
+    Arguments:
+        program: as the user wrote it.
+        tolerance: 0 leaves it as it is written.
+    """
+    return _prepared(program, tolerance == 0.0)
+
+
 @functools.lru_cache(maxsize=4)
-def prepared(program: Program) -> Program:
-    """The program in the form that paths are made of; what it computes stays the same, bit for bit."""
-    return simplify(program)
+def _prepared(program: Program, as_written: bool) -> Program:
+    return raised(program) if as_written else simplify(raised(program))

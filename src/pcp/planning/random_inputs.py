@@ -29,7 +29,9 @@ class Recipe:
     warm_calls: int = 0
 
 
-def random_arguments(arguments: Sequence[Argument], recipe: Recipe, index: int) -> list[Array]:
+def random_arguments(
+    arguments: Sequence[Argument], recipe: Recipe, index: int, only: Sequence[int] | None = None
+) -> list[Array]:
     """One list of arguments.
 
     Floats are normal. Weights are scaled by the square root of their fan-in, so that activations keep their size; gains are
@@ -39,14 +41,17 @@ def random_arguments(arguments: Sequence[Argument], recipe: Recipe, index: int) 
         arguments: of the program.
         recipe: how they are made.
         index: which list, from 0.
+        only: places of those that are made; None makes all.
     """
     ranges = {name: (low, high) for name, low, high in recipe.ranges}
     made = []
     for place, entry in enumerate(arguments):
+        if only is not None and place not in only:
+            continue
         rng = np.random.default_rng([recipe.seed, index, place])
         is_float = entry.spec.dtype.is_differentiable
         value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
-        made.append(np.asarray(value).astype(entry.spec.dtype.numpy))
+        made.append(np.asarray(value).astype(entry.spec.dtype.numpy, copy=False))
     return made
 
 

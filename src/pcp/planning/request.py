@@ -47,12 +47,14 @@ class Request:
         exact: the subject in float64 (`oracle.widened`); without it no error is measured, and `tolerance` is one from the plain
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
-        options: of the compiler, for the candidate.
+        options: of the compiler, for the subject and the candidate alike.
         tolerance: the largest error that is worth timing; a larger one is a failure. 0 asks for the bits of the plain path.
         exact_inputs: how many of the inputs are judged by `exact`, which may be slow; the others are compared with the plain
             results. None judges all.
         calls: of each program to time, at least.
         timing_seconds: how long calls are timed; 0 times none.
+        ranked: whether the candidate is compared with others, so that to be clearly faster than the plain program is not enough
+            to know.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -68,6 +70,7 @@ class Request:
     exact_inputs: int | None = None
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

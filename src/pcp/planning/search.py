@@ -7,27 +7,38 @@ it the second time, and one that was cut short goes on where it stopped.
 """
 
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, UnknownKernel
+from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
-from pcp.planning.preparation import prepared
 from pcp.planning.selection import ErrorModel, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
-from pcp.planning.tuning import Tuned, tune
+from pcp.planning.tuning import FOR_WHOLE, Alternative, Tuned, considered, kernel_label, tune
 from pcp.planning.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
 ATTEMPTS = 8
 """Selections that are measured whole at most."""
+ALONE_SECONDS = 1.5
+"""What measuring a kernel alone takes on a processor, about."""
+LARGE_SECONDS = 0.1
+"""Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
+
+
+SMALL_GAIN = 0.005
+"""Changing one class is kept for this: the gains of many classes add up."""
+
+PLAUSIBLE = 1.6
+"""What takes more than this many times as long alone is not faster in the whole."""
 
 
 class ToleranceUnreachable(PCPError):
@@ -78,8 +89,10 @@ class Search:
         self._tried: set[str] = set()
         self._model = ErrorModel.of(())
         self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
+        self._chosen: Selection = {}  # that selection
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
-        self._sites = site_classes(prepared(whole.program), platform, whole.tolerance)
+        self._platform = platform
+        self._sites = site_classes(whole.prepared, platform, whole.tolerance)
 
     def run(self) -> Found:
         """Search.
@@ -88,14 +101,48 @@ class Search:
             ToleranceUnreachable: every path that was measured is less exact, the plain one included.
         """
         try:
+            if self._is_short_of_time():
+                self._try_everywhere()
             self.classes = tune(self._sites, self.evidence)
             self._model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
+            self._refine()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
         return self._best()
+
+    def _is_short_of_time(self) -> bool:
+        """Whether measuring all classes alone may take what the budget leaves for that.
+
+        On a GPU it does: compiling a kernel takes a hundred times as long as running it.
+        """
+        unknown = sum(
+            kernel_label(kernel) not in self.evidence.known(each.digest)
+            for each in self._sites
+            for kernel in each.kernels
+        )
+        if self._platform != "cpu":
+            return unknown > 0
+        is_large = math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
+        return is_large and unknown * ALONE_SECONDS > (1 - FOR_WHOLE) * self.evidence.budget
+
+    def _try_everywhere(self) -> None:
+        """Measure the whole program with one family's kernels at every site that takes them, so that the largest gain is known
+        before anything is measured alone."""
+        for names in (names for family in FAMILIES.values() for names in family.everywhere):
+            chosen = {}
+            for each in self._sites:
+                taking = [kernel for kernel in each.kernels if kernel.name in names]
+                if taking:
+                    chosen[each.digest] = min(taking, key=lambda kernel: names.index(kernel.name))
+            if not chosen:
+                continue
+            row = self.whole.measured(self.whole.path(kernels_by_site(self._sites, chosen)), self.evidence)
+            if row is None:
+                return
+            log.info("%s everywhere: %s", names[0], row.failure or f"{row.ratio:.3f} of the plain time")
 
     def _try_whole(self) -> None:
         """Measure the whole program, with one family's kernels more each time, those that save most alone first.
@@ -147,18 +194,58 @@ class Search:
                 self._model.learn(selection, row.error)
             elif is_faster(row.seconds, row.plain_seconds) and row.ratio < self._ratio:
                 self._model.learn(selection, row.error or 0.0)
-                self._ratio, faster = row.ratio, True
+                self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
             elif not alone or not self._ban_least(selection):
                 break
         return faster
 
+    def _refine(self) -> None:
+        """Change one class at a time in the whole, the costliest first, and keep what makes it faster, until nothing does.
+
+        Alone, small operations are measured with noise, and do not meet what surrounds them in the whole; so where the
+        whole can be measured often, it decides. This takes no longer than everything before it.
+        """
+        allowed = self.evidence.seconds_left - self.evidence.seconds_spent
+        order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
+        changed = bool(self._chosen)
+        while changed:
+            changed = False
+            for each in order:
+                for other in considered(each):
+                    if self.evidence.seconds_left < max(allowed, 0.0):
+                        return
+                    changed |= self._changed(each, other)
+
+    def _changed(self, each: Tuned, other: Alternative) -> bool:
+        """Whether the whole is faster with another kernel for one class; the selection is changed if so."""
+        digest = each.sites.digest
+        now = self._chosen.get(digest)
+        name = None if other.kernel is None else other.kernel.name
+        if (now.kernel if now else None) is other.kernel or (digest, name) in self._banned:
+            return False
+        if other.ratio > PLAUSIBLE * (now.ratio if now else 1.0):
+            return False
+        selection = {**self._chosen, digest: other}
+        path = self._path(selection)
+        if (
+            path.is_plain
+            or path.digest in self._tried
+            or self._model.predicted(selection) > self.whole.tolerance
+        ):
+            return False
+        self._tried.add(path.digest)
+        row = self.whole.measured(path, self.evidence)
+        if row is None or not self.whole.accepts(row, self.memory_limit):
+            return False
+        self._model.learn(selection, row.error or 0.0)
+        if row.ratio >= (1 - SMALL_GAIN) * self._ratio:
+            return False
+        self._ratio, self._chosen = row.ratio, selection
+        return True
+
     def _path(self, selection: Selection) -> Path:
-        program, options = self.whole.program, self.whole.options
-        by_site = kernels_by_site(self._sites, _kernels(selection))
-        if not by_site and prepared(program).digest == program.digest:
-            return Path.plain(program, options)
-        return Path.of(program, by_site, options)
+        return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))
 
     def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
         """Leave out one choice because of which the whole does not run; whether there is anything left to try."""

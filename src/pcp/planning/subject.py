@@ -1,32 +1,39 @@
 """What candidates are compared with: the plain program, its arguments, its results and those in float64.
 
-This runs in the child. The float64 results of a large program take long, so they are kept in files, which another child finds.
+This runs in the child.
 """
 
+import functools
 import hashlib
 import json
 import logging
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pcp.backends import Backend, Device, Executable
-from pcp.backends.base import Buffer, OutOfMemory
-from pcp.ir import Program, Result, Role
-from pcp.planning.oracle import widened_arrays
+from pcp.backends.base import Buffer, CompileOptions, OutOfMemory
+from pcp.ir import Program, Role
+from pcp.ops.elementwise import convert
+from pcp.planning.comparison import Comparison
+from pcp.planning.kept_results import Results, kept_results, loaded
 from pcp.planning.random_inputs import Recipe, random_arguments
-from pcp.planning.timing import Runnable, awaited, completed
-from pcp.planning.tolerance import FLOAT32_FAILS, ResultError, error_of, errors_of, judged
+from pcp.planning.timing import Runnable, awaited, timed
+from pcp.planning.tolerance import FLOAT32_FAILS, ResultError
+from pcp.tensor import Tensor
+from pcp.tracing import call, spec, trace
 
 log = logging.getLogger("pcp.planning.subject")
 
-_SMALL = 1 << 20
-
-Array = np.ndarray[Any, Any]
+_QUICKLY: dict[str, CompileOptions] = {
+    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
+    "cuda": {"xla_gpu_autotune_level": 0},
+}
+"""Float64 results are computed once, and products are not what these options slow down: compiling takes a third."""
 
 
 class Subject:
@@ -37,7 +44,9 @@ class Subject:
         exact: the same in float64, if errors are wanted.
         inputs: a recipe, or files of arrays, one list for each call.
         exact_inputs: how many of the lists are judged by `exact`.
+        options: of the compiler.
         folder: for results.
+        stage: told what is going on.
     """
 
     def __init__(
@@ -46,113 +55,144 @@ class Subject:
         exact: Program | None,
         inputs: Recipe | Sequence[Sequence[str]],
         exact_inputs: int | None,
+        options: CompileOptions,
         folder: Path,
         backend: Backend,
         device: Device,
+        stage: Callable[[str], None] = lambda _: None,
     ) -> None:
+        stage("compiling the plain program")
         self.program = program
         self.backend, self.device = backend, device
-        self.plain = Runnable(backend.compile(program, device, {}, cache=True), program.arguments)
-        self._inputs = inputs
+        self.comparison = Comparison(backend, device)
+        self.plain = Runnable(backend.compile(program, device, options, cache=True), program.arguments)
+        self.plain_seconds: list[float] = []
+        """Of calls of the plain program as they happened."""
+        self._recipe = inputs
         sets = inputs.sets if isinstance(inputs, Recipe) else len(inputs)
         self.inputs: list[list[Buffer]] = []
-        self._exact: list[Path] = []
-        self._plain: list[Path] = []
-        self.deterministic = True
+        self._exact: list[Results] = []
+        self._plain: list[Results] = []
+        self._deterministic: bool | None = None
         judged_exactly = 0 if exact is None else sets if exact_inputs is None else min(exact_inputs, sets)
-        oracle = None if exact is None else Oracle(exact, backend, device)
+        oracle = None if exact is None else Oracle(exact, program, backend, device)
         for index in range(sets):
-            arrays = self._arrays(index)
+            stage("inputs")
+            placed = self._placed(index)
             if oracle is not None and index < judged_exactly:
-                kept = folder / f"exact-{_key(program, oracle.program, inputs, index)}"
-                if not kept.exists():
-                    _keep(kept, oracle.run(list(widened_arrays(program.arguments, arrays))))
-                self._exact.append(kept)
-            placed = place(program, arrays, backend, device)
-            del arrays
-            results = completed(self.plain, placed, backend, device)
-            kept = folder / f"plain-{os.getpid()}-{_key(program, program, inputs, index)}"
-            _keep(kept, results)
-            self._plain.append(kept)
-            if index == 0:
-                again = completed(self.plain, placed, backend, device)
-                self.deterministic = all(map(same_bits, results, again))
-                del again
-            del results
+                stage("float64")
+                name = f"exact-{_key(program, oracle.exact, inputs, index)}"
+                self._exact.append(
+                    kept_results(
+                        folder / name, program.results, device, functools.partial(oracle.run, placed)
+                    )
+                )
+            stage("plain")
+            name = f"plain-{os.getpid()}-{_key(program, program, inputs, index)}"
+            run = functools.partial(self._timed_plain, placed)
+            self._plain.append(kept_results(folder / name, program.results, device, run))
             self.inputs.append(placed)
         self._unsure = self._uncomputable() if judged_exactly < sets else set()
 
     @property
     def bytes(self) -> int:
-        """Memory that its arguments take."""
-        return len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
+        """Memory that it takes."""
+        arguments = len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
+        return arguments + sum(kept.bytes for kept in (*self._exact, *self._plain))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the plain program has the same results twice; tried when that is asked for."""
+        if self._deterministic is None:
+            self.is_repeated(self._timed_plain(self.inputs[0]))
+        return bool(self._deterministic)
+
+    def is_repeated(self, results: Sequence[Any]) -> bool:
+        """Whether results of the plain program on the first list of arguments are those it had before, bit for bit."""
+        pairs = zip(self._plain[0], results, strict=True)
+        self._deterministic = all(self.comparison.same_bits(a, b) for a, b in pairs)
+        return self._deterministic
 
     def close(self) -> None:
         """Remove its files, but for the float64 results."""
-        for path in self._plain:
-            shutil.rmtree(path, ignore_errors=True)
+        for kept in self._plain:
+            kept.close()
 
-    def plain_results(self, index: int) -> Iterator[Array]:
+    def plain_results(self, index: int) -> Iterator[Any]:
         """The results of the plain program on one list of arguments."""
-        return _loaded(self._plain[index], self.program.results)
+        return iter(self._plain[index])
 
     def errors(self, index: int, found: Sequence[Any]) -> tuple[list[ResultError], bool]:
         """The errors of results on one list of arguments, and whether they are those against float64.
 
         Where no float64 results are asked for, plain ones take their place, but for what float32 cannot compute.
         """
-
-        def changes(results: Iterator[Any]) -> Iterator[Array]:
-            return judged(self.program, self.inputs[index], results)
-
-        if index < len(self._exact):
-            exact = _loaded(self._exact[index], self.program.results)
-            plain = self.plain_results(index)
-            return errors_of(self.program, changes(exact), changes(plain), changes(iter(found))), True
+        is_exact = index < len(self._exact)
+        rights = self._exact[index] if is_exact else self._plain[index]
         errors = []
-        pairs = zip(changes(self.plain_results(index)), changes(iter(found)), strict=True)
-        for place, (plain_change, change) in enumerate(pairs):
-            entry = self.program.results[place]
-            if not entry.spec.dtype.is_differentiable:
-                error = 0.0 if np.array_equal(plain_change, change) else float("inf")
-            elif place in self._unsure:
-                finite = np.isfinite(change) | ~np.isfinite(plain_change)
-                error = 0.0 if finite.all() else float("inf")
+        for place, (right, plain, y) in enumerate(zip(rights, self._plain[index], found, strict=True)):
+            if place in self._unsure and not is_exact:
+                errors.append(self._only_finite(place, plain, y))
             else:
-                error = error_of(change, plain_change)
-            errors.append(ResultError(entry.name or str(place), error, 0.0))
-        return errors, False
+                errors.append(self._error(index, place, right, plain if is_exact else None, y))
+        return errors, is_exact
+
+    def _error(self, index: int, place: int, right: Any, plain: Any, y: Any) -> ResultError:
+        entry = self.program.results[place]
+        named = replace(entry, name=entry.name or str(place))
+        before, kept = None, 0.0
+        for argument, buffer in zip(self.program.arguments, self.inputs[index], strict=True):
+            if argument.alias == place and argument.spec.dtype.is_differentiable:
+                before, kept = buffer, argument.kept
+        return self.comparison.error(named, right, plain, y, before, kept)
+
+    def _only_finite(self, place: int, plain: Any, y: Any) -> ResultError:
+        finite = np.isfinite(np.asarray(y)) | ~np.isfinite(np.asarray(plain))
+        name = self.program.results[place].name or str(place)
+        return ResultError(name, 0.0 if finite.all() else float("inf"), 0.0)
 
     def _uncomputable(self) -> set[int]:
         """The results of which float32 computes less than four digits, by the first list of arguments."""
         if not self._exact:
             return set()
-        arguments = self.inputs[0]
-        exact = judged(self.program, arguments, _loaded(self._exact[0], self.program.results))
-        plain = judged(self.program, arguments, self.plain_results(0))
+        pairs = enumerate(zip(self._exact[0], self._plain[0], strict=True))
         return {
-            index
-            for index, (y64, y32) in enumerate(zip(exact, plain, strict=True))
-            if self.program.results[index].spec.dtype.is_differentiable and error_of(y32, y64) > FLOAT32_FAILS
+            place
+            for place, (right, plain) in pairs
+            if self.program.results[place].spec.dtype.is_differentiable
+            and self._error(0, place, right, None, plain).error > FLOAT32_FAILS
         }
 
-    def _arrays(self, index: int) -> list[Array]:
-        if not isinstance(self._inputs, Recipe):
-            return [
-                _load(path, entry.spec.dtype.numpy)
-                for path, entry in zip(self._inputs[index], self.program.arguments, strict=True)
-            ]
-        arrays = random_arguments(self.program.arguments, self._inputs, index)
-        for call in range(self._inputs.warm_calls):
-            placed = place(self.program, arrays, self.backend, self.device)
-            results = completed(self.plain, placed, self.backend, self.device)
-            fresh = random_arguments(self.program.arguments, self._inputs, index + (call + 1) * 1000)
+    def _timed_plain(self, placed: Sequence[Buffer]) -> list[Buffer]:
+        results, seconds = timed(self.plain, placed, self.backend, self.device)
+        self.plain_seconds.append(seconds)
+        return results
+
+    def _placed(self, index: int) -> list[Buffer]:
+        if not isinstance(self._recipe, Recipe):
             arrays = [
-                array if entry.role is Role.weight else other if entry.alias is None
-                else np.asarray(results[entry.alias])
-                for entry, array, other in zip(self.program.arguments, arrays, fresh, strict=True)
-            ]  # fmt: skip
-        return arrays
+                loaded(path, entry.spec.dtype.numpy)
+                for path, entry in zip(self._recipe[index], self.program.arguments, strict=True)
+            ]
+            return place(self.program, arrays, self.backend, self.device)
+        entries = self.program.arguments
+        placed = place(
+            self.program, random_arguments(entries, self._recipe, index), self.backend, self.device
+        )
+        for count in range(self._recipe.warm_calls):
+            results = self._timed_plain(placed)
+            fresh = [
+                i for i, entry in enumerate(entries) if entry.alias is None and entry.role is not Role.weight
+            ]
+            arrays = random_arguments(entries, self._recipe, index + (count + 1) * 1000, only=fresh)
+            for i, entry in enumerate(entries):
+                if i in fresh:
+                    placed[i] = self.backend.place(
+                        arrays[fresh.index(i)], entry.spec, self.device, alias=False
+                    )
+                elif entry.alias is not None:
+                    placed[i] = results[entry.alias]
+        return placed
 
 
 class Oracle:
@@ -160,18 +200,19 @@ class Oracle:
 
     Arguments:
         program: in float64.
+        narrow: the same as it was, whose arguments it takes.
         device: where the others run; what does not fit there runs on the processor.
     """
 
-    def __init__(self, program: Program, backend: Backend, device: Device) -> None:
-        self.program = program
+    def __init__(self, program: Program, narrow: Program, backend: Backend, device: Device) -> None:
+        self.exact, self._narrow = program, narrow
         self._backend, self._device = backend, device
         self._executable: Executable | None = None
 
-    def run(self, arrays: Sequence[Array]) -> list[Buffer]:
-        """The results for arguments in float64, whose copies on the device are consumed: memory is short here."""
+    def run(self, arguments: Sequence[Any]) -> list[Buffer]:
+        """The results in float64 for arguments of the program as it was, which stay as they are."""
         try:
-            return self._run(arrays)
+            return self._run(arguments)
         except OutOfMemory as error:
             host = next((each for each in self._backend.devices() if each.kind == "cpu"), self._device)
             if host == self._device:
@@ -182,15 +223,32 @@ class Oracle:
                 error,
             )
             self._device, self._executable = host, None
-            return self._run(arrays)
+            return self._run(arguments)
 
-    def _run(self, arrays: Sequence[Array]) -> list[Buffer]:
+    def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
         if self._executable is None:
-            self._executable = self._backend.compile(self.program, self._device, {}, cache=True)
-        return awaited(self._executable.run(place(self.program, arrays, self._backend, self._device)))
+            options = _QUICKLY.get(self._device.kind, {})
+            self._executable = self._backend.compile(self._program, self._device, options, cache=True)
+        is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
+        given = [
+            each if here else self._backend.place(np.asarray(each), entry.spec, self._device, alias=False)
+            for each, here, entry in zip(arguments, is_here, self._narrow.arguments, strict=True)
+        ]
+        return awaited(self._executable.run(given))
+
+    @functools.cached_property
+    def _program(self) -> Program:
+        """The program in float64 with arguments as they were, so that they need not be there twice."""
+        wide = [entry.spec.dtype for entry in self.exact.arguments]
+
+        def run(*arguments: Tensor) -> Any:
+            given = [convert(argument, dtype) for argument, dtype in zip(arguments, wide, strict=True)]
+            return call(self.exact, *self.exact.argument_tree.unflatten(given))
+
+        return trace(run, *(spec(entry.spec.shape, entry.spec.dtype) for entry in self._narrow.arguments))
 
 
-def place(program: Program, arrays: Iterable[Array], backend: Backend, device: Device) -> list[Buffer]:
+def place(program: Program, arrays: Iterable[Any], backend: Backend, device: Device) -> list[Buffer]:
     """The arguments of a program on a device."""
     return [
         backend.place(array, entry.spec, device, alias=False)
@@ -198,41 +256,7 @@ def place(program: Program, arrays: Iterable[Array], backend: Backend, device: D
     ]
 
 
-def same_bits(a: Any, b: Any) -> bool:
-    """Whether two arrays are equal bit for bit."""
-    a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(_bytes(a), _bytes(b)))
-
-
-def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-
-
 def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Sequence[str]], index: int) -> str:
     made = repr(inputs) if isinstance(inputs, Recipe) else json.dumps(list(inputs[index]))
     parts = [program.bytecode, exact.bytecode, made.encode(), str(index).encode()]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]
-
-
-def _keep(folder: Path, results: Sequence[Any]) -> None:
-    """Write results to a folder, which is there only when it is whole."""
-    temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    for index, result in enumerate(results):
-        np.save(temporary / f"{index}.npy", np.asarray(result))
-    if folder.exists():
-        shutil.rmtree(folder)
-    temporary.rename(folder)
-
-
-def _loaded(folder: Path, entries: Sequence[Result]) -> Iterator[Array]:
-    for index, entry in enumerate(entries):
-        yield _load(str(folder / f"{index}.npy"), entry.spec.dtype.numpy)
-
-
-def _load(path: str, dtype: Any) -> Array:
-    """An array of a file, by mmap if it is large; NumPy does not remember the types it does not have, like bf16."""
-    large = os.path.getsize(path) > _SMALL
-    array: Array = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
-    return array.view(dtype) if array.dtype.kind == "V" else array

@@ -22,6 +22,8 @@ SAMPLE_SECONDS = 5e-4
 MOST_CALLS = 200
 MOST_SAMPLES = 60
 """Of a fast program; more are not worth keeping."""
+MOST_RANKED = 200
+"""Of one that is compared with others."""
 PRECISE = 0.01
 """A confidence interval of the ratio that is narrower needs no further samples."""
 DECIDED = 0.9
@@ -37,11 +39,15 @@ class Runnable:
     arguments: Sequence[Argument]
 
 
-def completed(
+def timed(
     runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device
-) -> list[Buffer]:
-    """The results of one call that leaves its arguments as they are, when they are there."""
-    return awaited(runnable.executable.run(_kept(runnable, buffers, backend, device)))
+) -> tuple[list[Buffer], float]:
+    """The results of one call that leaves its arguments as they are, and its seconds."""
+    given = _kept(runnable, buffers, backend, device)
+    awaited(given)
+    began = time.perf_counter()
+    results = awaited(runnable.executable.run(given))
+    return results, time.perf_counter() - began
 
 
 def awaited(results: list[Buffer]) -> list[Buffer]:
@@ -107,6 +113,9 @@ def times_in_turn(
     device: Device,
     calls: int,
     seconds: float,
+    known: Sequence[Sequence[float]] = ((), ()),
+    spare: Sequence[float] = (),
+    ranked: bool = False,
 ) -> list[list[float]]:
     """Seconds of a call of each of two, sample by sample in turn, in alternating order.
 
@@ -118,25 +127,33 @@ def times_in_turn(
         variations: their arguments.
         calls: samples of each, unless the time is up.
         seconds: to spend on all.
+        known: samples that were taken in turn already, of one call each; where there are some, both are warm.
+        spare: samples of the second that were taken before, which stand for calls of it.
+        ranked: whether the ratio has to be known closely even where it is clear which of the two is faster.
     """
+    most = MOST_RANKED if ranked else MOST_SAMPLES
     began = time.perf_counter()
-    per_sample = _calls_per_sample(runnables, variations, backend, device)
-    samples: list[list[float]] = [[] for _ in runnables]
+    per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, backend, device)
+    samples = [list(each) for each in known]
+    left = list(spare)
     order = list(range(len(runnables)))
     checked = began
     while True:
         given = [variations.next() for _ in range(per_sample)]
         for which in order:
+            if which and left:
+                samples[which].append(left.pop())
+                continue
             prepared = [_kept(runnables[which], buffers, backend, device) for buffers in given]
             samples[which].append(_seconds(runnables[which].executable.run, prepared))
             del prepared
         order.reverse()
         now = time.perf_counter()
         count = len(samples[0])
-        if count >= MOST_SAMPLES or (now - began > seconds and count >= min(3, calls)):
+        if count >= most or (now - began > seconds and count >= min(3, calls)):
             return samples
         if count >= calls and now - checked > _CHECK_SECONDS:  # deciding takes time of its own
-            if _is_known(samples):
+            if _is_known(samples, ranked):
                 return samples
             checked = time.perf_counter()
 
@@ -161,11 +178,12 @@ def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence
     return (time.perf_counter() - began) / len(prepared)
 
 
-def _is_known(samples: Sequence[Sequence[float]]) -> bool:
+def _is_known(samples: Sequence[Sequence[float]], ranked: bool) -> bool:
     """Whether further samples would change no decision."""
     first, second = samples
     above, below = upper_ratio(first, second), 1 / upper_ratio(second, first)
-    return above / below < 1 + PRECISE or above < DECIDED or below > 1 / DECIDED
+    decided = not ranked and (above < DECIDED or below > 1 / DECIDED)
+    return decided or above / below < 1 + PRECISE
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:

@@ -2,8 +2,9 @@
 
 The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it
 is zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
-number that is not finite where the exact one is makes the error infinite. State is judged by how it changed, so that an update
-does not hide behind the parameter that it is added to, nor a gradient behind its moment.
+number that is not finite where the exact one is makes the error infinite. State is judged by what is added to what stays of it,
+so that an update does not hide behind the parameter that it is added to, nor a gradient behind its moment: m' - beta m is as
+wrong as the gradient. How much stays a program says of each argument (`Argument.kept`); where it says nothing, all of it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ _CHUNK = 1 << 14
 _SAFE_SQUARES = (1e-200, 1e300)
 
 Array = np.ndarray[Any, Any]
+Norms = tuple[float, float, float]
+"""Of y - exact, exact and plain - exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,23 @@ def error_of(y: Array, exact: Array, plain: Array | None = None) -> float:
     norms = _norms_of_finite(y, exact, exact if plain is None else plain)
     if norms is None:
         return _error_in_general(y, exact, plain)
+    return error_from(norms, plain is not None)
+
+
+def error_from(norms: Norms, has_plain: bool) -> float:
+    """The error of one tensor of which three norms are known; without a plain path the relative one."""
     distance, scale, missed = norms
-    if plain is not None and missed > FLOAT32_FAILS * scale:
+    if has_plain and missed > FLOAT32_FAILS * scale:
         scale = missed / UNIT
     return distance / scale
 
 
-def _norms_of_finite(y: Array, exact: Array, plain: Array) -> tuple[float, float, float] | None:
+def is_safe(squares: Array) -> bool:
+    """Whether the squares of three norms are numbers that float64 holds, and not too small for their roots to be exact."""
+    return bool((squares[:2] > _SAFE_SQUARES[0]).all() and (squares < _SAFE_SQUARES[1]).all())
+
+
+def _norms_of_finite(y: Array, exact: Array, plain: Array) -> Norms | None:
     """The norms of y - exact, exact and plain - exact, in one walk over memory.
 
     Returns:
@@ -73,8 +86,7 @@ def _norms_of_finite(y: Array, exact: Array, plain: Array) -> tuple[float, float
                 squares[index] += np.sum(
                     (vector * vector.conj()).real
                 )  # one thread: a BLAS's others would spin
-    is_safe = (squares[:2] > _SAFE_SQUARES[0]).all() and (squares < _SAFE_SQUARES[1]).all()
-    if not is_safe:
+    if not is_safe(squares):
         return None
     distance, scale, missed = map(float, np.sqrt(squares))
     return distance, scale, missed
@@ -100,7 +112,7 @@ def _error_in_general(y: Array, exact: Array, plain: Array | None) -> float:
 
 
 def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -> Iterator[Array]:
-    """What is judged of a call: every result, and of a state how it changed, in float64 or complex128, one after another.
+    """What is judged of a call: every result, of a state what is new in it, in float64 or complex128, one after another.
 
     Arguments:
         program: what was called.
@@ -108,15 +120,21 @@ def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -
         results: its flat results.
     """
     donors = {
-        entry.alias: before
+        entry.alias: (entry.kept, before)
         for entry, before in zip(program.arguments, arguments, strict=True)
-        if entry.alias is not None and entry.spec.dtype.is_differentiable
+        if entry.alias is not None and entry.spec.dtype.is_differentiable and entry.kept
     }
     for index, result in enumerate(results):
-        made = np.asarray(result).astype(_wide(result))
-        if index in donors:
-            made -= np.asarray(donors[index]).astype(made.dtype)
-        yield made
+        kept, before = donors.get(index, (0.0, None))
+        yield added(result, before, kept)
+
+
+def added(result: Any, before: Any, kept: float) -> Array:
+    """A result in float64 or complex128, less what stays in it of the state it comes from, if it does from any."""
+    made = np.asarray(result).astype(_wide(result))
+    if before is not None and kept:
+        made -= kept * np.asarray(before).astype(made.dtype)
+    return made
 
 
 def errors_of(

@@ -14,9 +14,14 @@ from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
 from pcp.planning.measurement import Failure
 from pcp.planning.request import PythonFunction
-from pcp.planning.subject import Subject, same_bits
-from pcp.planning.timing import Runnable, Variations, completed, times_in_turn
+from pcp.planning.subject import Subject
+from pcp.planning.timing import Runnable, Variations, timed, times_in_turn
 from pcp.planning.tolerance import ResultError
+
+LONG_SECONDS = 0.3
+"""A call of a program that takes longer is not made without being timed."""
+STEADY = 0.1
+"""Two calls whose times differ by less were disturbed alike."""
 
 Stage = Callable[[str], None]
 """Called with what begins now: `candidate` while code of the candidate runs, `judging`, or `timing`."""
@@ -50,6 +55,7 @@ def tried(
     tolerance: float | None,
     calls: int,
     seconds: float,
+    ranked: bool,
     stage: Stage,
 ) -> Trial:
     """Try a candidate.
@@ -58,13 +64,13 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds: as in `Request`.
+        tolerance, calls, seconds, ranked: as in `Request`.
         stage: told what is going on.
     """
     try:
         stage("candidate")
         runnable = _compiled(subject, candidate, options)
-        return _judged(subject, runnable, tolerance, calls, seconds, stage)
+        return _judged(subject, runnable, tolerance, calls, seconds, ranked, stage)
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
@@ -122,14 +128,17 @@ def _judged(
     tolerance: float | None,
     calls: int,
     seconds: float,
+    ranked: bool,
     stage: Stage,
 ) -> Trial:
     errors: list[ResultError] = []
     known = False
     first: list[Any] = []
+    fastest = math.inf
     for index, buffers in enumerate(subject.inputs):
         stage("candidate")
-        found = completed(runnable, buffers, subject.backend, subject.device)
+        found, took = timed(runnable, buffers, subject.backend, subject.device)
+        fastest = min(fastest, took)
         first = first or found
         stage("judging")
         if tolerance == 0.0:
@@ -139,25 +148,19 @@ def _judged(
         errors += made if exactly or not known else [each for each in made if not math.isfinite(each.error)]
         _check_errors(subject, made, found, tolerance, exactly, known)
     del found  # memory is short where a program is large
-    if subject.deterministic:
-        stage("candidate")
-        again = completed(runnable, subject.inputs[0], subject.backend, subject.device)
-        stage("judging")
-        for place, (a, b) in enumerate(zip(first, again, strict=True)):
-            if not same_bits(a, b):
-                detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
-                raise Refused(Failure.nondeterministic, detail)
-        del again
-    del first
+    stage("candidate")
+    again, took = timed(runnable, subject.inputs[0], subject.backend, subject.device)
+    stage("judging")
+    _check_repeated(subject, first, again)
+    del again, first
     largest = max(errors, key=lambda each: each.error, default=None)
     plain_error = max((each.plain for each in errors), default=0.0)
     mine, plain_times = [], []
     if seconds > 0:
         stage("timing")
-        variations = Variations(subject.program.arguments, subject.inputs[0], subject.backend, subject.device)
-        mine, plain_times = times_in_turn(
-            [runnable, subject.plain], variations, subject.backend, subject.device, calls, seconds
-        )
+        # What is given from outside might remember results of equal arguments, so that its second call says nothing.
+        is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
+        mine, plain_times = _times(subject, runnable, calls, seconds, ranked, took if is_long else None)
     return Trial(
         tuple(mine),
         tuple(plain_times),
@@ -170,9 +173,51 @@ def _judged(
     )
 
 
+def _check_repeated(subject: Subject, first: Sequence[Any], again: Sequence[Any]) -> None:
+    for place, (a, b) in enumerate(zip(first, again, strict=True)):
+        if not subject.comparison.same_bits(a, b) and subject.is_deterministic:
+            detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
+            raise Refused(Failure.nondeterministic, detail)
+
+
+def _times(
+    subject: Subject, runnable: Runnable, calls: int, seconds: float, ranked: bool, took: float | None
+) -> list[list[float]]:
+    """Times of the candidate and of the plain program in turn.
+
+    Where calls are long, every one counts: the repeated call of the candidate is a sample, beside one of the plain program; and
+    earlier calls of the plain program stand for further ones if they took about as long as that.
+
+    Arguments:
+        took: seconds of the repeated call, where that counts.
+    """
+    known: list[list[float]] = [[], []]
+    spare: list[float] = []
+    if took is not None:
+        before = subject.plain_seconds[1:]  # the first one warms up
+        _, fresh = timed(subject.plain, subject.inputs[0], subject.backend, subject.device)
+        known = [[took], [fresh]]
+        spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
+    variations = Variations(subject.program.arguments, subject.inputs[0], subject.backend, subject.device)
+    found = times_in_turn(
+        [runnable, subject.plain],
+        variations,
+        subject.backend,
+        subject.device,
+        calls,
+        seconds,
+        known,
+        spare[-calls:],
+        ranked,
+    )
+    if took is not None:
+        subject.plain_seconds += found[1][:1]
+    return found
+
+
 def _check_bits(subject: Subject, index: int, found: Sequence[Any]) -> None:
     for place, (plain, y) in enumerate(zip(subject.plain_results(index), found, strict=True)):
-        if not same_bits(plain, y):
+        if not subject.comparison.same_bits(plain, y):
             detail = f"result {_name(subject, place)} is not bit for bit that of the plain program"
             raise Refused(Failure.inaccurate, detail)
 

@@ -27,6 +27,8 @@ LARGE_SECONDS = 0.02
 """A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
 TIMING_SECONDS = 1.5
+PERHAPS = 1.15
+"""A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
 SEEMS_FASTER = 0.95
 REPEATS = 3
 """How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
@@ -127,7 +129,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
     tuned.plain_seconds = min(
         (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
     )
-    tuned.alternatives = _alternatives(each, tuned)
+    tuned.alternatives = _alternatives(tuned)
     return tuned
 
 
@@ -138,9 +140,10 @@ def _decided(
     row = None
     for repeat in range(1, REPEATS + 1):
 
-        def enough(row: Measurement, calls: int = repeat * CALLS) -> bool:
+        def enough(row: Measurement, times: int = repeat) -> bool:
             seems_faster = row.failure is None and row.ratio < SEEMS_FASTER
-            return not seems_faster or len(row.seconds) >= calls or is_faster(row.seconds, row.plain_seconds)
+            is_often = evidence.count(each.digest, kernel_label(kernel)) >= times
+            return not seems_faster or is_often or is_faster(row.seconds, row.plain_seconds)
 
         row = (
             evidence.of(
@@ -169,18 +172,34 @@ def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Me
     return ""
 
 
-def _alternatives(each: SiteClass, tuned: Tuned) -> list[Alternative]:
+def considered(tuned: Tuned) -> list[Alternative]:
+    """Every kernel of a class that may be faster in the whole, whatever was measured of it alone, and the operation itself."""
+    rows = {kernel: tuned.rows[kernel.name] for kernel in tuned.sites.kernels if kernel.name in tuned.rows}
+    return [
+        *(
+            _alternative(tuned, kernel, row)
+            for kernel, row in rows.items()
+            if _is_sound(row) and row.ratio <= PERHAPS
+        ),
+        Alternative(None, 1.0, 0.0, 0.0),
+    ]
+
+
+def _alternatives(tuned: Tuned) -> list[Alternative]:
     """Those that are faster than the operation, the fastest first, and the operation itself."""
     found = []
-    for kernel in each.kernels:
-        row = tuned.rows.get(kernel.name)
-        if (
-            row is not None
-            and row.failure is None
-            and row.error is not None
-            and is_faster(row.seconds, row.plain_seconds)
-        ):
-            saved = each.uses * tuned.plain_seconds * (1.0 - row.ratio)
-            found.append(Alternative(kernel, row.ratio, saved, row.error))
+    for one in considered(tuned):
+        row = None if one.kernel is None else tuned.rows[one.kernel.name]
+        if row is not None and is_faster(row.seconds, row.plain_seconds):
+            found.append(one)
     found.sort(key=lambda one: (one.ratio, one.error))
     return [*found, Alternative(None, 1.0, 0.0, 0.0)]
+
+
+def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
+    saved = tuned.sites.uses * tuned.plain_seconds * (1.0 - row.ratio)
+    return Alternative(kernel, row.ratio, saved, row.error or 0.0)
+
+
+def _is_sound(row: Measurement) -> bool:
+    return row.failure is None and row.error is not None

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from pcp.planning.index_ranges import index_ranges
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.oracle import widened
 from pcp.planning.path import Path
+from pcp.planning.preparation import prepared
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
 from pcp.planning.site_classes import SiteClass, kernels_by_site
@@ -47,11 +48,25 @@ class Whole:
 
     @property
     def subject(self) -> str:
-        """What it is called in the database: errors depend on arguments, and equal bits are another question than errors."""
-        if self.tolerance and not self.example_digest:
+        """What it is called in the database: errors depend on arguments and on what is judged, and equal bits are another
+        question than errors."""
+        kept = [(i, entry.kept) for i, entry in enumerate(self.program.arguments) if entry.kept != 1.0]
+        if self.tolerance and not self.example_digest and not kept:
             return self.program.digest
-        words = f"{self.program.digest} {self.example_digest} {'bits' if not self.tolerance else ''}"
+        words = f"{self.program.digest} {self.example_digest} {kept if self.tolerance else 'bits'}"
         return hashlib.sha256(words.encode()).hexdigest()
+
+    @cached_property
+    def prepared(self) -> Program:
+        """The program in the form that its sites are looked for in."""
+        return prepared(self.program, self.tolerance)
+
+    def path(self, kernels: Mapping[str, Kernel]) -> Path:
+        """The path with these kernels, by the keys of sites; the plain one where that is the same."""
+        is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
+        if not kernels and not is_simpler:
+            return Path.plain(self.program, self.options)
+        return Path.of(self.program, kernels, self.options, self.tolerance)
 
     @cached_property
     def _about(self) -> str:
@@ -123,6 +138,7 @@ class Whole:
             exact_inputs=1,
             calls=CALLS,
             timing_seconds=seconds,
+            ranked=True,
         )
 
 
@@ -146,7 +162,7 @@ def culprit(
     while fails - works > 1:
         middle = (works + fails) // 2
         some = {digest: chosen[digest] for digest in order[:middle]}
-        path = Path.of(whole.program, kernels_by_site(classes, some), whole.options)
+        path = whole.path(kernels_by_site(classes, some))
         answer = whole.runs(path, evidence)
         if answer is None:
             return None

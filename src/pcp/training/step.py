@@ -12,7 +12,7 @@ from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.tree import flatten, map_tree
-from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm
+from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.rewrite.raising import raised
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
@@ -130,8 +130,20 @@ def training_step(
         new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
+    traced = trace(step, initial, whole, roles=(Role.state, Role.input)).keeping(_kept(initial, optimizer))
     return TrainingStep(traced.bytecode, optimizer=optimizer)
+
+
+def _kept(state: dict[str, Any], optimizer: Optimizer) -> dict[str, float]:
+    """By argument, the factor with which an optimizer's state stands in its successor."""
+    _, tree = flatten({"state": state})
+    factors = {f"state.optimizer.{entry}": factor for entry, factor in kept_by(optimizer).items()}
+    return {
+        name: factor
+        for name in tree.names()
+        for prefix, factor in factors.items()
+        if name == prefix or name.startswith(f"{prefix}.")
+    }
 
 
 def evaluation_step(loss: Program) -> Program:

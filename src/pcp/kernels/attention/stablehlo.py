@@ -67,6 +67,7 @@ for _name, _about, _matches, _gradient in (
     for _kind, _queries, _keys, _how in (
         ("whole", None, None, "all queries and keys at once, axes in one order"),
         ("rows_64", 64, None, "64 queries at a time, with the keys that they see"),
+        ("rows_128", 128, None, "128 queries at a time, with the keys that they see"),
         ("chunked", None, 128, "128 keys at a time, softmax put together as they come"),
         ("tiled", 128, 128, "128 queries and keys at a time, softmax put together as they come"),
     ):

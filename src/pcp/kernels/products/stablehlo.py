@@ -74,7 +74,12 @@ def _tf32(op: ir.Operation) -> list[Tensor]:
 
 
 register_family(
-    Family("product", "sums of products over pairs of axes", lambda op: op.name == "stablehlo.dot_general")
+    Family(
+        "product",
+        "sums of products over pairs of axes",
+        lambda op: op.name == "stablehlo.dot_general",
+        everywhere=(("product.tf32",), ("product.bf16_blocked", "product.bf16")),
+    )
 )
 for _name, _terms, _about in (
     ("bf16", ONE, "operands rounded to bfloat16, sums in float32"),

@@ -1,0 +1,110 @@
+"""Results that candidates are compared with: in the memory of a GPU, where there is room, else in files.
+
+Memory is short where a program is large and the processor runs it. Files of float64 results outlast the child that made them,
+should a candidate end it, so that the next one need not compute them again.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from pcp.backends import Device
+from pcp.backends.base import Buffer
+from pcp.ir import Result
+
+ROOM = 0.2
+"""The part of a GPU's memory that the results of one call may take, as float64."""
+_SMALL = 1 << 20
+
+Array = np.ndarray[Any, Any]
+
+
+class Results(Protocol):
+    """Results of one call, kept."""
+
+    @property
+    def bytes(self) -> int:
+        """Memory that they take on the device."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def close(self) -> None:
+        """Let go of them."""
+        ...
+
+
+class InMemory:
+    """Results that stay on the device."""
+
+    def __init__(self, buffers: list[Buffer]) -> None:
+        self._buffers = buffers
+
+    @property
+    def bytes(self) -> int:
+        """Memory that they take on the device."""
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def __iter__(self) -> Iterator[Buffer]:
+        return iter(self._buffers)
+
+    def close(self) -> None:
+        """Let go of them."""
+        self._buffers = []
+
+
+class InFiles:
+    """Results in a folder, read one at a time."""
+
+    bytes = 0
+
+    def __init__(self, folder: Path, entries: Sequence[Result]) -> None:
+        self._folder, self._entries = folder, entries
+
+    def __iter__(self) -> Iterator[Array]:
+        for index, entry in enumerate(self._entries):
+            yield loaded(str(self._folder / f"{index}.npy"), entry.spec.dtype.numpy)
+
+    def close(self) -> None:
+        """Remove the files."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def kept_results(
+    folder: Path, entries: Sequence[Result], device: Device, make: Callable[[], list[Buffer]]
+) -> Results:
+    """Results of a call, which is made unless its files are there.
+
+    Arguments:
+        folder: for files.
+        entries: what is in them.
+        device: where the results are compared.
+        make: the call.
+    """
+    wide = sum(entry.spec.size * 8 for entry in entries)
+    if device.kind != "cpu" and wide <= ROOM * device.capacity:
+        return InMemory(make())
+    if not folder.exists():
+        _write(folder, make())
+    return InFiles(folder, entries)
+
+
+def _write(folder: Path, results: Sequence[Any]) -> None:
+    """Write results to a folder, which is there only when it is whole."""
+    temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    for index, result in enumerate(results):
+        np.save(temporary / f"{index}.npy", np.asarray(result))
+    temporary.rename(folder)
+
+
+def loaded(path: str, dtype: Any) -> Array:
+    """An array of a file, by mmap if it is large; NumPy does not remember the types it does not have, like bf16."""
+    large = os.path.getsize(path) > _SMALL
+    array: Array = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+    return array.view(dtype) if array.dtype.kind == "V" else array

@@ -1,0 +1,52 @@
+"""What verifying a kernel from outside measured, as a row of the database."""
+
+import time
+
+from pcp.backends import Device
+from pcp.kernels import FAMILIES
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.problems import Problem
+from pcp.planning.family_bench import sites_in
+from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.verification.verdict import Verdict
+
+
+def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tuple[Measurement, str]:
+    """The row, and what its subject is, for people.
+
+    The subject is the operation alone, as `pcp kernels bench` measures it, of the problem whose time was taken, or which first
+    showed that something is wrong. A refused kernel is a failure, so nobody takes it for a fast one.
+
+    Arguments:
+        verdict: what came of it.
+        candidate: the kernel.
+        device: where it ran.
+    """
+    first = verdict.findings[0] if verdict.findings else None
+    problem = next(
+        (each for each in candidate.problems if first is not None and str(each) == first.problem),
+        candidate.problems[-1],
+    )
+    failure = None
+    if first is not None:
+        kinds = {each.value: each for each in Failure}
+        failure = kinds.get(first.fault.value, Failure.inaccurate)
+    row = Measurement(
+        _subject(problem, candidate, device),
+        f"{candidate.name}@{candidate.version}",
+        hardware_of(device).digest,
+        versions(),
+        seconds=tuple(verdict.times.get("own", ())) if failure is None else (),
+        plain_seconds=tuple(verdict.times.get("plain", ())) if failure is None else (),
+        error=verdict.errors.get(problem.dtype) if failure is None else None,
+        failure=failure,
+        detail="" if first is None else f"{first.fault}: {first.detail}",
+        when=time.time(),
+    )
+    return row, str(problem)
+
+
+def _subject(problem: Problem, candidate: Candidate, device: Device) -> str:
+    sites = sites_in(problem, FAMILIES[candidate.family], device.kind)
+    return sites[0].region.digest if sites else problem.reference().digest
