@@ -178,8 +178,8 @@ class Update:
         seconds: that they took.
         commitments: digests of the worker's inner state at the borders of the lease's pieces, for audits: the
             first after it adopted what it had to and before its first step, the last after its push.
-        settled: what it applied before that of what it was told; what it was told later it applies at the
-            beginning of its next lease, but of a fragment that it pushes, before the push.
+        settled: what it was told of earlier pushes and has applied since its last push, which it does between
+            the last step and the push.
     """
 
     lease_id: int
@@ -227,10 +227,9 @@ class Repeat:
         audit: number of the audit.
         lease: whose piece it is; it stays the other worker's.
         before: the inner state that the piece begins with; None where the other worker had none.
-        settled: for an opening, what the other worker applied of what it was told, in order; for a push, what
-            became of the last one of the fragment, to be applied before the push if it was not before.
+        settled: what the other worker was told of earlier pushes and applied before this one.
         first, steps: of the lease's inner steps.
-        opening: whether the piece is what comes before the first step: settling, and adopting at step 0.
+        opening: whether the piece is what comes before the first step: beginning afresh, adopting at step 0.
         push: whether what is pushed after the last step is wanted, too.
     """
 

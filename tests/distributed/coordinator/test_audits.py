@@ -258,9 +258,10 @@ def test_an_update_without_its_commitments_is_refused(
     assert reply.reason == "not a digest of the worker's state for each border of the lease"
 
 
-def test_the_opening_goes_from_the_last_lease_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("choice", [0, 1], ids=["opening", "push"])
+def test_a_lease_begins_where_the_last_one_ended(choice: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AuditPolicy, "is_picked", lambda _, lease_id: lease_id == 10**9 + 3)
-    monkeypatch.setattr(AuditPolicy, "choice", lambda *_: 0)
+    monkeypatch.setattr(AuditPolicy, "choice", lambda *_: choice)
     desk = Desk(replace(CONFIG, audits=POLICY))
     for number in (1, 2):
         desk.join(number, f"worker {number}")
@@ -268,13 +269,17 @@ def test_the_opening_goes_from_the_last_lease_to_the_next(monkeypatch: pytest.Mo
         desk.fulfil(number, commitments=COMMITMENTS)
     desk.step()
     assert desk.state.audits.openings[desk.lease(1).lease_id] == AFTER.digest
-    first, told = Blob(b"\x24" * 32, 90), Settlement(0, Outcome.ADMITTED)
-    untold = Settlement(0, Outcome.CARRIED)
-    desk.fulfil(1, commitments=(first.digest, b"\x25" * 32), settled=(told, untold))
+    first, last = Blob(b"\x24" * 32, 90), Blob(b"\x25" * 32, 90)
+    told, invented = Settlement(0, Outcome.ADMITTED), Settlement(0, Outcome.CARRIED)
+    desk.fulfil(1, commitments=(first.digest, last.digest), settled=(told, invented))
     [asked] = desk.sent(1, AskStates)
-    assert asked.digests == (AFTER.digest, first.digest)
     audit = desk.state.audits.audits[asked.audit]
-    assert (audit.piece.opening, audit.settled) == (True, (told,))
+    if choice:
+        assert (audit.piece.push, audit.settled) == (True, (told,))
+        assert asked.digests == (first.digest, last.digest)
+    else:
+        assert (audit.piece.opening, audit.settled) == (True, ())
+        assert asked.digests == (AFTER.digest, first.digest)
 
 
 def test_cells_that_come_back_join_those_of_the_same_batches() -> None:

@@ -68,7 +68,7 @@ def test_who_contradicts_the_honest_is_kept_out(seed: int) -> None:
 
 
 def test_two_workers_cannot_decide_who_is_wrong() -> None:
-    run = AuditedRun("sign flip", AuditPolicy(1.0, seed=1), 1, workers=2, rounds=8)
+    run = AuditedRun("sign flip", AuditPolicy(1.0, seed=4), 4, workers=2, rounds=8)
     outcome = finished(run)
     assert outcome.barred == {}
     undecided = any(each.verdict == "undecided" for each in outcome.verdicts)

@@ -44,7 +44,7 @@ class Audit:
         before: digest of the state that it begins with; empty where it begins with nothing.
         after: digest of the state that the worker says it leads to.
         payload: what the worker pushed, where the piece includes the push.
-        settled: what the worker had been told of its pushes, as far as it matters for the piece.
+        settled: what the worker applied, before the push, of what it was told of earlier ones.
         expires: when the stage has lasted too long.
         stage: see `Stage`.
         missing: blobs on their way.

@@ -62,8 +62,8 @@ class Piece:
     """Part of a lease that is repeated.
 
     Arguments:
-        first, steps: of the lease's inner steps; before the first one the worker settles its pushes and
-            adopts, which is the opening: a piece of no steps.
+        first, steps: of the lease's inner steps; before the first one the worker begins afresh where the
+            lease says so, and adopts, which is the opening: a piece of no steps.
         opening: whether it is that.
         push: whether what is pushed follows, so that it is compared, too.
     """

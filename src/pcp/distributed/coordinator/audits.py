@@ -13,7 +13,7 @@ from pcp.distributed.coordinator.effects import AuditEnded, CompareStates, Troub
 from pcp.distributed.coordinator.events import StatesCompared
 from pcp.distributed.coordinator.records import ContributionsDropped, WorkerBarred
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
-from pcp.distributed.messages import AskStates, Blob, Repeat, Repeated, Settlement, States
+from pcp.distributed.messages import AskStates, Blob, Repeat, Repeated, States
 
 UNPROVEN_IN_A_ROW = 3  # an honest worker's process may end just when it is asked
 
@@ -35,9 +35,7 @@ def trained(turn: Turn, member: Member, held: HeldLease) -> None:
         *parts[-1:] * (len(parts) - 1 - (began is None)),
     )
     piece = options[policy.choice(lease.lease_id, len(options))]
-    claimed = [each for each in update.settled if chain.last.get(each.fragment) is each.outcome]
-    if piece.push and lease.fragment in chain.last:
-        claimed = [Settlement(lease.fragment, chain.last[lease.fragment])]
+    told = [each for each in update.settled if chain.last.get(each.fragment) is each.outcome]
     index = 0 if piece is OPENING else 1 + parts.index(piece)
     audit = Audit(
         worker_id=member.worker_id,
@@ -47,7 +45,7 @@ def trained(turn: Turn, member: Member, held: HeldLease) -> None:
         before=update.commitments[index - 1] if index else began or b"",
         after=update.commitments[index],
         payload=update.payload if piece.push else None,
-        settled=tuple(claimed) if piece.push or piece.opening else (),
+        settled=tuple(told) if piece.push else (),
         expires=turn.now + lease.deadline_seconds,
     )
     state.audits.audits[lease.lease_id] = audit

@@ -71,9 +71,9 @@ def settled(state: Inner, told: Sequence[Settlement]) -> Inner:
     return state
 
 
-def opened(before: Inner, told: Sequence[Settlement], lease: Lease) -> Inner:
+def opened(before: Inner, lease: Lease) -> Inner:
     """The state in which the first step of a lease begins."""
-    state = replace(before, unsettled=frozenset()) if lease.fresh else settled(before, told)
+    state = replace(before, unsettled=frozenset()) if lease.fresh else before
     adopted = tuple((each.fragment, each.version, each.parameters) for each in lease.adopt if each.step == 0)
     return state.after("opened", adopted)
 
@@ -88,7 +88,7 @@ def stepped(state: Inner, lease: Lease, first: int, steps: int) -> Inner:
 
 def pushed(state: Inner, told: Sequence[Settlement], lease: Lease) -> tuple[Blob, Inner]:
     """What a worker pushes, and its state after that."""
-    state = settled(state, [each for each in told if each.fragment == lease.fragment])
+    state = settled(state, told)
     payload = Blob(digest("push", state, lease.fragment), PAYLOAD_BYTES)
     return payload, replace(state.after("pushed"), unsettled=state.unsettled | {lease.fragment})
 
@@ -118,7 +118,6 @@ class Worker:
     fragments: dict[int, int] = field(default_factory=dict)  # of each lease pushed and not answered
     first_update: tuple[tuple[Inner, ...], Blob] | None = None
     lease: Lease | None = None
-    told: tuple[Settlement, ...] = ()
     merged: dict[tuple[int, int], Blob] = field(default_factory=dict)
     inbox: list[Message] = field(default_factory=list)
 
@@ -134,9 +133,9 @@ class Worker:
             case Assign(lease) if lease.lease_id in self.unanswered or lease == self.lease:
                 pass  # told again after a lost connection
             case Assign(lease):
-                # What it was told after this counts for the next lease, even if it has to wait before it can train.
-                self.lease, self.told = lease, tuple(self.settled)
-                self.settled.clear()
+                self.lease = lease
+                if lease.fresh:
+                    self.settled.clear()
             case Merged():
                 self.merged[message.fragment, message.version] = message.parameters
             case UpdateReply(lease_id, outcome):
@@ -166,7 +165,7 @@ class Worker:
             for each in self.lease.adopt
         )
         fragment = self.lease.fragment
-        answered = {each.fragment for each in (*self.told, *self.settled)}
+        answered = {each.fragment for each in self.settled}
         awaits_answer = fragment in self.state.unsettled - answered and not self.lease.fresh
         if awaits_answer or any(each.parameters is None for each in arrived):
             return []
@@ -175,12 +174,12 @@ class Worker:
 
     def _train(self, lease: Lease) -> list[Message | Blob]:
         borders = self.policy.borders(lease.data.count)
-        states = [opened(self.state, self.told, lease)]
+        states = [opened(self.state, lease)]
         for piece, (first, end) in enumerate(pairwise(borders)):
             idle = self.cheat in ("stale", "copied") or (self.cheat == "lazy" and piece % 2)
             states.append(states[-1] if idle else stepped(states[-1], lease, first, end - first))
         payload, states[-1] = pushed(states[-1], self.settled, lease)
-        self.settled = [each for each in self.settled if each.fragment != lease.fragment]
+        applied, self.settled = tuple(self.settled), []
         if self.cheat == "sign flip":
             payload = Blob(digest("flipped", payload), PAYLOAD_BYTES)
         elif self.cheat == "copied" and self.others:
@@ -203,7 +202,7 @@ class Worker:
             losses=(2.0,) * count,
             seconds=1.0,
             commitments=tuple(each.blob.digest for each in states),
-            settled=() if lease.fresh else self.told,
+            settled=applied,
         )
         self.unanswered[lease.lease_id] = update
         return [payload, update]
@@ -218,7 +217,7 @@ class Worker:
     def _repeat(self, wanted: Repeat) -> Repeated:
         before = self.states[wanted.before.digest] if wanted.before else Inner()
         lease, payload = wanted.lease, None
-        after = opened(before, wanted.settled, lease) if wanted.opening else before
+        after = opened(before, lease) if wanted.opening else before
         after = stepped(after, lease, wanted.first, wanted.steps)
         if wanted.push:
             payload, after = pushed(after, wanted.settled, lease)
