@@ -194,9 +194,7 @@ def test_a_merge_with_a_memory_keeps_it_in_the_outer_state(
     assert "the push of worker 0 counts for 0.000 only: it was merged in an earlier round" in caplog.text
 
 
-def test_a_checkpoint_of_a_run_that_has_not_merged_is_its_beginning(
-    merger: Merger, recipe: Recipe
-) -> None:
+def test_a_checkpoint_of_a_run_that_has_not_merged_is_its_beginning(merger: Merger, recipe: Recipe) -> None:
     state = merger.load(merger.begin(), (None,))
     assert_equal_arrays(state["params"], recipe.parameters)
     assert not np.asarray(state["outer"]["0"]["optimizer"]["velocity"]).any()
