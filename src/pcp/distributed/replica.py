@@ -87,6 +87,11 @@ class Replica:
         self._state, metrics = self._consume("step", batch)
         return dict(metrics)
 
+    def resume(self, state: Any) -> None:
+        """Go on from a state that the training step led to elsewhere, from `state`."""
+        self._begun()
+        self._state = state
+
     def adopt(self, fragment: int, vector: Vector) -> None:
         """Mix a newer version of a fragment into the worker's own; its next change of it counts from there."""
         name = f"mix.{fragment}" if f"mix.{fragment}" in self._plans else f"put.{fragment}"
