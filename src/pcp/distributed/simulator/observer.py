@@ -32,6 +32,7 @@ class Observer:
     def __init__(self, witness: Witness, value_of: Callable[[Blob], int]) -> None:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
+        self.spoilt: set[int] = set()  # these may be carried, unread
         self.most_in_flight = 0
         self._witness, self._value_of = witness, value_of
         self._unsynced: list[Merge] = []
@@ -94,6 +95,10 @@ class Observer:
                 require(
                     outcome is Outcome.REFUSED or lease_id not in self.tampered,
                     f"a tampered update of lease {lease_id} was {outcome}",
+                )
+                require(
+                    outcome is not Outcome.ADMITTED or lease_id not in self.spoilt,
+                    f"a push of lease {lease_id} that is unusable was admitted",
                 )
             case RunOuterStep():
                 require(
