@@ -132,7 +132,7 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     held.expires = turn.now + lease.deadline_seconds  # the upload may take as long again
     member.pushed.add(lease.fragment)
     member.training = 0
-    turn.pace(member.worker_id).succeeded(turn.now - held.granted, update.seconds, lease.data.count)
+    turn.pace(member.worker_id).trained(turn.now - held.granted, update.seconds, lease.data.count)
     turn.reconsider(member)
     audits.trained(turn, member, held)
 
@@ -169,6 +169,7 @@ def _settle(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
     for each in held.pushing:
         each.pushing.discard(lease.fragment)
     member.carried = [each for each in member.carried if each.fragments]
+    turn.pace(held.worker_id).succeeded()
     leases.forget(turn, held, outcome, reason)
     turn.state.audits.settled(member.worker_id, lease.fragment, outcome)
     turn.reconsider(member)
@@ -196,7 +197,9 @@ def blob_refused(turn: Turn, event: BlobRefused) -> None:
     state = turn.state
     state.refused_blobs[event.blob] = state.run.version, event.reason
     for lease_id in state.waiting.pop(event.blob, []):
-        held = state.leases.get(lease_id)
-        if held and held.update:
+        held = state.leases.get(
+            lease_id
+        )  # one that has not ended with another of its worker, nor with the run
+        if held and held.update and not state.finished:
             _refuse(turn, state.members[held.worker_id], held.update, Refusal.UNUSABLE)
     audits.blob_refused(turn, event.blob, event.reason)

@@ -61,6 +61,10 @@ def _check_cells(state: State, fragment: int) -> None:
         raise BooksDoNotBalance(
             f"{places['pending']} are pending for fragment {fragment}, but counted as {state.pending.counts}"
         )
+    if data_ranges.total((*places["merged"], *places["admitted"])) + run.lacks(fragment) != run.issued:
+        raise BooksDoNotBalance(
+            f"fragment {fragment} lacks {run.lacks(fragment)} batches by count, but {places}"
+        )
     for round in run.in_flight:
         missing = (~settled & ((1 << round.limit) - 1)).bit_count()
         if round.fragment == fragment and round.missing != missing:

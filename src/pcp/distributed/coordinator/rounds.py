@@ -70,7 +70,7 @@ def _next_fragment(state: State) -> int | None:
         return turns[0]
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
-    return next((each for each in turns if each not in taken and run.outstanding(each)), None)
+    return next((each for each in turns if each not in taken and run.lacks(each)), None)
 
 
 def _fresh(state: State, fragment: int) -> int:

@@ -54,20 +54,23 @@ class Pace:
     unusable: int = 0
     rest_until: float = 0.0
 
-    def succeeded(self, elapsed: float, worked: float, steps: int) -> None:
-        """Remember a fulfilled lease.
+    def trained(self, elapsed: float, worked: float, steps: int) -> None:
+        """Remember how long a lease took.
 
         Arguments:
             elapsed: seconds since it was granted.
             worked: seconds of training, as the worker told.
             steps: of its data.
         """
-        self.expired = self.failed = self.fenced = self.unusable = 0
         if steps:
             elapsed = max(elapsed, SHORTEST)
             worked = worked if 0 < worked < elapsed else elapsed
             self.step_seconds = (*self.step_seconds[-(PAST - 1) :], elapsed / steps)
             self.work_seconds = (*self.work_seconds[-(PAST - 1) :], worked / steps)
+
+    def succeeded(self) -> None:
+        """Forgive everything: a push was usable."""
+        self.expired = self.failed = self.fenced = self.unusable = 0
 
     def rest(self, now: float, unit_seconds: float) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time."""
