@@ -83,7 +83,7 @@ class Run:
         shown = {
             name: value
             for name, value in self.options
-            if name in ("fragments", "delay", "outer_learning_rate") or value != usual[name]
+            if name in ("fragments", "delay", "outer_learning_rate", "outer_momentum") or value != usual[name]
         }
         shown.pop("inner_steps", None)
         return " ".join([self.algorithm, *(f"{name}={value}" for name, value in shown.items())])

@@ -68,6 +68,8 @@ def new_run(
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,
         quorum=quorum_of(config),
+        # Who may be left behind is given less to do; elsewhere equal shares keep a run reproducible.
+        step_budgets=algorithm.late == "carry",
         missed_heartbeats=MISSED_HEARTBEATS,
         lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
         checkpoint_every=max(1, every) * algorithm.fragments,
