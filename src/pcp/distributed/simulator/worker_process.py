@@ -268,7 +268,6 @@ TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
     lambda update: replace(update, tokens=10 * update.tokens + 1),
-    lambda update: replace(update, commitments=(bytes(32),) * (update.steps + 2)),
     lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
     lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
 )
