@@ -3,6 +3,7 @@
 from pcp.distributed.coordinator import adoptions, data_ranges
 from pcp.distributed.coordinator.data_ranges import Ranges
 from pcp.distributed.coordinator.state import State
+from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
 
 
