@@ -63,9 +63,11 @@ class Observer:
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
             require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
         for lease_id, held in state.leases.items():
+            if any(adoption.parameters is None for adoption in held.lease.adopt):
+                self._assigned_at[lease_id] = now  # while it waits for the Shepherd's merge it does not age
             age = now - self._assigned_at[lease_id]
             # Once to train it, and once more to upload it after the update was told.
-            limit = (2 if held.update else 1) * held.lease.deadline_seconds + config.heartbeat_seconds
+            limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
             require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
             for adoption in held.lease.adopt:
                 merged = state.run.fragments[adoption.fragment].version
