@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.program_fit import Arrays, check_fit
 from pcp.distributed.repetition import Repeater
-from pcp.distributed.replica import Replica
+from pcp.distributed.replica import Replica, Runs
 from pcp.distributed.verification import VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
@@ -94,7 +94,10 @@ class InnerTrainer:
         self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
         programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
         self._fragments = check_fit(programs, self._batches.shapes)
-        plans = {name: plan(program, device=device) for name, program in programs.items()}
+        plans: dict[str, Runs] = {
+            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
+            for name, program in programs.items()
+        }
         if job.tolerance:
             plans["step"] = self._planned(programs["step"], job, device, cancelled)
         self._store = store
@@ -247,6 +250,26 @@ class InnerTrainer:
         found = planned_step(step, device, job.tolerance, seconds, progress=look)
         log.info("%s", describe_path(found))
         return found
+
+
+class _Later:
+    """A program that is compiled when it is first run; that it can be was verified."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self._program, self._device = program, device
+        self._plan: Plan | None = None
+
+    def run(self, *arguments: Any) -> Any:
+        """Its results."""
+        if self._plan is None:
+            self._plan = plan(self._program, device=self._device)
+        return self._plan.run(*arguments)
+
+
+def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
+    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
+    kind, _, fragment = name.partition(".")
+    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
 
 
 class _Work:
