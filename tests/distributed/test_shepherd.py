@@ -161,7 +161,9 @@ def test_a_run_of_a_scripted_worker_is_nesterov_in_numpy(run: Run) -> None:
         for round in range(2):
             lease = await worker.lease()
             assert (lease.data.start, lease.data.count, lease.first_step) == (3 * round, 3, 3 * round)
-            assert await worker.answer(lease, run.delta(round)) == UpdateReply(lease.lease_id, Outcome.ADMITTED, "")
+            assert await worker.answer(lease, run.delta(round)) == UpdateReply(
+                lease.lease_id, Outcome.ADMITTED, ""
+            )
         assert await worker.next(Goodbye) == Goodbye(True, "the run is complete")
 
     assert run.drive(script)

@@ -19,6 +19,7 @@ from pcp.distributed.coordinator.effects import (
     Append,
     Close,
     Compact,
+    CompareStates,
     DeleteBlob,
     Effect,
     Finish,
@@ -37,7 +38,19 @@ from pcp.distributed.coordinator.events import (
     Tick,
 )
 from pcp.distributed.merger import Merger
-from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Merged, Message, Update, Welcome
+from pcp.distributed.messages import (
+    AskStates,
+    Assign,
+    Blob,
+    Goodbye,
+    Hello,
+    Merged,
+    Message,
+    Repeat,
+    States,
+    Update,
+    Welcome,
+)
 from pcp.distributed.new_run import new_run
 from pcp.distributed.reports import Record, Reporter
 from pcp.distributed.wire import (
@@ -62,6 +75,10 @@ UNCLAIMED_SECONDS = 600.0
 """How long an upload is kept of which no update tells."""
 PUSHES_ALLOWED = 4
 """Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
+
+
+STATES_ALLOWED = 4
+"""Inner states that a worker may begin to upload after each lease or question: two of its own, and two that it is asked for."""
 
 
 class RunFailed(PCPError):
@@ -107,7 +124,10 @@ class Shepherd:
         self._calculation = Calculation(folder, recipe, algorithm, self._store, merger)
         self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
         self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
+        if self._coordinator.state.run.config.audits.rate:
+            self._push_bytes += STATES_ALLOWED * self._calculation.largest_state
         self._awaited: dict[Blob, int] = {}  # pushes that were told before they arrived, and their fragments
+        self._awaited_states: set[Blob] = set()  # that an audit waits for
         self._unclaimed: dict[Blob, float] = {}  # uploads that no update told of, and when they arrived
         self._announcements = Announcements()
         self._connections: dict[int, ControlConnection] = {}
@@ -267,6 +287,8 @@ class Shepherd:
                 self._perform(effect)
             if isinstance(event, MessageReceived) and isinstance(event.message, Update):
                 self._check_if_wanted(event.message)
+            elif isinstance(event, MessageReceived) and isinstance(event.message, States):
+                self._check_states(event.message)
 
     def _check_if_wanted(self, update: Update) -> None:
         """Look at a push as soon as it is here, if the coordinator found nothing else wrong with its update."""
@@ -277,8 +299,25 @@ class Shepherd:
             if self._store.has(blob):
                 self._arrived(blob)
 
+    def _check_states(self, states: States) -> None:
+        """Look at what an audit asked for as soon as it is here, if the coordinator did ask for it."""
+        books = self._coordinator.state.audits
+        for blob in states.blobs:
+            if not books.awaits(blob):
+                continue
+            self._unclaimed.pop(blob, None)
+            if books.awaits_state(blob):
+                self._awaited_states.add(blob)
+            else:
+                self._awaited[blob] = books.audits[states.audit].lease.fragment
+            if self._store.has(blob):
+                self._arrived(blob)
+
     def _arrived(self, blob: Blob) -> None:
-        if (fragment := self._awaited.pop(blob, None)) is not None:
+        if blob in self._awaited_states:
+            self._awaited_states.discard(blob)
+            self._calculation.check_state(blob)
+        elif (fragment := self._awaited.pop(blob, None)) is not None:
             self._calculation.check(fragment, blob)
         else:
             self._unclaimed[blob] = self._now()
@@ -304,13 +343,12 @@ class Shepherd:
                 self._log.append(encode(record), sync)
             case Compact(snapshot):
                 self._log.compact(snapshot)
-            case RunOuterStep():
-                self._calculation.outer_step(effect)
-            case WriteCheckpoint():
-                self._calculation.checkpoint(effect)
+            case RunOuterStep() | CompareStates() | WriteCheckpoint():
+                self._calculation.perform(effect)
             case DeleteBlob(blob):
                 self._announcements.withdraw([blob])
                 self._awaited.pop(blob, None)
+                self._awaited_states.discard(blob)
                 self._calculation.remove(blob)
             case Finish(failure):
                 self._finish(failure)
@@ -346,6 +384,11 @@ class Shepherd:
             for each in message.lease.adopt:
                 self._announcements.announce(_there(each.parameters, each.change))
             self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, AskStates):
+            self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, Repeat):
+            parameters = [each.parameters for each in message.lease.adopt]
+            self._announcements.announce(_there(message.before, *parameters))
         try:
             connection.post(message)
         except PCPError as error:

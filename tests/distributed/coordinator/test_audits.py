@@ -73,7 +73,7 @@ class AuditDesk(Desk):
         assert self.sent(connection, AskStates) == [AskStates(self.audit, (other.digest,))]
         self.say(connection, States(self.audit, (other,)))
         self.do(BlobStored(self.now, other))
-        assert CompareStates(self.audit, ((AFTER, other),)) in self.effects
+        assert CompareStates(self.audit, (AFTER, other), 0, None) in self.effects
         self.do(StatesCompared(self.now, self.audit, distance))
 
 
@@ -173,7 +173,7 @@ def test_a_push_that_does_not_follow_is_compared(desk: AuditDesk) -> None:
     shown(desk).say(2, Repeated(desk.audit, AFTER, honest))
     desk.say(2, States(desk.audit, (honest,)))
     desk.do(BlobStored(desk.now, honest))
-    assert CompareStates(desk.audit, ((desk.payload, honest),)) in desk.effects
+    assert CompareStates(desk.audit, None, 0, (desk.payload, honest)) in desk.effects
 
 
 def test_what_is_not_shown_in_time_does_not_count(desk: AuditDesk) -> None:
