@@ -48,8 +48,14 @@ def test_what_settings_leave_open_is_the_algorithm_s(settings: dict[str, Any], e
             "--algorithm streaming or decoupled",
         ),
         ({"algorithm": "decoupled", "mixing": 0.5}, "mixing is 0.5, but the algorithm decoupled has no such"),
-        ({"algorithm": "sparse", "outer_momentum": 0.9}, "choose --algorithm diloco or streaming or decoupled"),
-        ({"algorithm": "data-parallel", "outer_learning_rate": 1.0}, "the algorithm data-parallel has no such"),
+        (
+            {"algorithm": "sparse", "outer_momentum": 0.9},
+            "choose --algorithm diloco or streaming or decoupled",
+        ),
+        (
+            {"algorithm": "data-parallel", "outer_learning_rate": 1.0},
+            "the algorithm data-parallel has no such",
+        ),
         (
             {"algorithm": "streaming", "fragments": 3},
             "the algorithm streaming cannot be so: fragments is 3; it must be at least 1 and divide inner_steps, "
@@ -88,8 +94,12 @@ def test_only_decoupled_runs_go_on_without_the_slowest_unless_asked() -> None:
 
 @pytest.mark.parametrize("name", ["algorithm", *ALGORITHM_CHOICES])
 def test_settings_of_a_distributed_run_need_workers(name: str) -> None:
-    value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(name, 2)
-    message = f"{name} is {value}.*, but workers is 0: one process has nobody to merge with; leave it out, or add"
+    value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(
+        name, 2
+    )
+    message = (
+        f"{name} is {value}.*, but workers is 0: one process has nobody to merge with; leave it out, or add"
+    )
     with pytest.raises(InvalidTrainingConfig, match=message):
         check_settings(TrainingConfig().replaced(**{name: value}))
     check_settings(TrainingConfig())

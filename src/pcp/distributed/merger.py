@@ -98,6 +98,14 @@ class Merger:
         """
         self._payload(fragment, blob)
 
+    def decoded(self, fragment: int, blob: Blob) -> Any:
+        """What a stored push of a fragment says, flat.
+
+        Raises:
+            ArraysRefused: it is none.
+        """
+        return self._outer.decoded(fragment, self._payload(fragment, blob))
+
     def merge(self, step: RunOuterStep) -> tuple[Blob, Blob | None, Blob | None]:
         """Merge a round and take its outer step; the contributions are reduced in the order given.
 

@@ -1,6 +1,7 @@
 """Audits, step by step: what is asked of whom, and what follows from each answer."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -73,7 +74,7 @@ class AuditDesk(Desk):
         assert self.sent(connection, AskStates) == [AskStates(self.audit, (other.digest,))]
         self.say(connection, States(self.audit, (other,)))
         self.do(BlobStored(self.now, other))
-        assert CompareStates(self.audit, ((AFTER, other),)) in self.effects
+        assert CompareStates(self.audit, (AFTER, other), 0, None) in self.effects
         self.do(StatesCompared(self.now, self.audit, distance))
 
 
@@ -173,7 +174,7 @@ def test_a_push_that_does_not_follow_is_compared(desk: AuditDesk) -> None:
     shown(desk).say(2, Repeated(desk.audit, AFTER, honest))
     desk.say(2, States(desk.audit, (honest,)))
     desk.do(BlobStored(desk.now, honest))
-    assert CompareStates(desk.audit, ((desk.payload, honest),)) in desk.effects
+    assert CompareStates(desk.audit, None, 0, (desk.payload, honest)) in desk.effects
 
 
 def test_what_is_not_shown_in_time_does_not_count(desk: AuditDesk) -> None:
@@ -292,3 +293,26 @@ def test_cells_that_come_back_join_those_of_the_same_batches() -> None:
         Cells(DataRange(4, 2), frozenset({1})),
     ]
     assert pending.counts == [4, 4]
+
+
+def test_cells_join_as_if_every_batch_were_put_alone() -> None:
+    random = Random(3)
+    for _ in range(200):
+        pending, expected = Pending([0, 0, 0]), set[tuple[int, int]]()
+        for _ in range(6):
+            start, count = random.randrange(20), random.randrange(1, 8)
+            fragment = random.randrange(3)
+            cells = {(batch, fragment) for batch in range(start, start + count)}
+            if not cells & expected:
+                expected |= cells
+                pending.put(Cells(DataRange(start, count), frozenset({fragment})))
+        starts = [block.data.start for block in pending.blocks]
+        assert starts == sorted(set(starts))
+        batches = [
+            (batch, fragment)
+            for block in pending.blocks
+            for batch in range(block.data.start, block.data.start + block.data.count)
+            for fragment in block.fragments
+        ]
+        assert sorted(batches) == sorted(expected)
+        assert sum(pending.counts) == len(expected)

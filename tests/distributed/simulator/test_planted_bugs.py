@@ -239,8 +239,8 @@ def equal_push_deleted(patch: Patch) -> None:
     patch.setattr(Turn, "delete", delete)
 
 
-PLANTED: list[tuple[Callable[[Patch], None], int]] = [
-    (generation_not_checked, 200),
+PLANTED = [
+    pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
     (content_not_checked, 60),
     (lease_not_given_again, 10),
     (range_leased_twice, 10),
@@ -258,7 +258,7 @@ PLANTED: list[tuple[Callable[[Patch], None], int]] = [
     (carried_cells_lost_with_their_worker, 10),
     (mask_ignored, 10),
     (adoption_skipped, 10),
-    (late_push_admitted_into_the_next_round, 200),
+    pytest.param(late_push_admitted_into_the_next_round, 200, marks=pytest.mark.long),
     (flush_rounds_forgotten, 10),
     (change_applied_to_any_version, 10),
     (residual_dropped_after_carried, 60),

@@ -130,6 +130,17 @@ class AuditBooks:
         if chain := self.chains.get(worker_id):
             chain.digest = None
 
+    def awaits_state(self, blob: Blob) -> bool:
+        """Whether a blob on its way is an inner state, rather than a push."""
+        return any(
+            blob in audit.missing and (audit.repeated is None or blob != audit.repeated.payload)
+            for audit in self.audits.values()
+        )
+
+    def awaits(self, blob: Blob) -> bool:
+        """Whether an audit waits for a blob."""
+        return any(blob in audit.missing for audit in self.audits.values())
+
     def left(self, worker_id: int, now: float) -> None:
         """Note that a worker is gone: what it repeats goes to another, what it has not shown stays unproven."""
         for number, audit in self.audits.items():

@@ -118,7 +118,16 @@ def _uploaded(turn: Turn, audit: Audit) -> None:
         audit.wait_for(Stage.AUDITOR, turn.now)
     elif audit.stage is Stage.REPEATED_STATES:
         audit.wait_for(Stage.COMPARISON, turn.now)
-        turn.effects.append(CompareStates(audit.lease.lease_id, tuple(_differences(audit))))
+        pairs = dict(_differences(audit))
+        after, payload = audit.shown[audit.after], audit.payload
+        turn.effects.append(
+            CompareStates(
+                audit.lease.lease_id,
+                (after, pairs[after]) if after in pairs else None,
+                audit.lease.fragment,
+                (payload, pairs[payload]) if payload in pairs else None,
+            )
+        )
 
 
 def assign(turn: Turn) -> None:

@@ -1,6 +1,6 @@
 """Cells, pairs of a batch and a fragment, that are not merged yet: waiting for a worker, or carried by one."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -56,15 +56,13 @@ class Pending:
         """Add cells; they are not fused with their neighbours, so that ranges keep their length."""
         self._count(cells, cells.data.count)
         end = data_ranges.stop(cells.data)
-        shared = [
-            each
-            for each in self.blocks
-            if each.data.start < end and cells.data.start < data_ranges.stop(each.data)
-        ]
-        for each in shared:
-            self.blocks.remove(each)
-        for each in _disjoint([cells, *shared]) if shared else [cells]:
-            insort(self.blocks, each, key=_start)
+        first = last = bisect_left(self.blocks, cells.data.start, key=_start)
+        if first and data_ranges.stop(self.blocks[first - 1].data) > cells.data.start:
+            first -= 1
+        while last < len(self.blocks) and self.blocks[last].data.start < end:
+            last += 1
+        shared = self.blocks[first:last]
+        self.blocks[first:last] = _disjoint([cells, *shared]) if shared else [cells]
 
     def first(self, fragment: int, limit: int) -> Cells | None:
         """Return the first block that a fragment lacks below a limit."""

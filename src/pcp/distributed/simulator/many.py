@@ -1,5 +1,6 @@
 """Many schedules, in one process or several."""
 
+import gc
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -52,9 +53,12 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
     """
     logging.disable(logging.WARNING)  # torn writes and refused transfers are what this is about
     summary = Summary()
+    gc.disable()  # a schedule's garbage is one ring, collected when it is over
     try:
         for seed in seeds:
             summary.schedules += 1
+            if summary.schedules % 20 == 0:
+                gc.collect()
             try:
                 outcome = simulate(scenario_of(seed), trace)
             except SimulationFailed as failure:
@@ -66,6 +70,7 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
             summary.note("rounds", outcome.rounds, seed)
             summary.note("times the plan trained again", outcome.retrained, seed)
     finally:
+        gc.enable()
         logging.disable(logging.NOTSET)
     return summary
 

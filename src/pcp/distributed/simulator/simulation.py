@@ -171,6 +171,10 @@ class Simulation:
         self.workers[index] = self._new_worker(index)
         self.workers[index].start()
 
+    def _restart_worker(self, index: int) -> None:
+        if not self.workers[index].alive:  # two for ever would fence each other for ever
+            self.replace_worker(index)
+
     def stop_worker(self, process: WorkerProcess, back_after: float | None) -> None:
         """Stop a worker's process; another one of it may start later."""
         if not process.alive:
@@ -178,7 +182,7 @@ class Simulation:
         process.alive = False
         self.network.vanish(process, silent=self.random.random() < 0.5)
         if back_after is not None:
-            self.clock.after(back_after, partial(self.replace_worker, self.index_of(process.name)))
+            self.clock.after(back_after, partial(self._restart_worker, self.index_of(process.name)))
 
     def cut_worker_power(self, index: int, seconds: float) -> None:
         """Stop a worker's machine for some time."""

@@ -95,6 +95,7 @@ class WorkerProcess:
         self._paused_until = 0.0
         self._hostile_until = 0.0
         self._tampering: dict[int, Callable[[Update], Update]] = {}
+        self._said: set[int] = set()
         self.hello: Message | None = None
         self.alive = True
 
@@ -151,7 +152,7 @@ class WorkerProcess:
         spoils = self.world.clock.now < self._hostile_until and self.world.random.random() < 0.2
         if spoils:
             self._tampering[lease_id] = lambda update: update
-            self.world.observer.tampered.add(lease_id)
+            self.world.observer.spoilt.add(lease_id)
         return spoils
 
     def delivered(self, connection: int, message: Message) -> None:
@@ -225,7 +226,9 @@ class WorkerProcess:
     def _send(self, connection: int, message: Message) -> None:
         world = self.world
         if isinstance(message, Update):
-            if world.clock.now < self._hostile_until and message.lease_id not in self._tampering:
+            known = message.lease_id in self._tampering or message.lease_id in self._said
+            self._said.add(message.lease_id)
+            if world.clock.now < self._hostile_until and not known:
                 self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
                 world.observer.tampered.add(message.lease_id)
             if message.lease_id in self._tampering:
@@ -265,7 +268,6 @@ TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
     lambda update: replace(update, tokens=10 * update.tokens + 1),
-    lambda update: replace(update, commitments=(bytes(32),) * (update.steps + 2)),
     lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
     lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
 )
