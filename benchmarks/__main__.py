@@ -8,6 +8,7 @@ BENCHMARKS = {
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_overhead": "what calling a Plan costs",
+    "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
 
