@@ -1,5 +1,7 @@
 """The root of a fleet: a Shepherd that takes the outer step itself."""
 
+from dataclasses import dataclass
+
 from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
@@ -7,6 +9,16 @@ from pcp.distributed.messages import Blob
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """A contribution that became part of the parameters: when, in which round, whose, of how many batches."""
+
+    time: float
+    round: int
+    worker_id: int
+    batches: int
 
 
 class Root(Fleet):
@@ -35,6 +47,7 @@ class Root(Fleet):
             clock, Coordinator.create(config, parameters, None), self.merge_later, delay_seconds, rate
         )
         self.store(initial, parameter_bytes)
+        self.merged: list[Merged] = []
         self._merge_seconds, self._parameter_bytes = merge_seconds, parameter_bytes
 
     @property
@@ -50,4 +63,8 @@ class Root(Fleet):
         gradients = [self.blobs[each.pseudo_gradient] for each in effect.contributions]
         parameters = training.outer_step(self.blobs[effect.parameters], gradients)
         stored = self.store(parameters, self._parameter_bytes)
+        self.merged += [
+            Merged(self.clock.now, effect.round, each.worker_id, each.data.count)
+            for each in effect.contributions
+        ]
         self.post(OuterStepDone(self.clock.now, effect.round, stored, None))
