@@ -10,7 +10,7 @@ from pcp.distributed.job import InvalidJob, Job
 from pcp.distributed.messages import Blob
 from pcp.training.data import DataKind
 
-NAMES = ("start", "adopt", "step", "delta")
+NAMES = ("start", "restart", "step", "flat.0", "put.0", "push.0", "flat.1", "put.1", "push.1")
 JOB = Job(
     {name: Blob(bytes([i]) * 32, 100 + i) for i, name in enumerate(NAMES)},
     Blob(b"t" * 32, 7),
@@ -32,13 +32,18 @@ def test_a_job_comes_back_from_its_json() -> None:
 def test_a_job_on_samples_comes_back_and_has_a_version_that_older_workers_refuse() -> None:
     job = replace(JOB, kind=DataKind.samples, context=0, vocabulary=0)
     assert Job.from_json(job.to_json()) == job
-    assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (2, 1)
+    assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (4, 3)
 
 
 def test_a_tolerance_comes_back_and_is_not_there_without_one() -> None:
     job = replace(JOB, tolerance=1e-2, plan_seconds=30.0)
     assert Job.from_json(job.to_json()) == job
     assert "tolerance" not in json.loads(JOB.to_json())
+
+
+def test_overlap_comes_back() -> None:
+    job = replace(JOB, overlap=True)
+    assert Job.from_json(job.to_json()) == job
 
 
 def test_everything_to_fetch_is_named_once_programs_first() -> None:
@@ -58,13 +63,14 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("[]", "cannot be read: TypeError"),
         ("null", "cannot be read: TypeError"),
         ("{}", "cannot be read: KeyError\\('version'\\)"),
-        (changed(version=3), "described in version 3; this worker understands up to 2"),
-        (changed(version="1"), "described in version 1; this worker understands up to 2"),
+        (changed(version=5), "described in version 5; this worker understands 3 and 4: install the PCP of"),
+        (changed(version="1"), "described in version 1; this worker understands 3 and 4"),
         (changed(tolerance=-1), "-1 is no amount"),
         (changed(tolerance="much"), "'much' is no amount"),
         (changed(plan_seconds=float("inf")), "inf is no amount"),
-        (changed(programs={}), "KeyError\\('start'\\)"),
-        (changed(programs=[]), "TypeError"),
+        (changed(programs={"evil": None}), "'evil' is no program of a worker"),
+        (changed(programs={"push.01": None}), "'push.01' is no program of a worker"),
+        (changed(programs=[]), "AttributeError"),
         (changed(programs={name: None for name in NAMES}), "TypeError"),
         (changed(tokens={"digest": "00", "size": 7}), "a digest has 1 bytes"),
         (changed(tokens={"digest": "x" * 64, "size": 7}), "non-hexadecimal"),
@@ -74,6 +80,7 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         (changed(batch=1.5), "1.5 is no count"),
         (changed(context="64"), "'64' is no count"),
         (changed(seed=None), "None is no count"),
+        (changed(overlap=1), "1 is neither true nor false"),
         (changed(vocabulary=-65), "-65 is no count"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,10 @@ from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
 from pcp.training.data import DataKind
 
-VERSIONS = {DataKind.tokens: 1, DataKind.samples: 2}
-"""The version of a description by what the run trains on; a Worker that only knows texts understands 1."""
+VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4}
+"""The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
+
+_PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive)\.(0|[1-9][0-9]{0,3})")
 
 
 class InvalidJob(PCPError):
@@ -22,7 +25,7 @@ class Job:
     """A run as a Worker sees it.
 
     Arguments:
-        programs: portable artifacts by name: `start`, `adopt`, `step`, `delta` (see `programs.py`).
+        programs: portable artifacts by name; see `programs.py`.
         data: the file of the training data.
         batch: sequences or samples in a batch.
         context: tokens in a sequence; 0 where the data is no text.
@@ -32,6 +35,7 @@ class Job:
         tolerance: how far a step's numbers may be from exact ones; each Worker looks for its own fastest path within. 0 runs
             the step as it is written.
         plan_seconds: that a Worker may spend on looking.
+        overlap: whether a Worker trains its next lease while its last push is uploaded and merged.
     """
 
     programs: dict[str, Blob]
@@ -43,6 +47,7 @@ class Job:
     kind: DataKind = DataKind.tokens
     tolerance: float = 0.0
     plan_seconds: float = 0.0
+    overlap: bool = False
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -59,6 +64,7 @@ class Job:
             "context": self.context,
             "seed": self.seed,
             "vocabulary": self.vocabulary,
+            "overlap": self.overlap,
         }
         if self.tolerance:  # a Worker that does not know it computes more exactly than it need
             content |= {"tolerance": self.tolerance, "plan_seconds": self.plan_seconds}
@@ -75,13 +81,12 @@ class Job:
             content = json.loads(text)
             kind = next((kind for kind, version in VERSIONS.items() if version == content["version"]), None)
             if kind is None:
+                understood = " and ".join(str(version) for version in VERSIONS.values())
                 raise InvalidJob(
-                    f"the run is described in version {content['version']}; this worker understands up to "
-                    f"{max(VERSIONS.values())}"
+                    f"the run is described in version {content['version']}; this worker understands {understood}: "
+                    "install the PCP of the Shepherd"
                 )
-            programs = {
-                name: _decode(content["programs"][name]) for name in ("start", "adopt", "step", "delta")
-            }
+            programs = {_program(name): _decode(blob) for name, blob in content["programs"].items()}
             numbers = {name: _count(content[name]) for name in ("batch", "context", "seed", "vocabulary")}
             return Job(
                 programs,
@@ -90,8 +95,16 @@ class Job:
                 kind=kind,
                 tolerance=_amount(content.get("tolerance", 0.0)),
                 plan_seconds=_amount(content.get("plan_seconds", 0.0)),
+                overlap=_truth(content["overlap"]),
             )
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except (
+            json.JSONDecodeError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
             raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
 
 
@@ -104,6 +117,18 @@ def _decode(content: dict[str, Any]) -> Blob:
     if len(digest) != 32:
         raise ValueError(f"a digest has {len(digest)} bytes")
     return Blob(digest, _count(content["size"]))
+
+
+def _program(name: str) -> str:
+    if not _PROGRAM.fullmatch(name):
+        raise ValueError(f"{name!r} is no program of a worker")
+    return name
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
 
 
 def _count(value: Any) -> int:

@@ -6,6 +6,7 @@ move on bulk connections.
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,42 @@ class DataRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Adoption:
+    """Before a step of its lease a worker adopts what was merged of a fragment.
+
+    Arguments:
+        fragment: of the parameters.
+        version: outer steps of this fragment behind what is adopted.
+        step: the lease's inner steps that come before it.
+        parameters: the whole fragment, flat; None where it is not merged yet. A `Merged` then follows, and
+            the worker waits for it at `step`.
+        change: what a worker that holds version - 1 adds to it instead, smaller; None where there is none.
+    """
+
+    fragment: int
+    version: int
+    step: int
+    parameters: Blob | None
+    change: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
-    """The right, and the duty, to train on a range of the data from a stated version of the parameters.
+    """The right, and the duty, to train on a range of the data and then to push one fragment.
 
     Arguments:
         lease_id: unique in the run; never reused, so that an update of an expired lease is recognised.
         generation: fencing number of the worker's membership; an update of an older generation is refused.
         round: outer round that the update belongs to.
-        data: batches to consume, one inner step each.
+        data: batches to consume, one inner step each; none where only the push is wanted.
         first_step: inner step number at the first batch, for schedules of the learning rate.
-        base_version: number of outer steps behind `parameters`.
-        parameters: the global parameters to start from.
-        fragments: indices of the parameter fragments whose pseudo-gradient is wanted; empty means all.
+        fragment: what is pushed at the end.
+        fragments: what the data may move; the others return to where they were before its steps. Empty
+            means all.
+        fresh: begin from the adopted fragments, all of which are then in `adopt` at step 0, with residuals
+            of zero; the inner optimizer's moments stay where there are any.
+        adopt: in the order of their steps. A fresh lease may adopt a fragment at step 0 and its next version
+            later.
         deadline_seconds: time after which the lease may be given to another worker.
     """
 
@@ -45,9 +70,10 @@ class Lease:
     round: int
     data: DataRange
     first_step: int
-    base_version: int
-    parameters: Blob
+    fragment: int
     fragments: tuple[int, ...]
+    fresh: bool
+    adopt: tuple[Adoption, ...]
     deadline_seconds: float
 
 
@@ -115,26 +141,53 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Merged:
+    """Shepherd to Worker: what a lease's adoption waits for is merged; see `Adoption`."""
+
+    fragment: int
+    version: int
+    parameters: Blob
+    change: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
 class Update:
-    """Worker to Shepherd: the pseudo-gradient of a lease is uploaded (anchor minus trained parameters)."""
+    """Worker to Shepherd: the data of a lease is trained, and its push is uploaded or about to be.
+
+    Arguments:
+        lease_id, generation, round: the lease's.
+        payload: the push, encoded: what the worker's fragment moved by since its last push, and its residual.
+        steps, tokens: of the lease's data.
+        losses: of the steps.
+        seconds: that they took.
+        commitments: digests of the worker's inner state at the borders of the lease, for audits.
+    """
 
     lease_id: int
     generation: int
     round: int
-    base_version: int
-    pseudo_gradient: Blob
+    payload: Blob
     steps: int
     tokens: int
     losses: tuple[float, ...]
     seconds: float
+    commitments: tuple[bytes, ...] = ()
+
+
+class Outcome(StrEnum):
+    """What became of a push."""
+
+    ADMITTED = "admitted"  # it is part of its round
+    CARRIED = "carried"  # its round closed without it: the worker keeps it for its next push of the fragment
+    REFUSED = "refused"  # the worker's next lease is fresh
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateReply:
-    """Shepherd to Worker: the update was admitted, or refused and why."""
+    """Shepherd to Worker: what became of an update, and why."""
 
     lease_id: int
-    accepted: bool
+    outcome: Outcome
     reason: str
 
 
@@ -163,6 +216,7 @@ Message = (
     | Ready
     | Assign
     | Revoke
+    | Merged
     | Update
     | UpdateReply
     | Failure

@@ -1,78 +1,156 @@
-"""The programs of a distributed run. A Worker is told nothing else: no optimizer, no model, no code.
+"""The programs of a distributed run. A Worker is told nothing else: no optimizer, no model, no algorithm.
 
-start(params, step)            -> state            a worker that has no inner state yet
-adopt(state, params, step)     -> state            a new lease: global parameters, own moments
-step(state, batch)             -> (state, metrics)
-delta(params, state)           -> pseudo-gradient  where the lease began, minus where it ended
-accumulate(sum, delta, weight) -> sum              on the Shepherd, in a fixed order
-outer(params, state, sum, round) -> (params, state)
+A vector is the flat f32 vector of a fragment f; the state is that of the run's training step.
+
+start(vectors, step)                  -> state            a worker that has no inner state yet
+restart(state, vectors, step)         -> state            global parameters, own moments
+step(state, batch)                    -> (state, metrics)
+flat.f(state)                         -> vector           the worker's own parameters
+put.f(state, vector)                  -> state            the inverse
+mix.f(state, vector)                  -> state            theta <- alpha theta + (1 - alpha) Theta; none if alpha is 0
+push.f(state, reference, residual)    -> (payload, e, residual, vector)
+clear(state)                          -> state            forget the gradients that were pushed; only if they are pushed
+receive.f(vector, change)             -> vector           the next version; only with a download codec
+
+decode.f(payload)                     -> vector           on the Shepherd, as all that follow
+outer.f(master, optimizer, mean, round) -> (master, optimizer)
+change.f(master, shadow)                -> change         what brings the workers nearer; then receive.f
+parameters(vectors)                     -> parameters     for evaluation and checkpoints
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pcp.distributed.algorithms import Algorithm
+from pcp.distributed.compression import codec
+from pcp.distributed.fragments import Partition, partition
+from pcp.distributed.gradient_sum import GradientSum
 from pcp.errors import PCPError
 from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
-from pcp.ops.elementwise import convert
+from pcp.ops.elementwise import maximum
 from pcp.ops.movement import full
-from pcp.optimizers import SGD
+from pcp.optimizers import SGD, Optimizer, clip_by_global_norm, nesterov
 from pcp.tensor import Tensor
-from pcp.tracing import spec, specs_of, trace
-from pcp.training.step import TrainingStep
+from pcp.tracing import ArgumentSpec, spec, specs_of, trace
+from pcp.training.recipe import Recipe
+from pcp.training.step import TrainingStep, training_step
 
 
 class BeginningNotUniform(PCPError):
     """An optimizer whose first state would have to travel."""
 
 
-@dataclass(frozen=True)
-class WorkerPrograms:
-    """What a Worker runs; see the module."""
-
-    start: Program
-    adopt: Program
-    step: Program
-    delta: Program
+def inner_step(recipe: Recipe, algorithm: Algorithm) -> TrainingStep:
+    """What a worker does with one batch: a step of training, or of summing gradients."""
+    if not algorithm.pushes_gradients:
+        return recipe.step
+    c = recipe.config
+    return training_step(recipe.loss, GradientSum(), accumulate=c.accumulate, remat=c.remat)
 
 
-@dataclass(frozen=True)
-class ShepherdPrograms:
-    """What the Shepherd runs; see the module."""
+def worker_programs(step: TrainingStep, parameters: Any, algorithm: Algorithm) -> dict[str, Program]:
+    """The programs of a Worker, by name; see the module.
 
-    accumulate: Program
-    outer: Program
-
-
-def worker_programs(step: TrainingStep, parameters: Any) -> WorkerPrograms:
-    """The programs of a Worker, from a training step and parameters (arrays, for their shapes).
+    Arguments:
+        step: what `inner_step` made.
+        parameters: nested arrays, for their shapes.
+        algorithm: what is pushed, and how.
 
     Raises:
         BeginningNotUniform: the optimizer begins with an array of different numbers.
+        TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
     """
-    state = step.initial_state(parameters)
-    params, inner = specs_of(parameters, Role.input), specs_of(state, Role.state)
-    count, beginning = spec((), "i32"), state["optimizer"]
+    parts = partition(parameters, algorithm.fragments)
+    initial = step.initial_state(parameters)
+    state, moments = specs_of(initial, Role.state), initial["optimizer"]
+    vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
+    count = spec((), "i32")
 
-    def start(params: Any, first_step: Tensor) -> Any:
+    def beginning() -> Any:
         # A new optimizer's state is one repeated number for each array, so it need not travel.
-        moments = map_tree(lambda leaf: full(leaf.shape, _repeated(leaf), leaf.dtype), beginning)
-        return {"params": params, "optimizer": moments, "step": first_step}
+        return map_tree(lambda leaf: full(leaf.shape, _repeated(leaf), leaf.dtype), moments)
 
-    def adopt(state: Any, params: Any, first_step: Tensor) -> Any:
-        return state | {"params": params, "step": first_step}
+    def start(vectors: Any, first_step: Tensor) -> Any:
+        return {"params": parts.assembled(vectors), "optimizer": beginning(), "step": first_step}
 
-    def delta(params: Any, state: Any) -> Any:
-        return map_tree(lambda before, after: before - after, params, state["params"])
+    def restart(state: Any, vectors: Any, first_step: Tensor) -> Any:
+        kept = beginning() if algorithm.pushes_gradients else state["optimizer"]
+        return state | {"params": parts.assembled(vectors), "optimizer": kept, "step": first_step}
 
-    return WorkerPrograms(
-        trace(start, params, count),
-        trace(adopt, inner, params, count),
-        Program(step.bytecode),
-        trace(delta, params, specs_of(state, Role.input)),
-    )
+    def clear(state: Any) -> Any:
+        return state | {"optimizer": beginning()}
+
+    programs = {
+        "start": trace(start, vectors, count),
+        "restart": trace(restart, state, vectors, count),
+        "step": Program(step.bytecode),
+    }
+    if algorithm.pushes_gradients:
+        programs["clear"] = trace(clear, state)
+    for fragment in range(parts.count):
+        programs |= _fragment_programs(parts, fragment, algorithm, state)
+    return programs
+
+
+def compresses_download(algorithm: Algorithm) -> bool:
+    """Whether workers are sent changes; else the parameters themselves, and the Shepherd's are what they hold."""
+    return algorithm.download != "f32"
+
+
+def vector(parts: Partition, fragment: int) -> ArgumentSpec:
+    """The spec of a fragment's vector."""
+    return spec((parts.size(fragment),), "f32")
+
+
+def receive_program(parts: Partition, fragment: int, algorithm: Algorithm) -> Program:
+    """The next version of a fragment, from the last one and the encoded change: the same program on both sides."""
+    size = parts.size(fragment)
+    download = codec(algorithm.download)
+
+    def receive(shadow: Tensor, change: Any) -> Tensor:
+        return shadow + download.decode(change, size)
+
+    return trace(receive, vector(parts, fragment), download.payload_specs(size))
+
+
+def _fragment_programs(
+    parts: Partition, fragment: int, algorithm: Algorithm, state: Any
+) -> dict[str, Program]:
+    size, upload, alpha = parts.size(fragment), codec(algorithm.upload), algorithm.mixing
+    own = vector(parts, fragment)
+    read = map_tree(lambda entry: ArgumentSpec(entry.spec, Role.input), state)
+
+    def flat(state: Any) -> Tensor:
+        return parts.flat(fragment, state["params"])
+
+    def put(state: Any, vector: Tensor) -> Any:
+        return state | {"params": parts.placed(fragment, vector, state["params"])}
+
+    def mix(state: Any, vector: Tensor) -> Any:
+        return put(state, alpha * flat(state) + (1 - alpha) * vector)
+
+    def push(state: Any, reference: Tensor, residual: Tensor) -> Any:
+        theta = flat(state)
+        if algorithm.pushes_gradients:
+            moved = parts.flat(fragment, state["optimizer"]["sum"]) / maximum(state["optimizer"]["count"], 1)
+        else:
+            moved = reference - theta
+        error = algorithm.residual_decay * residual + moved
+        payload = upload.encode(error)
+        return payload, error, error - upload.decode(payload, size), theta
+
+    programs = {
+        f"flat.{fragment}": trace(flat, read),
+        f"put.{fragment}": trace(put, state, own),
+        f"push.{fragment}": trace(push, read, own, own),
+    }
+    if alpha:
+        programs[f"mix.{fragment}"] = trace(mix, state, own)
+    if compresses_download(algorithm):
+        programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
+    return programs
 
 
 def _repeated(leaf: np.ndarray[Any, Any]) -> Any:
@@ -86,25 +164,57 @@ def _repeated(leaf: np.ndarray[Any, Any]) -> Any:
     return value
 
 
-def shepherd_programs(parameters: Any, optimizer: SGD) -> ShepherdPrograms:
-    """The programs of the Shepherd, from parameters (arrays, for their shapes) and the outer optimizer.
+def outer_optimizer(recipe: Recipe, algorithm: Algorithm) -> Optimizer:
+    """What takes the outer steps: Nesterov's momentum, or the run's own optimizer where gradients are pushed."""
+    if algorithm.pushes_gradients:
+        return recipe.optimizer
+    return nesterov(algorithm.outer_learning_rate, algorithm.outer_momentum)
 
-    The weights that `accumulate` is given add up to 1, so the sum is the mean.
 
-    Source: Douillard et al., "DiLoCo", 2023, algorithm 1.
+def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
+    """The programs of the Shepherd beside its merge, by name; see the module.
+
+    Raises:
+        TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
+
+    Source: Douillard et al., "DiLoCo", 2023, algorithm 1; for each fragment as in "Streaming DiLoCo", 2025, algorithm 2.
     """
-    params = specs_of(parameters, Role.input)
-    momentum = specs_of(optimizer.initial_state(parameters), Role.input)
-    scalar = spec((), "f32")
+    parts, upload = partition(recipe.parameters, algorithm.fragments), codec(algorithm.upload)
+    optimizer, clip = outer_optimizer(recipe, algorithm), recipe.config.clip_norm
+    vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
+    programs = {"parameters": trace(parts.assembled, vectors)}
 
-    def accumulate(total: Any, delta: Any, weight: Tensor) -> Any:
-        return map_tree(lambda a, b: a + convert(weight, b.dtype) * b, total, delta)
-
-    def outer(params: Any, state: Any, mean: Any, round: Tensor) -> tuple[Any, Any]:
-        updated, new, _ = optimizer.update(mean, state, params, round)
+    def descend(master: Tensor, state: Any, mean: Tensor, round: Tensor) -> tuple[Tensor, Any]:
+        updated, new, _ = optimizer.update(mean, state, master, round)
         return updated, new
 
-    return ShepherdPrograms(
-        trace(accumulate, specs_of(parameters, Role.state), params, scalar),
-        trace(outer, params, momentum, params, spec((), "i32")),
-    )
+    def train(master: Tensor, state: Any, mean: Tensor, round: Tensor) -> tuple[Tensor, Any]:
+        gradients = parts.assembled([mean])
+        if clip:
+            gradients, _ = clip_by_global_norm(gradients, clip)
+        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), round)
+        return parts.flat(0, updated), new
+
+    for fragment, own in enumerate(vectors):
+        state = specs_of(outer_state(recipe, algorithm, parts, fragment), Role.input)
+        size = parts.size(fragment)
+        programs[f"decode.{fragment}"] = trace(
+            lambda payload, n=size: upload.decode(payload, n), upload.payload_specs(size)
+        )
+        function = train if algorithm.pushes_gradients else descend
+        programs[f"outer.{fragment}"] = trace(function, own, state, own, spec((), "i32"))
+        if compresses_download(algorithm):
+            download = codec(algorithm.download)
+            programs[f"change.{fragment}"] = trace(
+                lambda master, shadow, to=download: to.encode(master - shadow), own, own
+            )
+            programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
+    return programs
+
+
+def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:
+    """The outer optimizer's first state for a fragment, nested arrays."""
+    optimizer = outer_optimizer(recipe, algorithm)
+    if isinstance(optimizer, SGD):
+        return optimizer.initial_state(np.zeros(parts.size(fragment), np.float32))
+    return optimizer.initial_state(recipe.parameters)

@@ -18,6 +18,7 @@ struct ControlMessage {
     updateReply @8 :UpdateReply;
     failure @9 :Failure;
     goodbye @10 :Goodbye;
+    merged @11 :Merged;
   }
 }
 
@@ -52,10 +53,19 @@ struct Lease {
   round @2 :UInt64;
   data @3 :DataRange;
   firstStep @4 :UInt64;
-  baseVersion @5 :UInt64;
-  parameters @6 :Blob;
-  fragments @7 :List(UInt32);
-  deadlineSeconds @8 :Float64;
+  fragment @5 :UInt32;
+  fragments @6 :List(UInt32);
+  fresh @7 :Bool;
+  adopt @8 :List(Adoption);
+  deadlineSeconds @9 :Float64;
+}
+
+struct Adoption {
+  fragment @0 :UInt32;
+  version @1 :UInt64;
+  step @2 :UInt64;
+  parameters @3 :Blob;  # absent: not merged yet
+  change @4 :Blob;  # may be absent
 }
 
 struct Hello {
@@ -104,18 +114,25 @@ struct Update {
   leaseId @0 :UInt64;
   generation @1 :UInt64;
   round @2 :UInt64;
-  baseVersion @3 :UInt64;
-  pseudoGradient @4 :Blob;
-  steps @5 :UInt64;
-  tokens @6 :UInt64;
-  losses @7 :List(Float64);
-  seconds @8 :Float64;
+  payload @3 :Blob;
+  steps @4 :UInt64;
+  tokens @5 :UInt64;
+  losses @6 :List(Float64);
+  seconds @7 :Float64;
+  commitments @8 :List(Data);
 }
 
 struct UpdateReply {
   leaseId @0 :UInt64;
-  accepted @1 :Bool;
+  outcome @1 :Text;  # admitted, carried or refused
   reason @2 :Text;
+}
+
+struct Merged {
+  fragment @0 :UInt32;
+  version @1 :UInt64;
+  parameters @2 :Blob;
+  change @3 :Blob;  # may be absent
 }
 
 struct Failure {

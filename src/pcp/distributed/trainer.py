@@ -1,25 +1,26 @@
-"""What a Worker computes: the inner steps of its leases."""
+"""What a Worker computes: the inner steps of its leases, and what it pushes at their ends."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pcp.distributed.array_blobs import load_arrays, store_arrays
+from pcp.distributed.flat_blobs import load_vector
+from pcp.distributed.inbox import Inbox
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Blob, Lease
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
+from pcp.distributed.messages import Adoption, Blob, Lease
+from pcp.distributed.program_fit import check_fit
+from pcp.distributed.replica import Replica
+from pcp.distributed.verification import VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.effects import Adopt
 from pcp.errors import PCPError
-from pcp.ir import Program, TensorSpec, Tree
-from pcp.ir.tree import LEAF
-from pcp.ir.types import dtype_of
+from pcp.ir import Program
 from pcp.planning import Plan, plan
 from pcp.planning.evidence import Progress
-from pcp.training.data import Shape, open_batches
+from pcp.training.data import open_batches
 from pcp.training.planned_step import describe_path, planned_step
 
 log = logging.getLogger("pcp.distributed.trainer")
@@ -30,7 +31,7 @@ LAST_STEP = 2**31 - 1
 
 
 class LeaseRefused(PCPError):
-    """A lease that cannot be trained: it holds no batches, or numbers that no program takes."""
+    """A lease that cannot be trained: it has numbers that no program takes, or fragments that are not there."""
 
 
 class LeaseAborted(Exception):
@@ -42,22 +43,26 @@ class Trained:
     """The outcome of a lease.
 
     Arguments:
-        pseudo_gradient: where the lease began, minus where it ended; in the store.
+        payload: the encoded push of the lease's fragment; in the store.
         tokens: tokens trained on.
         losses: of every step.
-        seconds: that it took.
+        seconds: that it took, less those of waiting.
         overhead_seconds: what of these was spent before the first and after the last step.
+        waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
     """
 
-    pseudo_gradient: Blob
+    payload: Blob
     tokens: int
     losses: tuple[float, ...]
     seconds: float
     overhead_seconds: float
+    waited_seconds: float = 0.0
 
 
 class InnerTrainer:
-    """Runs the inner steps of leases, one lease at a time, and keeps the inner optimizer's state between them.
+    """Runs the inner steps of leases, one lease at a time, and keeps the worker's inner state between them.
+
+    `train` runs in one thread; the inbox may be filled by another meanwhile.
 
     Arguments:
         job: what the Shepherd described; its blobs are in the store.
@@ -78,61 +83,131 @@ class InnerTrainer:
         path = store.path(job.data.digest)
         self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
         programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
-        check_fit(programs, self._batches.shapes)
-        self._plans = {name: plan(program, device=device) for name, program in programs.items()}
+        self._fragments = check_fit(programs, self._batches.shapes)
+        plans = {name: plan(program, device=device) for name, program in programs.items()}
         if job.tolerance:
-            self._plans["step"] = self._planned(programs["step"], job, device, cancelled)
+            plans["step"] = self._planned(programs["step"], job, device, cancelled)
         self._store = store
-        self._parameters = programs["start"].argument_tree.children[0]
-        self._specs = [entry.spec for entry in programs["start"].arguments[:-1]]
-        self._state: Any = None
+        self._replica = Replica(plans)
+        self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
+        self._used: set[Blob] = set()
+        self.inbox = Inbox()
 
     def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
-        """Run the inner steps of a lease.
+        """Run the inner steps of a lease, and encode its push.
 
         Arguments:
-            lease: the batches, and the parameters to begin with, which are in the store.
+            lease: the batches, and what is adopted before which step; the inbox tells when it is in the store.
             progress: told the steps done and the seconds that each took.
-            aborted: asked before every step whether to stop.
+            aborted: asked before every step, and while waiting, whether to stop.
 
         Raises:
             LeaseAborted: `aborted` said so.
-            LeaseRefused: the lease holds no batches, or steps beyond what a program counts.
-            ArraysRefused: the parameters are not those of the programs.
+            LeaseRefused: the lease names steps or fragments that are not there.
+            ArraysRefused: what is to be adopted is not what the programs take.
         """
-        first, data = lease.first_step, lease.data
-        if data.count < 1 or first + data.count > LAST_STEP:
-            raise LeaseRefused(
-                f"lease {lease.lease_id} asks for {data.count} steps from step {first} on; expected at least one, "
-                f"and none beyond {LAST_STEP}"
-            )
-        began = time.monotonic()
-        anchor = load_arrays(self._store, lease.parameters, self._parameters, self._specs, finite=True)
-        # The old state is donated: an exception must not leave a dead one behind.
-        held, self._state = self._state, None
-        state = self._begin(held, anchor, np.int32(first))
-        before = time.monotonic() - began
+        self._check(lease)
+        data, work = lease.data, _Work(lease, aborted)
+        self._forget_earlier(lease)
+        if lease.fresh:
+            self._begin_afresh(work)
+        self._adopt(work, 0)
+        self._replica.begin(lease.first_step, lease.fragments)
+        before = work.seconds
         losses: list[Any] = []
         for done in range(data.count):
+            self._adopt(work, done)
             if aborted():
-                self._state = state
                 raise LeaseAborted
-            state, metrics = self._plans["step"].run(state, self._batches.batch(data.start + done))
-            losses.append(metrics["loss"])
+            losses.append(self._replica.step(self._batches.batch(data.start + done))["loss"])
             if done:
                 # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
                 losses[-2].block_until_ready()
-                progress(done, (time.monotonic() - began) / done)
+                progress(done, work.seconds / done)
         values = tuple(float(loss) for loss in losses)
-        stepped = time.monotonic() - began
-        delta = self._plans["delta"].run(anchor, state)
-        self._state = state
-        blob = store_arrays(self._store, delta)
-        seconds = time.monotonic() - began
+        stepped = work.seconds
+        self._adopt(work, LAST_STEP)
+        self._replica.finish()
+        self._settle()
+        blob = store_arrays(self._store, self._replica.push(lease.fragment))
+        self._pushed[lease.lease_id] = lease.fragment
+        seconds = work.seconds
         tokens = data.count * self._batches.tokens_per_batch
-        return Trained(blob, tokens, values, seconds, seconds - stepped + before)
+        return Trained(blob, tokens, values, seconds, seconds - stepped + before, work.waited)
+
+    def _check(self, lease: Lease) -> None:
+        first, count = lease.first_step, lease.data.count
+        if count < 0 or first + count > LAST_STEP:
+            raise LeaseRefused(
+                f"lease {lease.lease_id} asks for {count} steps from step {first} on; expected none or more, "
+                f"and none beyond {LAST_STEP}"
+            )
+        named = {lease.fragment, *lease.fragments, *(each.fragment for each in lease.adopt)}
+        there = set(range(len(self._fragments)))
+        if unknown := named - there:
+            raise LeaseRefused(
+                f"lease {lease.lease_id} names fragment {min(unknown)}; the run has {len(there)}, from 0 on"
+            )
+        begun = sorted(each.fragment for each in lease.adopt if each.step == 0)
+        if lease.fresh and begun != sorted(there):
+            raise LeaseRefused(
+                f"lease {lease.lease_id} begins afresh from fragments {begun}; expected each of {len(there)} once"
+            )
+
+    def _forget_earlier(self, lease: Lease) -> None:
+        """Remove the blobs of earlier leases, which are in the inner state, or of no use."""
+        self._used |= {each.blob for each in self.inbox.forget_others(lease.lease_id)}
+        named = {blob for each in lease.adopt for blob in (each.parameters, each.change)}
+        for blob in self._used - named:
+            self._store.remove(blob.digest)
+        self._used.clear()
+
+    def _begin_afresh(self, work: "_Work") -> None:
+        self.inbox.outcomes()
+        self._pushed.clear()
+        first: dict[int, Any] = {}
+        for adoption in work.due(0):
+            found = self._received(work, adoption)
+            if found.is_change:
+                raise LeaseRefused(f"a change of fragment {adoption.fragment} was sent; a beginning is whole")
+            first[adoption.fragment] = self._vector(found)
+        self._replica.fresh([first[number] for number in range(len(first))], work.lease.first_step)
+
+    def _adopt(self, work: "_Work", step: int) -> None:
+        """Adopt what is due before a step."""
+        for adoption in work.due(step):
+            found = self._received(work, adoption)
+            self._replica.adopt(found.fragment, self._vector(found))
+
+    def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
+        began = time.monotonic()
+        found = self.inbox.wait_for(
+            work.lease.lease_id, adoption.fragment, adoption.version, work.aborted
+        )
+        work.waited += time.monotonic() - began
+        if found is None:
+            raise LeaseAborted
+        self._used.add(found.blob)
+        return found
+
+    def _vector(self, found: Adopt) -> Any:
+        """The flat parameters of a fragment that is here."""
+        fragment = self._fragments[found.fragment]
+        if not found.is_change:
+            return load_vector(self._store, found.blob, fragment.vector.specs[0].size, finite=True)
+        if fragment.change is None:
+            raise LeaseRefused(f"a change of fragment {found.fragment} was sent, but no program that takes it")
+        change = load_arrays(
+            self._store, found.blob, fragment.change.tree, list(fragment.change.specs), finite=True
+        )
+        return self._replica.received(found.fragment, change)
+
+    def _settle(self) -> None:
+        for lease_id, outcome in self.inbox.outcomes().items():
+            if (fragment := self._pushed.pop(lease_id, None)) is not None:
+                self._replica.settle(fragment, outcome)
 
     @staticmethod
     def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
@@ -145,77 +220,24 @@ class InnerTrainer:
         log.info("%s", describe_path(found))
         return found
 
-    def _begin(self, held: Any, anchor: Any, first: np.int32) -> Any:
-        if held is None:
-            return self._plans["start"].run(anchor, first)
-        return self._plans["adopt"].run(held, anchor, first)
 
+class _Work:
+    """A lease that is trained: what is left to adopt, and the time that it takes."""
 
-@dataclass(frozen=True)
-class _Shape:
-    """Nested arrays by their nesting, shapes and element types."""
+    def __init__(self, lease: Lease, aborted: Callable[[], bool]) -> None:
+        self.lease = lease
+        self.aborted = aborted
+        self.waited = 0.0
+        self._began = time.monotonic()
+        self._left = list(lease.adopt)
 
-    tree: Tree
-    specs: tuple[TensorSpec, ...]
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning, less that of waiting."""
+        return time.monotonic() - self._began - self.waited
 
-    @staticmethod
-    def tuple_of(*parts: "_Shape") -> "_Shape":
-        return _Shape(
-            Tree("tuple", (), tuple(part.tree for part in parts)),
-            tuple(entry for part in parts for entry in part.specs),
-        )
-
-
-def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> None:
-    """Make sure that the programs of a run can hand values to each other; see `programs.py`.
-
-    Arguments:
-        programs: `start`, `adopt`, `step` and `delta`.
-        batch: shape and element type of each array of a batch.
-
-    Raises:
-        ProgramRefused: one of them takes or returns something else than the others expect.
-    """
-    start = programs["start"]
-    if len(start.argument_tree.children) != 2 or start.argument_tree.children[1] != LEAF:
-        raise ProgramRefused("the program 'start' does not take parameters and a step number")
-    count = _Shape(LEAF, (TensorSpec((), dtype_of("i32")),))
-    params = _Shape(start.argument_tree.children[0], tuple(entry.spec for entry in start.arguments[:-1]))
-    state = _Shape(start.result_tree, tuple(entry.spec for entry in start.results))
-    arrays = [_Shape(LEAF, (TensorSpec(shape, dtype_of(dtype)),)) for shape, dtype in batch]
-    pair = _Shape.tuple_of
-    takes = {
-        "start": pair(params, count),
-        "adopt": pair(state, params, count),
-        "step": pair(state, pair(*arrays)),
-        "delta": pair(params, state),
-    }
-    returns = {
-        "start": state,
-        "adopt": state,
-        "step": pair(state, _metrics_of(programs["step"])),
-        "delta": params,
-    }
-    for name, program in programs.items():
-        taken = _Shape(program.argument_tree, tuple(entry.spec for entry in program.arguments))
-        returned = _Shape(program.result_tree, tuple(entry.spec for entry in program.results))
-        for verb, found, expected in (("take", taken, takes[name]), ("return", returned, returns[name])):
-            if found != expected:
-                raise ProgramRefused(
-                    f"the programs of the run do not fit together: {name!r} does not {verb} "
-                    "what the others hand on or expect"
-                )
-
-
-def _metrics_of(step: Program) -> _Shape:
-    """What a training step returns beside its state: a dictionary of arrays, `loss` among them."""
-    children = step.result_tree.children
-    metrics = children[1] if len(children) == 2 else LEAF
-    count = metrics.leaf_count
-    specs = [entry.spec for entry in step.results[len(step.results) - count :]]
-    losses = [entry for key, entry in zip(metrics.keys, specs, strict=False) if key == "loss"]
-    if metrics.kind != "dict" or any(child != LEAF for child in metrics.children) or not losses:
-        raise ProgramRefused("the program 'step' does not return a state and metrics with a loss")
-    if losses[0].shape != () or not losses[0].dtype.is_float:
-        raise ProgramRefused(f"the loss that the program 'step' returns is {losses[0]}; expected a scalar")
-    return _Shape(metrics, tuple(specs))
+    def due(self, step: int) -> list[Adoption]:
+        """Take out what is adopted before a step."""
+        taken = [each for each in self._left if each.step <= step]
+        self._left = [each for each in self._left if each.step > step]
+        return taken

@@ -58,6 +58,34 @@ class SafetensorsCorrupt(PCPError):
     """The header describes arrays that cannot be."""
 
 
+def header_of(arrays: Mapping[str, Array]) -> bytes:
+    """The header of a file of these arrays, after the eight bytes of its length; only element types and shapes matter.
+
+    Raises:
+        UnsupportedArray: an array's dtype is not one of the format's.
+    """
+    for name, array in arrays.items():
+        if array.dtype.newbyteorder("=") not in _CODE_OF:
+            raise UnsupportedArray(
+                f"Array {name!r} has dtype {array.dtype}; a safetensors file holds "
+                f"{', '.join(str(dtype) for dtype in _CODE_OF)}."
+            )
+    header: dict[str, object] = {}
+    offset = 0
+    for name in _in_file_order(arrays):
+        array = arrays[name]
+        end = offset + array.nbytes
+        code = _CODE_OF[array.dtype.newbyteorder("=")]
+        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def _in_file_order(arrays: Mapping[str, Array]) -> list[str]:
+    return sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+
+
 def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
     """Write arrays to an open file, largest elements first so that every array is aligned.
 
@@ -72,23 +100,8 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
         UnsupportedArray: an array's dtype is not one of the format's.
         OSError: as the file raises it, for example when the disk is full.
     """
-    for name, array in arrays.items():
-        if array.dtype.newbyteorder("=") not in _CODE_OF:
-            raise UnsupportedArray(
-                f"Array {name!r} has dtype {array.dtype}; a safetensors file holds "
-                f"{', '.join(str(dtype) for dtype in _CODE_OF)}."
-            )
-    names = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    header: dict[str, object] = {}
-    offset = 0
-    for name in names:
-        array = arrays[name]
-        end = offset + array.nbytes
-        code = _CODE_OF[array.dtype.newbyteorder("=")]
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    names = _in_file_order(arrays)
+    text = header_of(arrays)
     digest = hashlib.sha256()
     for piece in (struct.pack("<Q", len(text)), text):
         file.write(piece)

@@ -4,12 +4,19 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.algorithms import Contribution, DiLoCo, InvalidAlgorithm, merge_order
+from pcp.distributed.algorithms import (
+    Contribution,
+    DiLoCo,
+    InvalidAlgorithm,
+    merge_order,
+    overlaps,
+    segment_steps,
+)
 from pcp.distributed.messages import Blob, DataRange
 
 
 def contribution(worker_id: int, lease_id: int, steps: int, tokens: int) -> Contribution:
-    return Contribution(worker_id, lease_id, DataRange(0, steps), Blob(b"", 0), steps, tokens, 1.0)
+    return Contribution(worker_id, lease_id, (DataRange(0, steps),), Blob(b"", 0), steps, tokens, 1.0)
 
 
 CONTRIBUTIONS = [contribution(2, 5, 10, 100), contribution(1, 9, 10, 300), contribution(1, 3, 20, 400)]
@@ -37,7 +44,9 @@ def test_updates_without_tokens_count_equally() -> None:
 def test_the_published_values_are_the_defaults() -> None:
     algorithm = DiLoCo(inner_steps=30)
     assert (algorithm.outer_learning_rate, algorithm.outer_momentum) == (0.7, 0.9)
-    assert algorithm.fragments(3) == ()
+    assert (algorithm.fragments, algorithm.delay, algorithm.mixing, algorithm.late) == (1, 0, 0.0, "again")
+    assert segment_steps(algorithm) == 30
+    assert not overlaps(algorithm)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,20 @@
 """Random messages: for every message class, a hypothesis strategy derived from its annotations."""
 
 import dataclasses
+from enum import StrEnum
+from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
 from pcp.distributed.wire.codec import CONTROL_ROWS, TRANSFER_ROWS
 
-NARROW_FIELDS = {"protocol_version": 2**32 - 1, "fragments": 2**32 - 1, "code": 2**16 - 1}
+NARROW_FIELDS = {
+    "protocol_version": 2**32 - 1,
+    "fragment": 2**32 - 1,
+    "fragments": 2**32 - 1,
+    "code": 2**16 - 1,
+}
 
 
 def value_strategy(hint: Any, field: str) -> st.SearchStrategy[Any]:
@@ -15,6 +22,11 @@ def value_strategy(hint: Any, field: str) -> st.SearchStrategy[Any]:
         return instance_strategy(hint)
     if get_origin(hint) is tuple:
         return st.lists(value_strategy(get_args(hint)[0], field), max_size=5).map(tuple)
+    if NoneType in get_args(hint):
+        (present,) = set(get_args(hint)) - {NoneType}
+        return st.none() | value_strategy(present, field)
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return st.sampled_from(hint)
     return {
         int: st.integers(0, NARROW_FIELDS.get(field, 2**64 - 1)),
         float: st.floats(allow_nan=False),

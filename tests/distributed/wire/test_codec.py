@@ -35,7 +35,7 @@ from pcp.distributed.wire.transfer_messages import Fetch, TransferMessage
 
 from .message_values import control_messages, instance_strategy, transfer_messages
 
-UPDATE = Update(7, 3, 11, 10, Blob(bytes(range(32)), 123_456), 50, 38_400, (3.5, 3.25), 61.5)
+UPDATE = Update(7, 3, 11, Blob(bytes(range(32)), 123_456), 50, 38_400, (3.5, 3.25), 61.5)
 
 
 def frame_of(data: bytes) -> Frame:
@@ -87,7 +87,7 @@ def test_every_message_has_a_row_and_every_field_a_place_in_the_schema() -> None
         (Ready(-1), "Ready has a value that the protocol cannot carry"),
         (Ready(2**64), "Ready has a value that the protocol cannot carry"),
         (Revoke(1, "\ud800"), "Revoke has a value that the protocol cannot carry"),
-        (dataclasses.replace(UPDATE, pseudo_gradient=Blob(b"short", 5)), "a digest has 32 bytes; received 5"),
+        (dataclasses.replace(UPDATE, payload=Blob(b"short", 5)), "a digest has 32 bytes; received 5"),
         (Blob(bytes(32), 1), "a Blob is not a message of this connection; it carries Hello, Welcome"),
         (Fetch(Blob(bytes(32), 1), 0, 1, 1, 1), "a Fetch is not a message of this connection"),
     ],
@@ -130,9 +130,15 @@ def test_five_thousand_mutated_messages(message: Any, seed: int) -> None:
 
 
 def test_a_digest_of_another_length_is_refused_on_arrival() -> None:
-    content = {"update": {"pseudoGradient": {"digest": b"../../etc/passwd", "size": 1}}}
+    content = {"update": {"payload": {"digest": b"../../etc/passwd", "size": 1}}}
     payload = SCHEMA.ControlMessage.new_message(**content).to_bytes()
     with pytest.raises(MessageError, match="a digest has 32 bytes; received 16"):
+        decode_control(Frame(FrameKind.CONTROL, payload))
+
+
+def test_an_outcome_of_another_version_is_refused_on_arrival() -> None:
+    payload = SCHEMA.ControlMessage.new_message(updateReply={"outcome": "postponed"}).to_bytes()
+    with pytest.raises(MessageError, match="'postponed' is not a valid Outcome"):
         decode_control(Frame(FrameKind.CONTROL, payload))
 
 
@@ -171,10 +177,10 @@ def test_parts_that_are_shared_many_times_are_refused() -> None:
 
 def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
     text = (resources.files("pcp.distributed") / "protocol.capnp").read_text()
-    newer = text.replace("goodbye @10 :Goodbye;", "goodbye @10 :Goodbye; audit @11 :Goodbye;")
+    newer = text.replace("merged @11 :Merged;", "merged @11 :Merged; audit @12 :Goodbye;")
     newer = newer.replace(
-        "seconds @8 :Float64;\n}\n\nstruct UpdateReply",
-        "seconds @8 :Float64;\n  joules @9 :Float64;\n}\n\nstruct UpdateReply",
+        "commitments @8 :List(Data);\n}\n\nstruct UpdateReply",
+        "commitments @8 :List(Data);\n  joules @9 :Float64;\n}\n\nstruct UpdateReply",
     )
     assert newer.count("joules") == 1
     (tmp_path / "newer.capnp").write_text(newer.replace("@0xb3f1c2d97a5e4460", "@0xb3f1c2d97a5e4461"))
@@ -188,7 +194,7 @@ def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
 
     extended = schema.ControlMessage.new_message(ready={"generation": 4}).to_bytes()
     assert decode_control(Frame(FrameKind.CONTROL, extended)) == messages.Ready(4)
-    with_joules = {"leaseId": 1, "pseudoGradient": {"digest": bytes(32)}, "joules": 3.0}
+    with_joules = {"leaseId": 1, "payload": {"digest": bytes(32)}, "joules": 3.0}
     grown = decode_control(
         Frame(FrameKind.CONTROL, schema.ControlMessage.new_message(update=with_joules).to_bytes())
     )

@@ -1,125 +1,54 @@
-"""The worker's logic, event by event."""
+"""The worker's logic, event by event: its connection, and leases without overlap."""
 
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 
 from pcp.distributed.messages import (
     Assign,
-    Blob,
-    DataRange,
     Failure,
     Goodbye,
     Heartbeat,
     HeartbeatReply,
     Hello,
-    Lease,
-    Message,
+    Outcome,
     Ready,
     Revoke,
-    Update,
     UpdateReply,
     Welcome,
 )
-from pcp.distributed.worker import Stage, WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
     AbortLease,
+    Adopt,
+    CancelUpload,
     Connect,
     Disconnect,
-    Effect,
     FetchBlob,
     Notice,
     Prepare,
     SendMessage,
+    SettlePush,
     StartLease,
     Stop,
     UploadUpdate,
 )
 from pcp.distributed.worker.events import (
-    BlobFetched,
     BlobUnavailable,
     Connected,
     Disconnected,
-    Event,
     LeaseFailed,
     LeaseProgress,
-    LeaseTrained,
-    MessageReceived,
     PreparationFailed,
     Prepared,
-    Started,
     Stopping,
-    Tick,
-    UpdateUploaded,
     UploadFailed,
 )
-
-T = TypeVar("T")
-
-CONFIG = WorkerConfig("a", b"process", devices=("cpu:0",), memory_bytes=5)
-PROGRAM, PARAMETERS, GRADIENT = (Blob(bytes([number]) * 32, number) for number in (1, 2, 3))
-WELCOME = Welcome(4, 11, "tested", 1.0, "{}", (PROGRAM, PARAMETERS))
-LEASE = Lease(21, 11, 3, DataRange(40, 4), 12, 3, PARAMETERS, (), 60.0)
-
-
-class Bench:
-    """Feeds a worker's logic and keeps what it asks for."""
-
-    def __init__(self, config: WorkerConfig = CONFIG) -> None:
-        self.now = 0.0
-        self.connection = 0
-        self.logic = WorkerLogic(config)
-        self.effects: list[Effect] = []
-        self.do(Started(0.0))
-
-    def do(self, event: Event) -> None:
-        self.effects = self.logic.handle(event)
-
-    def hear(self, message: Message) -> None:
-        self.do(MessageReceived(self.now, self.connection, message))
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        self.do(Tick(self.now))
-
-    def connect(self, welcome: Welcome = WELCOME) -> None:
-        self.connection += 1
-        self.do(Connected(self.now, self.connection))
-        self.hear(welcome)
-
-    def lose(self) -> None:
-        self.do(Disconnected(self.now, self.connection, "reset by peer"))
-
-    def join(self) -> None:
-        self.connect()
-        self.do(Prepared(self.now, "{}"))
-
-    def train(self) -> None:
-        """Come as far as an upload under way."""
-        self.join()
-        self.hear(Assign(LEASE))
-        self.do(BlobFetched(self.now, PARAMETERS))
-        self.do(LeaseTrained(self.now, 21, GRADIENT, 400, (2.0, 1.0), 3.0))
-
-    def made(self, kind: type[T]) -> list[T]:
-        return [each for each in self.effects if isinstance(each, kind)]
-
-    def said(self) -> list[Message]:
-        return [each.message for each in self.made(SendMessage)]
-
-    @property
-    def stage(self) -> Stage | None:
-        task = self.logic.state.task
-        return None if task is None else task.stage
+from tests.distributed.worker.bench import CONFIG, LEASE, PARAMETERS, PAYLOAD, PROGRAM, UPDATE, WELCOME, Bench
 
 
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
-
-
-UPDATE = Update(21, 11, 3, 3, GRADIENT, 4, 400, (2.0, 1.0), 3.0)
 
 
 def test_a_lease_from_hello_to_the_accepted_update(bench: Bench) -> None:
@@ -128,19 +57,21 @@ def test_a_lease_from_hello_to_the_accepted_update(bench: Bench) -> None:
     bench.do(Connected(0.0, 1))
     assert bench.said() == [Hello(1, "a", b"process", ("cpu:0",), 5)]
     bench.hear(WELCOME)
-    assert bench.effects == [Prepare("{}", (PROGRAM, PARAMETERS))]
+    assert bench.effects == [Prepare("{}", (PROGRAM,))]
     bench.do(Prepared(0.0, "{}"))
     assert bench.said() == [Ready(11)]
     bench.hear(Assign(LEASE))
     assert bench.effects == [FetchBlob(PARAMETERS)]
-    bench.do(BlobFetched(0.0, PARAMETERS))
-    assert bench.effects == [StartLease(LEASE)]
-    bench.do(LeaseTrained(0.0, 21, GRADIENT, 400, (2.0, 1.0), 3.0))
-    assert bench.effects == [UploadUpdate(21, GRADIENT)]
-    bench.do(UpdateUploaded(0.0, 21))
+    bench.fetched()
+    assert bench.effects == [Adopt(21, 0, 0, 0, PARAMETERS, False), StartLease(LEASE)]
+    bench.trained()
+    assert bench.effects == [UploadUpdate(21, PAYLOAD)]
+    bench.uploaded()
     assert bench.said() == [UPDATE]
-    bench.hear(UpdateReply(21, True, ""))
-    assert bench.stage is None
+    bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
+    assert bench.effects == [SettlePush(21, Outcome.ADMITTED)]
+    bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
+    assert bench.effects == []
 
 
 def test_heartbeats_tell_the_progress(bench: Bench) -> None:
@@ -148,7 +79,7 @@ def test_heartbeats_tell_the_progress(bench: Bench) -> None:
     bench.wait(0.9)
     assert bench.said() == []
     bench.hear(Assign(LEASE))
-    bench.do(BlobFetched(bench.now, PARAMETERS))
+    bench.fetched()
     bench.do(LeaseProgress(bench.now, 21, 2, 0.25))
     bench.wait(0.2)
     assert bench.said() == [Heartbeat(1, 11, 21, 2, 0.25)]
@@ -208,13 +139,15 @@ def test_pauses_start_again_once_a_connection_is_good(bench: Bench) -> None:
 def test_a_lease_survives_a_short_loss_of_the_connection(bench: Bench) -> None:
     bench.train()
     bench.lose()
-    bench.do(UpdateUploaded(bench.now, 21))
+    bench.uploaded()
     assert bench.said() == []
     bench.connect()
     assert bench.said() == [UPDATE, Ready(11)]
     bench.hear(Assign(LEASE))
     assert bench.effects == []
-    assert bench.stage is Stage.REPORTED
+    bench.wait(0.0)
+    bench.wait(1.0)
+    assert bench.said() == [Heartbeat(1, 11, 21, 4, 0.75)]
 
 
 @pytest.mark.parametrize("welcome", [replace(WELCOME, generation=12), replace(WELCOME, run_id="another")])
@@ -230,7 +163,7 @@ def test_another_run_is_prepared_anew(bench: Bench) -> None:
     bench.join()
     bench.lose()
     bench.connect(replace(WELCOME, run='{"model": 2}'))
-    assert bench.made(Prepare) == [Prepare('{"model": 2}', (PROGRAM, PARAMETERS))]
+    assert bench.made(Prepare) == [Prepare('{"model": 2}', (PROGRAM,))]
     bench.do(Prepared(bench.now, "{}"))
     assert bench.effects == []
 
@@ -268,13 +201,15 @@ def test_a_revoked_lease_is_aborted_and_what_it_still_says_is_ignored(bench: Ben
     assert bench.effects == []
     bench.hear(Revoke(21, "expired"))
     assert bench.effects == [AbortLease(21, "expired")]
-    bench.do(UpdateUploaded(bench.now, 21))
+    bench.uploaded()
     bench.do(LeaseFailed(bench.now, 21, "too late"))
     assert bench.effects == []
 
 
-def test_a_new_lease_replaces_the_old(bench: Bench) -> None:
-    bench.train()
+def test_a_new_lease_replaces_the_one_that_is_trained(bench: Bench) -> None:
+    bench.join()
+    bench.hear(Assign(LEASE))
+    bench.fetched()
     bench.hear(Assign(replace(LEASE, lease_id=22)))
     assert bench.effects == [AbortLease(21, "another lease was assigned"), FetchBlob(PARAMETERS)]
 
@@ -286,8 +221,9 @@ def test_a_lease_that_cannot_be_fulfilled_is_told(bench: Bench) -> None:
     bench.do(Prepared(bench.now, "{}"))
     bench.hear(Assign(LEASE))
     bench.do(BlobUnavailable(bench.now, PARAMETERS, "not found"))
-    assert bench.said() == [Failure(11, 21, "the parameters cannot be fetched: not found")]
+    assert bench.said() == [Failure(11, 21, "fragment 0 cannot be fetched: not found")]
     bench.hear(Assign(LEASE))
+    bench.fetched()
     bench.do(LeaseFailed(bench.now, 21, "out of memory"))
     assert bench.said() == [Failure(11, 21, "out of memory")]
     assert bench.made(Notice)[0].message == "lease 21 failed: out of memory"
@@ -295,22 +231,46 @@ def test_a_lease_that_cannot_be_fulfilled_is_told(bench: Bench) -> None:
     assert bench.said() == [Failure(11, 21, "not prepared for it")]
 
 
+def test_after_a_loss_only_a_fresh_lease_is_begun(bench: Bench) -> None:
+    lost = "training that this lease goes on from is lost here; a fresh lease is needed"
+    later = replace(LEASE, lease_id=22, fresh=False)
+    bench.join()
+    bench.hear(Assign(later))
+    assert bench.said() == [Failure(11, 22, lost)]
+    bench.hear(Assign(LEASE))
+    bench.fetched()
+    bench.hear(Revoke(21, "expired"))
+    bench.hear(Assign(later))
+    assert bench.said() == [Failure(11, 22, lost)]
+    bench.hear(Assign(LEASE))
+    bench.fetched()
+    bench.trained()
+    bench.uploaded()
+    bench.hear(UpdateReply(21, Outcome.REFUSED, "not the tokens that the steps hold"))
+    bench.hear(Assign(later))
+    assert bench.said() == [Failure(11, 22, lost)]
+    bench.hear(Assign(replace(later, fresh=True)))
+    assert bench.effects == [FetchBlob(PARAMETERS)]
+
+
 def test_a_failed_upload_is_tried_again(bench: Bench) -> None:
     bench.train()
     bench.do(UploadFailed(bench.now, 21, "reset"))
     assert "the upload failed (reset); again in" in bench.made(Notice)[0].message
     bench.wait(0.3)
-    assert bench.made(UploadUpdate) == [UploadUpdate(21, GRADIENT)]
+    assert bench.made(UploadUpdate) == [UploadUpdate(21, PAYLOAD)]
     bench.wait(0.3)
     assert bench.made(UploadUpdate) == []
 
 
 def test_a_refused_update_ends_the_lease_and_is_told(bench: Bench) -> None:
     bench.train()
-    bench.do(UpdateUploaded(bench.now, 21))
-    bench.hear(UpdateReply(21, False, "the round is closed"))
-    assert bench.made(Notice)[0].message == "the update of lease 21 was refused: the round is closed"
-    assert bench.stage is None
+    bench.uploaded()
+    bench.hear(UpdateReply(21, Outcome.REFUSED, "the round is closed"))
+    assert bench.effects == [
+        Notice("the update of lease 21 was refused: the round is closed"),
+        SettlePush(21, Outcome.REFUSED),
+    ]
 
 
 def test_the_end_of_the_run_ends_the_worker(bench: Bench) -> None:
@@ -354,3 +314,11 @@ def test_a_shepherd_that_talks_like_a_worker_is_left(bench: Bench) -> None:
     bench.join()
     bench.hear(Ready(1))
     assert bench.made(Disconnect) == [Disconnect(1, "a Shepherd does not send Ready")]
+
+
+def test_an_answer_before_the_upload_is_done_cancels_it(bench: Bench) -> None:
+    bench.train()
+    bench.hear(UpdateReply(21, Outcome.CARRIED, "the round is closed"))
+    assert bench.effects == [CancelUpload(21), SettlePush(21, Outcome.CARRIED)]
+    bench.uploaded()
+    assert bench.effects == []

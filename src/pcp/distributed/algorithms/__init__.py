@@ -4,7 +4,32 @@ The arithmetic of an outer step is a Program built elsewhere; here stands only t
 its arguments.
 """
 
-from pcp.distributed.algorithms.base import Algorithm, Contribution, merge_order
-from pcp.distributed.algorithms.diloco import DiLoCo, InvalidAlgorithm
+from pcp.distributed.algorithms.base import (
+    Algorithm,
+    Amount,
+    Contribution,
+    InvalidAlgorithm,
+    merge_order,
+    overlaps,
+    segment_steps,
+)
+from pcp.distributed.algorithms.data_parallel import DataParallel
+from pcp.distributed.algorithms.decoupled import DecoupledDiLoCo
+from pcp.distributed.algorithms.diloco import DiLoCo
+from pcp.distributed.algorithms.sparse import SparseLoCo
+from pcp.distributed.algorithms.streaming import StreamingDiLoCo
 
-__all__ = ["Algorithm", "Contribution", "DiLoCo", "InvalidAlgorithm", "merge_order"]
+__all__ = [
+    "Algorithm",
+    "Amount",
+    "Contribution",
+    "DataParallel",
+    "DecoupledDiLoCo",
+    "DiLoCo",
+    "InvalidAlgorithm",
+    "SparseLoCo",
+    "StreamingDiLoCo",
+    "merge_order",
+    "overlaps",
+    "segment_steps",
+]

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Contribution
-from pcp.errors import PCPError
-
-
-class InvalidAlgorithm(PCPError):
-    """A hyper-parameter of the algorithm lies outside the range where the algorithm is defined."""
+from pcp.distributed.algorithms.base import (
+    Amount,
+    InvalidAlgorithm,
+    check_outer,
+    check_residual,
+    check_steps,
+    shares,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,10 @@ class DiLoCo:
         outer_learning_rate: rate of the outer Nesterov step.
         outer_momentum: momentum of the outer Nesterov step.
         weighting: "equal" (every inner step counts the same) or "tokens" (every token counts the same).
+        residual_decay: beta, what a worker keeps of what the upload codec lost.
+        upload: codec of the pseudo-gradients.
+        download: codec of the change of the parameters; "f32" sends the parameters.
+        merge: how pseudo-gradients become one.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -35,31 +42,28 @@ class DiLoCo:
     outer_learning_rate: float = 0.7
     outer_momentum: float = 0.9
     weighting: str = "equal"
+    residual_decay: float = 1.0
+    upload: str = "f32"
+    download: str = "f32"
+    merge: str = "mean"
+
+    fragments: ClassVar[int] = 1
+    delay: ClassVar[int] = 0
+    mixing: ClassVar[float] = 0.0
+    late: ClassVar[str] = "again"
+    pushes_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.inner_steps < 1:
-            raise InvalidAlgorithm(f"inner_steps is {self.inner_steps}; it must be at least 1")
-        if not self.outer_learning_rate > 0:
-            raise InvalidAlgorithm(f"outer_learning_rate is {self.outer_learning_rate}; it must be positive")
-        if not 0 <= self.outer_momentum < 1:
-            raise InvalidAlgorithm(
-                f"outer_momentum is {self.outer_momentum}; it must be at least 0 and below 1"
-            )
+        check_steps(self.inner_steps)
+        check_outer(self.outer_learning_rate, self.outer_momentum)
+        check_residual(self.residual_decay)
         if self.weighting not in ("equal", "tokens"):
             raise InvalidAlgorithm(f'weighting is "{self.weighting}"; choose "equal" or "tokens"')
 
-    def fragments(self, round: int) -> tuple[int, ...]:  # noqa: ARG002 - every round merges everything
-        """Return the fragments that a round merges: all of them."""
-        return ()
-
-    def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
+    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Return the share of each contribution in the steps (or tokens) of the round.
 
         Ranges are usually of equal length, and "equal" then is the plain mean; a range that was split
         counts by its part.
         """
-        amounts = [each.tokens if self.weighting == "tokens" else each.steps for each in contributions]
-        total = sum(amounts)
-        if total == 0:
-            return tuple(1 / len(amounts) for _ in amounts)
-        return tuple(amount / total for amount in amounts)
+        return shares([each.tokens if self.weighting == "tokens" else each.steps for each in contributions])

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 
-register(Blob, DataRange, DiLoCo)
+register(Blob, DataRange, DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo)
 
 
 class InvalidRunConfig(PCPError):

@@ -47,26 +47,36 @@ class RunOuterStep:
 
     Arguments:
         round: the round.
+        fragment: what it merges.
         contributions: what to merge, reduced in this order.
         weights: of the contributions.
-        parameters, optimizer_state: where the step starts from.
+        parameters: the fragment as workers hold it, flat.
+        outer: what the outer step keeps for the fragment: its exact parameters and the optimizer's state.
     """
 
     round: int
+    fragment: int
     contributions: tuple[Contribution, ...]
     weights: tuple[float, ...]
     parameters: Blob
-    optimizer_state: Blob | None
+    outer: Blob | None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteCheckpoint:
-    """Write a checkpoint aside and answer with CheckpointDone or CheckpointFailed."""
+    """Write a checkpoint aside and answer with CheckpointDone or CheckpointFailed.
+
+    Arguments:
+        version: rounds merged.
+        tokens: behind the parameters.
+        parameters, outer: of each fragment.
+        final: whether all data is merged.
+    """
 
     version: int
     tokens: int
-    parameters: Blob
-    optimizer_state: Blob | None
+    parameters: tuple[Blob, ...]
+    outer: tuple[Blob | None, ...]
     final: bool
 
 
@@ -142,9 +152,10 @@ class RoundMerged:
 
     Arguments:
         round: the round.
+        fragment: what it merged.
         loss: mean of the contributions' losses by their weights.
         contributions: how many were merged.
-        carried: batches left for the next round.
+        left: batches of the fragment that were issued for this round and are not merged yet.
         tokens: behind the parameters now.
         seconds: since the round opened (or the Shepherd restarted).
         live: live workers.
@@ -152,9 +163,10 @@ class RoundMerged:
     """
 
     round: int
+    fragment: int
     loss: float
     contributions: int
-    carried: int
+    left: int
     tokens: int
     seconds: float
     live: int

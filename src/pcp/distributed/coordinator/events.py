@@ -64,12 +64,20 @@ class BlobRefused:
 
 @dataclass(frozen=True, slots=True)
 class OuterStepDone:
-    """The results of an outer step are stored durably."""
+    """The results of an outer step are stored durably.
+
+    Arguments:
+        round: the round.
+        parameters: the fragment as workers shall hold it, flat.
+        change: what makes the parameters of the version before into these, where it is smaller; or None.
+        outer: what the next outer step of the fragment needs; None where it needs nothing.
+    """
 
     now: float
     round: int
     parameters: Blob
-    optimizer_state: Blob | None
+    change: Blob | None
+    outer: Blob | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,15 @@ mean is the coordinator's business.
 import dataclasses
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from importlib import resources
+from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import capnp
 
 from pcp.distributed import messages
-from pcp.distributed.messages import Blob, DataRange, Lease, Message
+from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message
 from pcp.distributed.wire import transfer_messages
 from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal
@@ -51,6 +53,7 @@ CONTROL_ROWS: dict[type, str] = {
     messages.Ready: "ready",
     messages.Assign: "assign",
     messages.Revoke: "revoke",
+    messages.Merged: "merged",
     messages.Update: "update",
     messages.UpdateReply: "updateReply",
     messages.Failure: "failure",
@@ -67,7 +70,7 @@ TRANSFER_ROWS: dict[type, str] = {
 }
 """Message class -> member of the union `TransferMessage`."""
 
-_PARTS = (Blob, DataRange, Lease)  # structs inside messages
+_PARTS = (Blob, DataRange, Adoption, Lease)  # structs inside messages
 
 _T = TypeVar("_T")
 
@@ -79,12 +82,13 @@ def _camel_case(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Field:
-    """One field of a struct: its two names and how its value is converted each way."""
+    """One field of a struct: its two names, how its value is converted each way, and whether it may be None."""
 
     name: str
     wire_name: str
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
+    optional: bool
 
 
 def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
@@ -97,6 +101,8 @@ def _converters(hint: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
             lambda values: [encode(value) for value in values],
             lambda reader: tuple(decode(value) for value in reader),
         )
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return str, lambda text: hint(str(text))
     if hint in (int, float, bool, str, bytes):
         return lambda value: value, hint
     raise TypeError(f"no conversion for fields of type {hint}")
@@ -116,19 +122,33 @@ def _fields_of(struct: type) -> tuple[_Field, ...]:
     hints = get_type_hints(struct)
     fields = []
     for field in dataclasses.fields(struct):
-        encode, decode = _converters(hints[field.name])
+        hint = hints[field.name]
+        optional = NoneType in get_args(hint)
+        if optional:
+            (hint,) = set(get_args(hint)) - {NoneType}
+        encode, decode = _converters(hint)
         if field.name == "digest":
             encode, decode = _digest_checked(encode), _digest_checked(decode)
-        fields.append(_Field(field.name, _camel_case(field.name), encode, decode))
+        fields.append(_Field(field.name, _camel_case(field.name), encode, decode, optional))
     return tuple(fields)
 
 
 def _to_dict(value: Any) -> dict[str, Any]:
-    return {field.wire_name: field.encode(getattr(value, field.name)) for field in _FIELDS[type(value)]}
+    values = ((field, getattr(value, field.name)) for field in _FIELDS[type(value)])
+    return {
+        field.wire_name: field.encode(each) for field, each in values if not (field.optional and each is None)
+    }
 
 
 def _from_reader(struct: type[_T], reader: Any) -> _T:
-    return struct(**{field.name: field.decode(getattr(reader, field.wire_name)) for field in _FIELDS[struct]})
+    return struct(
+        **{
+            field.name: None
+            if field.optional and not reader._has(field.wire_name)
+            else field.decode(getattr(reader, field.wire_name))
+            for field in _FIELDS[struct]
+        }
+    )
 
 
 _FIELDS: dict[type, tuple[_Field, ...]] = {

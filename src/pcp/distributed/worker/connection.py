@@ -13,7 +13,7 @@ from pcp.distributed.worker.effects import (
     SendMessage,
     Stop,
 )
-from pcp.distributed.worker.state import Stage, WorkerConfig, WorkerState
+from pcp.distributed.worker.state import WorkerConfig, WorkerState
 
 
 @dataclass(slots=True)
@@ -30,11 +30,28 @@ class Turn:
         if self.state.connection:
             self.effects.append(SendMessage(self.state.connection, message))
 
-    def drop_task(self, reason: str) -> None:
-        """Give the current lease up."""
-        if self.state.task is not None:
-            self.effects.append(AbortLease(self.state.task.lease.lease_id, reason))
-            self.state.task = None
+    def tell(self, message: Message) -> None:
+        """Send a message, if the Shepherd has welcomed this connection."""
+        if self.state.welcomed:
+            self.send(message)
+
+    def drop(self, lease_id: int, reason: str) -> None:
+        """Give a lease up, trained or not. What was trained on it is lost, so only a fresh one can follow."""
+        state = self.state
+        if state.task is not None and state.task.lease.lease_id == lease_id:
+            state.task = None
+            state.fresh_needed = True
+        elif (push := state.pushes.pop(lease_id, None)) is not None:
+            state.fresh_needed |= push.settles
+        else:
+            return
+        self.effects.append(AbortLease(lease_id, reason))
+
+    def drop_all(self, reason: str) -> None:
+        """Give every lease up."""
+        current = [self.state.task.lease.lease_id] if self.state.task is not None else []
+        for lease_id in [*current, *self.state.pushes]:
+            self.drop(lease_id, reason)
 
 
 def connected(turn: Turn, connection: int) -> None:
@@ -66,15 +83,17 @@ def leave(turn: Turn, reason: str) -> None:
 
 
 def welcome(turn: Turn, message: Welcome) -> None:
-    """Become a member: a lease of an earlier membership is void, one of the same goes on."""
+    """Become a member: leases of an earlier membership are void, those of the same go on."""
     state = turn.state
     if (message.generation, message.run_id) != (state.generation, state.run_id):
-        turn.drop_task("it belongs to an earlier membership")
+        turn.drop_all("it belongs to an earlier membership")
+        state.fresh_needed = True
     state.generation, state.run_id = message.generation, message.run_id
     state.heartbeat_seconds = message.heartbeat_seconds
     state.welcomed, state.last_beat = True, turn.now
-    if state.task is not None and state.task.stage is Stage.REPORTED and state.task.update is not None:
-        turn.send(state.task.update)
+    for push in state.pushes.values():
+        if push.told:
+            turn.send(push.update)
     if state.prepared == message.run:
         turn.send(Ready(state.generation))
     elif state.preparing != message.run:
@@ -87,7 +106,7 @@ def goodbye(turn: Turn, message: Goodbye) -> None:
     if not message.finished:
         leave(turn, message.reason)
         return
-    turn.drop_task("the run is complete")
+    turn.drop_all("the run is complete")
     turn.effects.append(Disconnect(turn.state.connection, message.reason))
     turn.effects.append(Stop(True, message.reason))
     turn.state.connection, turn.state.stopped = 0, True
@@ -101,7 +120,7 @@ def tick(turn: Turn) -> None:
     state.last_tick = turn.now
     if not state.connection:
         if turn.now - state.since > config.abandon_seconds:
-            turn.drop_task(f"no Shepherd for {config.abandon_seconds:.0f} s")
+            turn.drop_all(f"no Shepherd for {config.abandon_seconds:.0f} s")
         return
     if not state.welcomed:
         if turn.now - state.since > config.greeting_seconds:
@@ -112,11 +131,19 @@ def tick(turn: Turn) -> None:
     elif turn.now - state.last_beat >= state.heartbeat_seconds:
         state.last_beat = turn.now
         state.beats += 1
-        task = state.task
-        lease_id, steps, pace = (
-            (task.lease.lease_id, task.steps_done, task.seconds_per_step) if task else (0, 0, 0.0)
-        )
-        turn.send(Heartbeat(state.beats, state.generation, lease_id, steps, pace))
+        turn.send(_heartbeat(state))
+
+
+def _heartbeat(state: WorkerState) -> Heartbeat:
+    """A heartbeat with the progress of the lease that is worked on, or else of the oldest that waits for its answer."""
+    if (task := state.task) is not None:
+        progress = (task.lease.lease_id, task.steps_done, task.seconds_per_step)
+    elif (push := next(iter(state.pushes.values()), None)) is not None:
+        steps = push.update.steps
+        progress = (push.lease.lease_id, steps, push.update.seconds / max(1, steps))
+    else:
+        progress = (0, 0, 0.0)
+    return Heartbeat(state.beats, state.generation, *progress)
 
 
 def heard(turn: Turn) -> None:

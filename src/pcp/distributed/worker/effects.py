@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pcp.distributed.messages import Blob, Lease, Message
+from pcp.distributed.messages import Blob, Lease, Message, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Prepare:
 
     Arguments:
         run: the run's description.
-        blobs: what it needs, the current parameters last.
+        blobs: what it needs.
     """
 
     run: str
@@ -50,14 +50,55 @@ class FetchBlob:
 
 @dataclass(frozen=True, slots=True)
 class StartLease:
-    """Train; answer with LeaseProgress, then LeaseTrained or LeaseFailed."""
+    """Train a lease, then encode its push; answer with LeaseProgress, then LeaseTrained or LeaseFailed.
+
+    Every adoption at step 0 was said by `Adopt` before this; before inner step `step` of any other the trainer waits
+    for its `Adopt`, which may have come already. Every earlier push of the lease's fragment is settled.
+    A fresh lease forgets everything but the inner optimizer's moments, unsettled pushes too.
+    """
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
+class Adopt:
+    """A merged fragment of the current lease is here: take it before an inner step. No answer is expected.
+
+    It comes before `StartLease`, or at any time while the lease is trained.
+
+    Arguments:
+        lease_id: the lease; what belongs to an aborted one is of no use.
+        fragment: which.
+        version: that the worker then holds.
+        step: number of inner steps of the lease that come before it. One that is not below the number of batches
+            comes after the last step and before the push.
+        blob: the fetched content.
+        is_change: whether it leads from version - 1 to version, rather than being the whole fragment.
+    """
+
+    lease_id: int
+    fragment: int
+    version: int
+    step: int
+    blob: Blob
+    is_change: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SettlePush:
+    """The Shepherd answered a push: the trainer settles the error feedback of the lease's fragment by the outcome.
+
+    It may come while the next lease is trained. After `REFUSED` the next lease will be a fresh one. A push whose
+    lease is aborted is never settled; the next lease is then fresh, too.
+    """
+
+    lease_id: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
 class AbortLease:
-    """Stop fetching, training or uploading for a lease; what it still says is ignored."""
+    """Stop fetching, training or uploading for a lease; what it still says is ignored. The next lease is fresh."""
 
     lease_id: int
     reason: str
@@ -65,10 +106,17 @@ class AbortLease:
 
 @dataclass(frozen=True, slots=True)
 class UploadUpdate:
-    """Upload a pseudo-gradient; answer with UpdateUploaded or UploadFailed."""
+    """Upload the payload of a push; answer with UpdateUploaded or UploadFailed. The next lease may be trained meanwhile."""
 
     lease_id: int
     blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class CancelUpload:
+    """Stop uploading for a lease, because its update was answered without it; what it still says is ignored."""
+
+    lease_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +141,11 @@ Effect = (
     | Prepare
     | FetchBlob
     | StartLease
+    | Adopt
+    | SettlePush
     | AbortLease
     | UploadUpdate
+    | CancelUpload
     | Notice
     | Stop
 )

@@ -40,10 +40,16 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The run's programs are verified and compiled, its data is there."""
+    """The run's programs are verified and compiled, its data is there.
+
+    Arguments:
+        run: the description.
+        overlap: whether the next lease is trained while the last push is uploaded: the update is then told first.
+    """
 
     now: float
     run: str
+    overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +90,22 @@ class LeaseProgress:
 
 @dataclass(frozen=True, slots=True)
 class LeaseTrained:
-    """All inner steps of a lease are done and its pseudo-gradient is ready to upload."""
+    """All inner steps of a lease are done, everything to adopt is adopted, and its push is ready to upload.
+
+    Arguments:
+        lease_id: which.
+        payload: the encoded push.
+        tokens, losses, seconds: of the steps; none of them where the lease held no batches.
+        commitments: digests of the inner state at the borders of segments, for audits.
+    """
 
     now: float
     lease_id: int
-    pseudo_gradient: Blob
+    payload: Blob
     tokens: int
     losses: tuple[float, ...]
     seconds: float
+    commitments: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +119,7 @@ class LeaseFailed:
 
 @dataclass(frozen=True, slots=True)
 class UpdateUploaded:
-    """The Shepherd acknowledged the whole pseudo-gradient of a lease."""
+    """The Shepherd acknowledged the whole payload of a lease."""
 
     now: float
     lease_id: int
@@ -113,7 +127,7 @@ class UpdateUploaded:
 
 @dataclass(frozen=True, slots=True)
 class UploadFailed:
-    """A pseudo-gradient could not be uploaded; it is tried again."""
+    """A payload could not be uploaded; it is tried again."""
 
     now: float
     lease_id: int

@@ -1,10 +1,10 @@
 """Everything that the logic of a worker knows."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pcp.distributed.messages import Lease, Update
+from pcp.distributed.messages import Adoption, Blob, Lease, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class WorkerConfig:
             it doubles.
         greeting_seconds: how long the Shepherd may take to answer a hello.
         missed_heartbeats: unanswered heartbeats after which the Shepherd counts as gone.
-        abandon_seconds: how long a lease is worked on without a connection.
+        abandon_seconds: how long leases are worked on without a connection.
     """
 
     worker: str
@@ -46,32 +46,66 @@ class WorkerConfig:
 
 
 class Stage(StrEnum):
-    """How far the work on a lease is."""
+    """How far the work on the current lease is."""
 
     FETCHING = "fetching"
     TRAINING = "training"
-    UPLOADING = "uploading"
-    REPORTED = "reported"  # uploaded; told, or to be told as soon as there is a connection
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A merged fragment that the current lease adopts.
+
+    Arguments:
+        adoption: which, and before which step.
+        blob: what is fetched for it; None while it is not merged.
+        is_change: whether that is a change, not the whole fragment.
+        here: whether it was fetched.
+    """
+
+    adoption: Adoption
+    blob: Blob | None = None
+    is_change: bool = False
+    here: bool = False
 
 
 @dataclass(slots=True)
 class Task:
-    """The lease being worked on.
+    """The lease being worked on, until it is trained.
 
     Arguments:
         lease: what to do.
+        incoming: what it adopts, in the order of its steps.
         stage: how far it is.
         steps_done, seconds_per_step: for heartbeats.
-        update: what to report, once trained.
-        upload_retry: when to upload again; None while an upload is under way.
+    """
+
+    lease: Lease
+    incoming: tuple[Incoming, ...]
+    stage: Stage = Stage.FETCHING
+    steps_done: int = 0
+    seconds_per_step: float = 0.0
+
+
+@dataclass(slots=True)
+class Push:
+    """A trained lease whose update is not answered.
+
+    Arguments:
+        lease: what was done.
+        update: what to tell.
+        told: whether the update was, or would have been if there had been a connection.
+        uploaded: whether the payload was.
+        settles: whether the trainer waits for the outcome; not after a fresh lease began.
+        upload_retry: when to upload again; None while an upload is under way, or done.
         upload_attempts: uploads that failed.
     """
 
     lease: Lease
-    stage: Stage = Stage.FETCHING
-    steps_done: int = 0
-    seconds_per_step: float = 0.0
-    update: Update | None = None
+    update: Update
+    told: bool = False
+    uploaded: bool = False
+    settles: bool = True
     upload_retry: float | None = None
     upload_attempts: int = 0
 
@@ -92,7 +126,11 @@ class WorkerState:
         generation, run_id: of the membership; 0 and empty before the first.
         heartbeat_seconds: as the Shepherd wishes.
         preparing, prepared: descriptions of the run being prepared, and ready.
+        overlap: whether updates are told before they are uploaded.
         task: the lease being worked on.
+        pushes: trained leases that are not answered, by number.
+        versions: of the fragments that the trainer adopted.
+        fresh_needed: whether something was lost that the Shepherd may count on, so that only a fresh lease can begin.
         stopped: whether Stop was said.
     """
 
@@ -109,5 +147,9 @@ class WorkerState:
     heartbeat_seconds: float = 1.0
     preparing: str | None = None
     prepared: str | None = None
+    overlap: bool = False
     task: Task | None = None
+    pushes: dict[int, Push] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    fresh_needed: bool = True
     stopped: bool = False

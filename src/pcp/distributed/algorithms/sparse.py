@@ -1,0 +1,55 @@
+"""SparseLoCo: the few largest changes in two bits, and error feedback in place of outer momentum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pcp.distributed.algorithms.base import Amount, check_outer, check_residual, check_steps, shares
+
+
+@dataclass(frozen=True, slots=True)
+class SparseLoCo:
+    """The description of SparseLoCo.
+
+    After H inner steps worker m has changed the parameters by d_m. It pushes the k largest entries of every chunk of its
+    residual, quantised, and keeps the rest:
+
+        e_m <- beta e_m + d_m;   s_m = Q(top-k(e_m));   e_m <- e_m - s_m;   Theta <- Theta - rate mean_m(s_m).
+
+    Arguments:
+        inner_steps: H, the batches that a worker trains on between two outer steps.
+        outer_learning_rate: rate of the outer step, which has no momentum.
+        residual_decay: beta.
+        upload: codec of the pseudo-gradients, with chunk and k.
+        download: codec of the change of the parameters; "f32" sends the parameters.
+        merge: how pseudo-gradients become one.
+
+    Raises:
+        InvalidAlgorithm: for a hyper-parameter out of range.
+
+    Source: Sarfi et al., "Communication Efficient LLM Pre-training with SparseLoCo" (2508.15706), Algorithm 1; first known
+    as CCLoco.
+    """
+
+    inner_steps: int
+    outer_learning_rate: float = 1.0
+    residual_decay: float = 0.95
+    upload: str = "top-k"
+    download: str = "f32"
+    merge: str = "mean"
+
+    fragments: ClassVar[int] = 1
+    delay: ClassVar[int] = 0
+    mixing: ClassVar[float] = 0.0
+    late: ClassVar[str] = "again"
+    pushes_gradients: ClassVar[bool] = False
+    outer_momentum: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        check_steps(self.inner_steps)
+        check_outer(self.outer_learning_rate, self.outer_momentum)
+        check_residual(self.residual_decay)
+
+    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
+        """Return the share of each contribution in the batches of the round."""
+        return shares([each.steps for each in contributions])

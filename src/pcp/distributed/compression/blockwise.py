@@ -1,0 +1,98 @@
+"""Integers with one scale for each block: what int8 and int4 share.
+
+A block with the largest magnitude m has the scale s = m / levels, rounded up to bf16, and an element x becomes
+q = round(x / s), from -levels to levels. q * s has at most 7 + 8 significant bits, so f32 holds it exactly: every device
+decodes to the same bits, also where it fuses the product with an addition. And x - q * s is exact, too (Sterbenz: q = 0, or
+q * s lies between x / 2 and 2 * x), so an element is exactly what is decoded plus the residual.
+"""
+
+import abc
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pcp.distributed.compression.brain_float import (
+    INFINITY,
+    NAN,
+    SMALLEST_NORMAL,
+    UPPER,
+    bf16_of_bits,
+    from_bf16,
+    magnitude_bits,
+)
+from pcp.distributed.compression.codec import Codec, InvalidCodec, Payload
+from pcp.ir import DType, TensorSpec
+from pcp.ops import bitcast, bitwise_and, clip, expand_dims, minimum, pad, reshape, where
+from pcp.ops.elementwise import round_
+from pcp.ops.reduction import max_
+from pcp.tensor import Tensor
+
+BLOCK = 128
+
+
+@dataclass(frozen=True)
+class Blockwise(Codec):
+    """Elements as integers, scaled by the largest magnitude of their block.
+
+    Scales below the smallest normal number are 0; those of blocks that are not finite are NaN, and so are all their elements.
+
+    Arguments:
+        block: how many elements share a scale; even.
+    """
+
+    levels: ClassVar[int]
+    """The largest integer."""
+
+    block: int = BLOCK
+
+    def __post_init__(self) -> None:
+        if isinstance(self.block, bool) or self.block < 2 or self.block % 2:
+            raise InvalidCodec(
+                f"codec {self.kind!r}: blocks of {self.block!r} elements were given; expected an even number, at least 2; "
+                f"write '{self.kind}' for {BLOCK}"
+            )
+
+    @property
+    def name(self) -> str:
+        """The kind, and the block where it is not 128."""
+        return self.kind if self.block == BLOCK else f"{self.kind}:{self.block}"
+
+    def payload_specs(self, n: int) -> dict[str, TensorSpec]:
+        """`scales`: bf16, one for each block; `values`: integers, packed."""
+        blocks = -(-n // self.block)
+        return {"scales": TensorSpec((blocks,), DType.bf16), "values": self._packed_spec(blocks)}
+
+    @abc.abstractmethod
+    def _packed_spec(self, blocks: int) -> TensorSpec: ...
+
+    @abc.abstractmethod
+    def _packed(self, integers: Tensor) -> Tensor:
+        """Bytes of integral f32 of shape (blocks, block)."""
+
+    @abc.abstractmethod
+    def _unpacked(self, packed: Tensor) -> Tensor:
+        """The inverse of `_packed`."""
+
+    def _encoded(self, x: Tensor) -> Payload:
+        blocks = reshape(pad(x, [(0, -x.size % self.block)]), (-1, self.block))
+        largest = max_(magnitude_bits(blocks), 1)
+        bits = self._scale_bits(largest)
+        usable = expand_dims((bits > 0) & (bits < INFINITY), 1)
+        scales = expand_dims(bitcast(bits, DType.f32), 1)
+        quotients = where(usable, blocks, 0.0) / where(usable, scales, 1.0)
+        integers = clip(round_(quotients), -float(self.levels), float(self.levels))
+        return {"scales": bf16_of_bits(bits), "values": self._packed(integers)}
+
+    def _scale_bits(self, largest: Tensor) -> Tensor:
+        """Bits of the f32 scales, with an empty lower half, for bits of the largest magnitudes."""
+        ratio = bitcast(bitcast(largest, DType.f32) * np.float32(1 / self.levels), DType.u32)
+        # The highest scale that cannot make the largest integer infinite.
+        limit = (np.finfo(np.float32).max / np.float32(self.levels)).view(np.uint32) & UPPER
+        above = minimum(bitwise_and(ratio + np.uint32(0xFFFF), UPPER), limit)
+        finite = where(ratio < SMALLEST_NORMAL, np.uint32(0), above)
+        return where(largest < INFINITY, finite, NAN)
+
+    def _decoded(self, payload: Payload) -> Tensor:
+        scales = expand_dims(from_bf16(payload["scales"]), 1)
+        return reshape(self._unpacked(payload["values"]) * scales, -1)

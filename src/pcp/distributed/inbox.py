@@ -1,0 +1,59 @@
+"""What reaches a trainer while it trains: fragments to adopt, answers to pushes, and that it should stop waiting."""
+
+import threading
+from collections.abc import Callable
+
+from pcp.distributed.messages import Outcome
+from pcp.distributed.worker.effects import Adopt
+
+WAIT_SECONDS = 1.0
+"""How often who waits asks by itself whether it still should."""
+
+
+class Inbox:
+    """Filled by one thread, emptied by another."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._adoptions: dict[tuple[int, int, int], Adopt] = {}
+        self._outcomes: dict[int, Outcome] = {}
+
+    def adopt(self, adoption: Adopt) -> None:
+        """Put in a fragment that a lease adopts."""
+        with self._changed:
+            self._adoptions[adoption.lease_id, adoption.fragment, adoption.version] = adoption
+            self._changed.notify_all()
+
+    def settle(self, lease_id: int, outcome: Outcome) -> None:
+        """Put in the answer to a push."""
+        with self._changed:
+            self._outcomes[lease_id] = outcome
+
+    def wake(self) -> None:
+        """Have who waits ask whether it still should."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(
+        self, lease_id: int, fragment: int, version: int, given_up: Callable[[], bool]
+    ) -> Adopt | None:
+        """Take a fragment out as soon as it is there; None if waiting was given up."""
+        key = (lease_id, fragment, version)
+        with self._changed:
+            while key not in self._adoptions:
+                if given_up():
+                    return None
+                self._changed.wait(WAIT_SECONDS)
+            return self._adoptions.pop(key)
+
+    def outcomes(self) -> dict[int, Outcome]:
+        """Take out all answers, by lease."""
+        with self._changed:
+            taken, self._outcomes = self._outcomes, {}
+            return taken
+
+    def forget_others(self, lease_id: int) -> list[Adopt]:
+        """Take out the fragments of all leases but one."""
+        with self._changed:
+            others = [key for key in self._adoptions if key[0] != lease_id]
+            return [self._adoptions.pop(key) for key in others]

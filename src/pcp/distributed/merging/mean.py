@@ -1,0 +1,36 @@
+"""The weighted mean: what every paper begins with, and what one hostile worker can move anywhere."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pcp.backends import Device
+from pcp.distributed.merging.accumulation import Accumulator
+from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Verdict, shares
+from pcp.distributed.merging.measuring import Meter
+
+
+class Mean(Merge):
+    """`sum w_i x_i / sum w_i`, over the contributions that are finite.
+
+    Arguments:
+        segments, device: as of every `Merge`.
+    """
+
+    def __init__(self, segments: Sequence[Segment], device: Device | str | None = None) -> None:
+        super().__init__(segments, device)
+        whole = [Segment("fragment", self.size)]
+        self._meter = Meter(whole, device)
+        self._accumulator = Accumulator(whole, device)
+
+    def merge(
+        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+    ) -> Merged:
+        finite = self._meter.measure(loaders).finite
+        share = shares(weights, finite)
+        total = self._accumulator.total(loaders, share[:, None])
+        verdicts = tuple(
+            Verdict(float(each), "" if usable else NOT_FINITE)
+            for each, usable in zip(share, finite, strict=True)
+        )
+        return Merged(total, verdicts, state)

@@ -1,0 +1,126 @@
+"""From a lease to its first step: merged fragments are fetched, before the start or while the lease is trained."""
+
+from pcp.distributed.messages import Adoption, Blob, Failure, Lease, Merged
+from pcp.distributed.worker.connection import Turn
+from pcp.distributed.worker.effects import Adopt, FetchBlob, Notice, StartLease
+from pcp.distributed.worker.events import BlobFetched, BlobUnavailable
+from pcp.distributed.worker.state import Incoming, Stage, Task
+
+LOST = "training that this lease goes on from is lost here; a fresh lease is needed"
+
+
+def assign(turn: Turn, lease: Lease) -> None:
+    """Take a lease; the current one told again may know more of what to adopt."""
+    state = turn.state
+    if lease.lease_id in state.pushes:
+        return
+    if state.task is not None and state.task.lease.lease_id == lease.lease_id:
+        _resolve_all(turn, state.task, lease)
+        return
+    if state.task is not None:
+        turn.drop(state.task.lease.lease_id, "another lease was assigned")
+    if state.prepared is None or lease.generation != state.generation:
+        turn.send(Failure(state.generation, lease.lease_id, "not prepared for it"))
+    elif state.fresh_needed and not lease.fresh:
+        turn.send(Failure(state.generation, lease.lease_id, LOST))
+    else:
+        _begin(turn, lease)
+
+
+def _begin(turn: Turn, lease: Lease) -> None:
+    state = turn.state
+    if lease.fresh:
+        state.fresh_needed = False
+        state.versions.clear()
+        for push in state.pushes.values():
+            push.settles = False
+    state.task = Task(lease, tuple(Incoming(each) for each in lease.adopt))
+    _resolve_all(turn, state.task, lease)
+    start_if_ready(turn)
+
+
+def merged(turn: Turn, message: Merged) -> None:
+    """Fetch a fragment that was merged after the lease was granted."""
+    if turn.state.task is not None:
+        _resolve(turn, turn.state.task, message)
+
+
+def _resolve_all(turn: Turn, task: Task, lease: Lease) -> None:
+    for adoption in lease.adopt:
+        _resolve(turn, task, adoption)
+
+
+def _resolve(turn: Turn, task: Task, found: Adoption | Merged) -> None:
+    """Begin to fetch a fragment that the lease adopts, now that its content has a name."""
+    fragment, version = found.fragment, found.version
+    own = {each.adoption.version: each for each in task.incoming if each.adoption.fragment == fragment}
+    incoming = own.get(version)
+    if incoming is None or incoming.blob is not None:
+        return
+    held = max((each for each in own if each < version), default=turn.state.versions.get(fragment))
+    blob: Blob | None
+    if found.change is not None and held == version - 1:
+        blob, incoming.is_change = found.change, True
+    else:
+        blob = found.parameters
+    if blob is not None:
+        incoming.blob = blob
+        turn.effects.append(FetchBlob(blob))
+    elif found.change is not None:
+        fail(turn, task, f"only a change to version {version} of fragment {fragment} is offered")
+
+
+def fetched(turn: Turn, event: BlobFetched | BlobUnavailable) -> None:
+    """Hand on a blob that is here; without one that is not, the lease cannot be fulfilled."""
+    task = turn.state.task
+    if task is None:
+        return
+    for incoming in task.incoming:
+        if incoming.blob != event.blob or incoming.here:
+            continue
+        if isinstance(event, BlobUnavailable):
+            fail(turn, task, f"fragment {incoming.adoption.fragment} cannot be fetched: {event.reason}")
+            return
+        incoming.here = True
+        if task.stage is Stage.TRAINING:
+            turn.effects.append(_adopt(task.lease.lease_id, incoming))
+    start_if_ready(turn)
+
+
+def start_if_ready(turn: Turn) -> None:
+    """Begin to train, once everything before the first step is here and the fragment's last push is answered."""
+    task = turn.state.task
+    if task is None or task.stage is not Stage.FETCHING:
+        return
+    if any(each.adoption.step == 0 and not each.here for each in task.incoming):
+        return
+    if any(
+        push.settles and push.lease.fragment == task.lease.fragment for push in turn.state.pushes.values()
+    ):
+        return
+    if turn.state.fresh_needed and not task.lease.fresh:
+        fail(turn, task, LOST)
+        return
+    task.stage = Stage.TRAINING
+    lease_id = task.lease.lease_id
+    turn.effects += [_adopt(lease_id, each) for each in task.incoming if each.here]
+    turn.effects.append(StartLease(task.lease))
+
+
+def _adopt(lease_id: int, incoming: Incoming) -> Adopt:
+    adoption = incoming.adoption
+    assert incoming.blob is not None, "what is here was fetched"
+    return Adopt(
+        lease_id, adoption.fragment, adoption.version, adoption.step, incoming.blob, incoming.is_change
+    )
+
+
+def fail(turn: Turn, task: Task, reason: str) -> None:
+    """Give the current lease up and say so.
+
+    Without a connection nobody is told; the Shepherd assigns the lease again when the worker is back.
+    """
+    lease_id = task.lease.lease_id
+    turn.effects.append(Notice(f"lease {lease_id} failed: {reason}"))
+    turn.drop(lease_id, reason)
+    turn.tell(Failure(turn.state.generation, lease_id, reason))

@@ -1,0 +1,80 @@
+"""From the last step of a lease to the Shepherd's answer: its update is told, its payload uploaded."""
+
+from pcp.distributed.messages import Lease, Outcome, Update, UpdateReply
+from pcp.distributed.worker import adoptions
+from pcp.distributed.worker.connection import Turn
+from pcp.distributed.worker.effects import CancelUpload, Notice, SettlePush, UploadUpdate
+from pcp.distributed.worker.events import LeaseTrained, UpdateUploaded, UploadFailed
+from pcp.distributed.worker.state import Push, Task
+
+
+def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
+    """Upload what was trained. With overlap the update is told first, so that the next lease need not wait for it."""
+    state = turn.state
+    state.task = None
+    for incoming in task.incoming:
+        state.versions[incoming.adoption.fragment] = incoming.adoption.version
+    push = Push(task.lease, _update(task.lease, event))
+    state.pushes[event.lease_id] = push
+    if state.overlap:
+        _tell(turn, push)
+    turn.effects.append(UploadUpdate(event.lease_id, event.payload))
+
+
+def _tell(turn: Turn, push: Push) -> None:
+    push.told = True
+    turn.tell(push.update)
+
+
+def upload_ended(turn: Turn, event: UpdateUploaded | UploadFailed) -> None:
+    """Tell the update if it was not told before, or upload again a little later."""
+    push = turn.state.pushes.get(event.lease_id)
+    if push is None or push.uploaded:
+        return
+    if isinstance(event, UpdateUploaded):
+        push.uploaded, push.upload_retry = True, None
+        if not push.told:
+            _tell(turn, push)
+        return
+    pause = turn.config.retry_seconds(push.upload_attempts)
+    push.upload_retry = turn.now + pause
+    push.upload_attempts += 1
+    turn.effects.append(Notice(f"the upload failed ({event.reason}); again in {pause:.1f} s"))
+
+
+def upload_again(turn: Turn) -> None:
+    """Repeat the failed uploads whose pause is over."""
+    for lease_id, push in turn.state.pushes.items():
+        if push.upload_retry is not None and turn.now >= push.upload_retry:
+            push.upload_retry = None
+            turn.effects.append(UploadUpdate(lease_id, push.update.payload))
+
+
+def answered(turn: Turn, reply: UpdateReply) -> None:
+    """Settle a push: what it carried is merged, or goes into the next one, or is lost."""
+    state = turn.state
+    push = state.pushes.pop(reply.lease_id, None)
+    if reply.outcome is Outcome.REFUSED:
+        turn.effects.append(Notice(f"the update of lease {reply.lease_id} was refused: {reply.reason}"))
+    if push is None:
+        return
+    if not push.uploaded:
+        turn.effects.append(CancelUpload(reply.lease_id))
+    if push.settles:
+        state.fresh_needed |= reply.outcome is Outcome.REFUSED
+        turn.effects.append(SettlePush(reply.lease_id, reply.outcome))
+        adoptions.start_if_ready(turn)
+
+
+def _update(lease: Lease, event: LeaseTrained) -> Update:
+    return Update(
+        lease_id=lease.lease_id,
+        generation=lease.generation,
+        round=lease.round,
+        payload=event.payload,
+        steps=lease.data.count,
+        tokens=event.tokens,
+        losses=event.losses,
+        seconds=event.seconds,
+        commitments=event.commitments,
+    )

@@ -1,0 +1,218 @@
+"""A Worker's hands: it prepares, fetches, trains and uploads, in threads beside the event loop.
+
+Fetching and uploading have a lane and a connection each, so that a merged fragment does not wait behind a push.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pcp.distributed.job import Job
+from pcp.distributed.lane import Lane
+from pcp.distributed.messages import Blob, Lease
+from pcp.distributed.trainer import InnerTrainer, LeaseAborted
+from pcp.distributed.verification import VerificationCancelled
+from pcp.distributed.wire import (
+    BlobStore,
+    BulkClient,
+    ConnectionLost,
+    Credentials,
+    StoreError,
+    TransferError,
+    Unreachable,
+)
+from pcp.distributed.worker.effects import (
+    AbortLease,
+    Adopt,
+    CancelUpload,
+    FetchBlob,
+    Prepare,
+    SettlePush,
+    StartLease,
+    UploadUpdate,
+)
+from pcp.distributed.worker.events import (
+    BlobFetched,
+    BlobUnavailable,
+    Event,
+    LeaseFailed,
+    LeaseProgress,
+    LeaseTrained,
+    PreparationFailed,
+    Prepared,
+    UpdateUploaded,
+    UploadFailed,
+)
+from pcp.errors import PCPError
+
+log = logging.getLogger("pcp.distributed.worker")
+
+GRACE_SECONDS = 5.0
+"""How long a step or a transfer that is under way may take to end when the worker stops."""
+
+PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
+"""What may go wrong while a run is prepared and not go wrong the next time."""
+
+Work = Prepare | FetchBlob | StartLease | Adopt | SettlePush | AbortLease | UploadUpdate | CancelUpload
+"""The effects that are performed here."""
+
+
+class NotOffered(PCPError):
+    """The description of a run names a blob that the Shepherd did not offer."""
+
+
+class Workshop:
+    """Performs the effects that take long, one after the other in each lane.
+
+    Arguments:
+        address: the Shepherd's, `HOST:PORT`.
+        credentials: the worker's certificate.
+        folder: where blobs are kept.
+        device: where to compute.
+        post: receives events, in the lanes' threads.
+        fail: receives an exception that nobody foresaw, in a lane's thread.
+        ending: whether the process ends; asked in the lanes' threads.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        credentials: Credentials,
+        folder: Path,
+        device: str,
+        post: Callable[[Event], None],
+        fail: Callable[[BaseException], None],
+        ending: Callable[[], bool],
+    ) -> None:
+        self._device = device
+        self._store = BlobStore(folder)
+        self._post = post
+        self._ending = ending
+        self._down, self._up = BulkClient(address, credentials), BulkClient(address, credentials)
+        self._fetches, self._uploads, self._training = (
+            Lane[Event](name, post, fail) for name in ("fetch", "upload", "train")
+        )
+        self._trainer: InnerTrainer | None = None
+        self._lease_id = 0  # the lease that is trained; all others are given up
+        self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
+        self.unusable: Exception | None = None
+        """Why the run can never be prepared here."""
+
+    def perform(self, effect: Work) -> None:
+        """Begin to perform an effect; to be called in the loop's thread."""
+        match effect:
+            case Prepare(run, blobs):
+                self._fetches.submit(lambda: self._prepare(run, blobs))
+            case FetchBlob(blob):
+                self._fetches.submit(lambda: self._fetch(blob))
+            case StartLease(lease):
+                self._lease_id = lease.lease_id
+                self._training.submit(lambda: self._train(lease))
+            case Adopt():
+                if self._trainer is not None:
+                    self._trainer.inbox.adopt(effect)
+            case SettlePush(lease_id, outcome):
+                if self._trainer is not None:
+                    self._trainer.inbox.settle(lease_id, outcome)
+            case AbortLease(lease_id, reason):
+                log.info("lease %d is given up: %s", lease_id, reason)
+                self._give_up(lease_id)
+            case UploadUpdate(lease_id, blob):
+                self._wanted[lease_id] = blob
+                self._uploads.submit(lambda: self._upload(lease_id, blob))
+            case CancelUpload(lease_id):
+                self._wanted.pop(lease_id, None)
+
+    def _give_up(self, lease_id: int) -> None:
+        self._wanted.pop(lease_id, None)
+        if lease_id == self._lease_id:
+            self._lease_id = 0
+            if self._trainer is not None:
+                self._trainer.inbox.wake()
+
+    async def close(self) -> None:
+        """Give everything up, and give what is under way some time to end."""
+        self._give_up(self._lease_id)
+        self._wanted.clear()
+        for client in (self._down, self._up):
+            await asyncio.to_thread(client.close)
+        lanes = (self._training, self._fetches, self._uploads)
+        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+
+    def _now(self) -> float:
+        return time.monotonic()
+
+    def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
+        try:
+            job = Job.from_json(run)
+            for blob in job.blobs:
+                if blob not in blobs:
+                    raise NotOffered(
+                        f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer"
+                    )
+            # An earlier process of this worker may have left blobs behind.
+            self._store.keep_only(blob.digest for blob in job.blobs)
+            for blob in job.blobs:
+                self._bring(blob)
+            self._trainer = InnerTrainer(job, self._store, self._device, self._ending)
+        except (PCPError, OSError) as error:
+            if not isinstance(error, PASSING):
+                self.unusable = error
+            return PreparationFailed(self._now(), run, str(error))
+        return Prepared(self._now(), run, job.overlap)
+
+    def _fetch(self, blob: Blob) -> Event:
+        try:
+            self._bring(blob)
+        except (PCPError, OSError) as error:
+            return BlobUnavailable(self._now(), blob, str(error))
+        return BlobFetched(self._now(), blob)
+
+    def _bring(self, blob: Blob) -> None:
+        began = self._now()
+        self._down.fetch(blob, self._store)
+        log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
+
+    def _train(self, lease: Lease) -> Event | None:
+        trainer = self._trainer
+        if trainer is None or self._lease_id != lease.lease_id:
+            return None
+        try:
+            done = trainer.train(
+                lease,
+                lambda steps, seconds: self._post(LeaseProgress(self._now(), lease.lease_id, steps, seconds)),
+                lambda: self._lease_id != lease.lease_id,
+            )
+        except LeaseAborted:
+            return None
+        except (PCPError, OSError) as error:
+            return LeaseFailed(self._now(), lease.lease_id, str(error))
+        log.info(
+            "lease %d: %d steps in %.3f s (%.1f ms of it outside of the steps; waited %.3f s for fragments)%s",
+            lease.lease_id,
+            lease.data.count,
+            done.seconds,
+            1e3 * done.overhead_seconds,
+            done.waited_seconds,
+            f", loss {done.losses[-1]:.4f}" if done.losses else "",
+        )
+        return LeaseTrained(
+            self._now(), lease.lease_id, done.payload, done.tokens, done.losses, done.seconds
+        )
+
+    def _upload(self, lease_id: int, blob: Blob) -> Event | None:
+        began = self._now()
+        try:
+            if lease_id in self._wanted:
+                self._up.push(blob, self._store)
+        except (PCPError, OSError) as error:
+            return UploadFailed(self._now(), lease_id, str(error))
+        was_wanted = self._wanted.pop(lease_id, None) is not None
+        if blob not in list(self._wanted.values()):
+            self._store.remove(blob.digest)
+        if not was_wanted:
+            return None
+        log.info("pushed %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
+        return UpdateUploaded(self._now(), lease_id)
