@@ -4,6 +4,7 @@ import argparse
 import importlib
 
 BENCHMARKS = {
+    "churn": "work merged beside a slow worker, and under failures, in virtual time",
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
+from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
@@ -31,18 +32,24 @@ WARM_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run: a name, what to change of the plan, and bits that each parameter travels with."""
+    """A way to run: a name, an algorithm, and what else to change of the plan."""
 
     name: str
+    algorithm: Algorithm
     plan: dict[str, Any]
-    bits: float = 4.25
 
 
-BARRIER = Way("barrier", {})
+DILOCO = DiLoCo(STEPS, upload="int4", download="int4")
+STREAMING = StreamingDiLoCo(STEPS, fragments=2, delay=5, upload="int4", download="int4")
+DECOUPLED = DecoupledDiLoCo(STEPS, fragments=2, delay=5, upload="int4", download="int4")
 WAYS = (
-    BARRIER,
-    Way("diloco, budgets", {"step_budgets": True}),
-    Way("diloco, budgets, quorum 0.75", {"step_budgets": True, "quorum": 0.75}),
+    Way("barrier", DILOCO, {}),
+    Way("diloco, budgets", DILOCO, {"step_budgets": True}),
+    Way("diloco, budgets, quorum 0.75", DILOCO, {"step_budgets": True, "quorum": 0.75}),
+    Way("streaming, budgets", STREAMING, {"step_budgets": True}),
+    Way("streaming, budgets, quorum 0.75", STREAMING, {"step_budgets": True, "quorum": 0.75}),
+    Way("decoupled, quorum 0.75", DECOUPLED, {"quorum": 0.75}),
+    Way("decoupled, budgets, quorum 0.75", DECOUPLED, {"step_budgets": True, "quorum": 0.75}),
 )
 
 
@@ -52,7 +59,7 @@ def plan(way: Way, workers: int, rounds: int) -> RunConfig:
         "run_id": "churn",
         "workers": workers,
         "rounds": rounds,
-        "algorithm": DiLoCo(inner_steps=STEPS),
+        "algorithm": way.algorithm,
         "lease": TimeoutPolicy(initial_seconds=120.0, floor_seconds=5.0),
     }
     return RunConfig(**(settings | way.plan))
@@ -76,14 +83,14 @@ class Result:
         return ends[rounds[WARM_ROUNDS]], ends[rounds[int(0.9 * len(rounds))]]
 
     def rate(self, worker_ids: Sequence[int] = ()) -> float:
-        """Return the batches of these workers (of all) that were merged each second of the window."""
+        """Return the batches of these workers (of all) that were merged into everything, each second of the window."""
         begin, end = self.window()
         batches = sum(
             each.batches
             for each in self.root.merged
             if begin < each.time <= end and (not worker_ids or each.worker_id in worker_ids)
         )
-        return batches / (end - begin)
+        return batches / self.root.coordinator.state.run.config.algorithm.fragments / (end - begin)
 
 
 class Machines:
@@ -107,9 +114,16 @@ class Machines:
         rest_seconds: float = 0.0,
     ) -> None:
         self.clock, self.random = VirtualClock(), Random(seed)
-        self.size = int(PARAMETERS * way.bits / 8)
-        config = plan(way, len(step_seconds), rounds)
-        self.root = Root(self.clock, config, self.size, MERGE_SECONDS, rate=SHEPHERD_RATE)
+        algorithm, size = way.algorithm, PARAMETERS // way.algorithm.fragments
+        self.push_bytes = codec(algorithm.upload).payload_bytes(size)
+        self.root = Root(
+            self.clock,
+            plan(way, len(step_seconds), rounds),
+            4 * size,
+            codec(algorithm.download).payload_bytes(size),
+            MERGE_SECONDS,
+            rate=SHEPHERD_RATE,
+        )
         self.root.start()
         self.incarnations = 0
         self.down: list[tuple[float, float]] = []
@@ -121,7 +135,7 @@ class Machines:
         """Start a process of a worker, and plan its end."""
         self.incarnations += 1
         machine = Machine(step_seconds, rate=WORKER_RATE)
-        worker = FleetWorker(self.root, f"worker-{index}", machine, self.incarnations, self.size)
+        worker = FleetWorker(self.root, f"worker-{index}", machine, self.incarnations, self.push_bytes)
         worker.start()
         if self.life is not None:
             life, rest = self.random.expovariate(1 / self.life), self.random.expovariate(1 / self.rest)

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from random import Random
 from time import thread_time
 
 from pcp.distributed.coordinator import Coordinator, EventLog, encode
@@ -38,7 +37,7 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.messages import Blob, Hello, Message
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.network import SHEPHERD, WORKER, Network
+from pcp.distributed.simulator.lines import Lines
 
 
 @dataclass(slots=True)
@@ -96,10 +95,10 @@ class Fleet:
         log: EventLog | None = None,
     ) -> None:
         self.clock, self.coordinator, self.meter = clock, coordinator, Meter()
-        self.network = Network(clock, Random(0), delay_seconds, 0.0)
+        self.lines = Lines(clock, delay_seconds)
         self.blobs: dict[Blob, bytes] = {}
         self.egress, self.ingress = Pipe(rate), Pipe(rate)
-        self.alive, self.finished, self.delay_seconds = True, False, delay_seconds
+        self.alive, self.finished = True, False
         self._outer_step, self._log = outer_step, log
 
     def outgoing(self, message: Message) -> Message:
@@ -108,14 +107,14 @@ class Fleet:
 
     def start(self) -> None:
         """Begin to work."""
-        self.network.shepherd = self
+        self.lines.shepherd = self
         self.post(Started(self.clock.now))
         self._tick()
 
     def stop(self) -> None:
         """Kill the process; its connections break."""
-        self.alive, self.network.shepherd = False, None
-        self.network.vanish(self, silent=False)
+        self.alive, self.lines.shepherd = False, None
+        self.lines.vanish(self, silent=False)
 
     def post(self, event: Event) -> None:
         """Have the coordinator handle an event, and perform what it asks for."""
@@ -152,7 +151,7 @@ class Fleet:
         size = blob.size if content is not None else 0
         self.meter.bytes_out += size
         end = max(self.egress.carry(self.clock.now, size), link.carry(self.clock.now, size))
-        self.clock.at(end + self.network.delay(), partial(fetched, content))
+        self.clock.at(end + self.lines.delay, partial(fetched, content))
 
     def upload(self, content: bytes, size: int, link: Pipe, stored: Callable[[], None]) -> None:
         """Take a blob from a worker; the Shepherd hears of it when it is whole."""
@@ -162,9 +161,9 @@ class Fleet:
             if self.alive:
                 self.meter.bytes_in += size
                 self.post(BlobStored(self.clock.now, self.store(content, size)))
-                self.clock.after(self.network.delay(), stored)
+                self.clock.after(self.lines.delay, stored)
 
-        self.clock.at(end + self.network.delay(), arrive)
+        self.clock.at(end + self.lines.delay, arrive)
 
     def _tick(self) -> None:
         if self.alive and not self.finished:
@@ -175,9 +174,9 @@ class Fleet:
         match effect:
             case Send(connection, message):
                 self.meter.sent[type(message).__name__] += 1
-                self.network.send(connection, WORKER, self.outgoing(message))
+                self.lines.send(self, connection, self.outgoing(message))
             case Close(connection, _):
-                self.network.close(connection, SHEPHERD)
+                self.lines.close(self, connection)
             case Append(record, sync):
                 payload = encode(record)
                 self.meter.records[type(record).__name__] += 1

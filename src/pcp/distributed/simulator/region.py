@@ -5,13 +5,14 @@ workers' pseudo-gradients goes up as the region's one update, and the step is do
 new parameters.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
-from pcp.distributed.messages import Assign, DataRange, Lease, Message
+from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Message
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.fleet import Fleet
 from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
@@ -26,8 +27,7 @@ class RegionFleet(Fleet):
         """Return a lease of the region in the root's numbers."""
         if not isinstance(message, Assign):
             return message
-        run = self.coordinator.state.run
-        begin = run.round * run.config.batches_per_round
+        begin = message.lease.round * self.coordinator.state.run.config.batches_per_round
         data = message.lease.data
         moved = DataRange(self.lease.data.start + data.start - begin, data.count)
         return Assign(replace(message.lease, data=moved, first_step=self.lease.first_step))
@@ -59,7 +59,7 @@ class Region(FleetWorker):
         super().__init__(root, name, link, incarnation, update_bytes)
         self._plan = config
         self._config = replace(config, run_id=f"{config.run_id}-{name}-{incarnation}")
-        self._workers = workers
+        self.team = workers
         self.below: RegionFleet | None = None
         self._awaited: Lease | None = None
         self._closed: RunOuterStep | None = None
@@ -76,14 +76,15 @@ class Region(FleetWorker):
             self.fleet,
             self.name,
             self._plan,
-            self._workers,
+            self.team,
             self.machine,
             incarnation,
             self.update_bytes,
         )
 
-    def train(self, lease: Lease) -> None:
+    def begin(self, lease: Lease) -> None:
         """Have the region's workers train what the root leased."""
+        self.adopt_due(lease)
         self._awaited = lease
         self._proceed()
 
@@ -92,35 +93,32 @@ class Region(FleetWorker):
         lease, below = self._awaited, self.below
         if lease is None:
             return
-        parameters = self._content[lease.parameters]
         if below is None:
-            self.below, self._awaited = self._found(lease, parameters), None
+            self.below, self._awaited = self._found(lease), None
         elif self._closed is not None:
             closed, self._closed, self._awaited = self._closed, None, None
             below.lease = lease
-            stored = below.store(parameters, lease.parameters.size)
-            below.post(OuterStepDone(below.clock.now, closed.round, stored, None))
+            stored = below.store(self.adopted[lease.fragment], self.update_bytes)
+            below.post(OuterStepDone(below.clock.now, closed.round, stored, None, None))
 
-    def _found(self, lease: Lease, parameters: bytes) -> RegionFleet:
-        coordinator = Coordinator.create(self._config, lease.parameters, None)
-        below = RegionFleet(self.fleet.clock, coordinator, self._sum, self.fleet.delay_seconds)
+    def _found(self, lease: Lease) -> RegionFleet:
+        parameters = self.adopted[lease.fragment]
+        blob = Blob(hashlib.sha256(parameters).digest(), self.update_bytes)
+        coordinator = Coordinator.create(self._config, (blob,), (None,))
+        below = RegionFleet(self.fleet.clock, coordinator, self._sum, self.fleet.lines.delay)
         below.lease = lease
-        below.store(parameters, lease.parameters.size)
+        below.store(parameters, self.update_bytes)
         below.start()
-        for worker in self._workers:
+        for worker in self.team:
             worker.work_for(below)
         return below
 
     def _sum(self, effect: RunOuterStep) -> None:
         below = self.below
-        assert below is not None
+        assert below is not None, "its workers trained"
         self._closed = effect
-        if self.holds(below.lease):
-            pieces = [below.blobs[each.pseudo_gradient] for each in effect.contributions]
-            self.report(below.lease, total(pieces))
+        if self.alive and self.lease is below.lease:
+            for each in effect.contributions:
+                self.move(below.lease.fragment, below.blobs[each.payload])
+            self.report(below.lease)
         self._proceed()
-
-
-def total(pseudo_gradients: Iterable[bytes]) -> bytes:
-    """Return the sum of pseudo-gradients, which are sums over batches themselves: each batch counts once."""
-    return training.outer_step(bytes(training.BYTES), pseudo_gradients)

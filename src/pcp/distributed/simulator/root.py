@@ -1,5 +1,7 @@
 """The root of a fleet: a Shepherd that takes the outer step itself."""
 
+import hashlib
+import math
 from dataclasses import dataclass
 
 from pcp.distributed.coordinator import Coordinator, RunConfig
@@ -13,10 +15,11 @@ from pcp.distributed.simulator.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A contribution that became part of the parameters: when, in which round, whose, of how many batches."""
+    """A contribution that became part of a fragment: when, in which round, whose, of how many batches."""
 
     time: float
     round: int
+    fragment: int
     worker_id: int
     batches: int
 
@@ -27,7 +30,8 @@ class Root(Fleet):
     Arguments:
         clock: virtual time.
         config: of the run.
-        parameter_bytes: size of the parameters.
+        fragment_bytes: size of a fragment.
+        change_bytes: size of what changes a fragment into its next version; 0: none is made.
         merge_seconds: of an outer step.
         delay_seconds, rate: see `Fleet`.
     """
@@ -36,35 +40,49 @@ class Root(Fleet):
         self,
         clock: VirtualClock,
         config: RunConfig,
-        parameter_bytes: int = training.BYTES,
+        fragment_bytes: int = training.BYTES,
+        change_bytes: int = 0,
         merge_seconds: float = 1.0,
         delay_seconds: float = 0.05,
-        rate: float = float("inf"),
+        rate: float = math.inf,
     ) -> None:
-        initial = training.initial_parameters()
-        parameters = Blob(training.blob_of(initial).digest, parameter_bytes)
-        super().__init__(
-            clock, Coordinator.create(config, parameters, None), self.merge_later, delay_seconds, rate
-        )
-        self.store(initial, parameter_bytes)
+        fragments = config.algorithm.fragments
+        contents = [initial(fragment) for fragment in range(fragments)]
+        blobs = tuple(Blob(hashlib.sha256(each).digest(), fragment_bytes) for each in contents)
+        coordinator = Coordinator.create(config, blobs, (None,) * fragments)
+        super().__init__(clock, coordinator, self.merge_later, delay_seconds, rate)
+        for content in contents:
+            self.store(content, fragment_bytes)
         self.merged: list[Merged] = []
-        self._merge_seconds, self._parameter_bytes = merge_seconds, parameter_bytes
+        self._merge_seconds, self._sizes = merge_seconds, (fragment_bytes, change_bytes)
 
-    @property
-    def parameters(self) -> bytes:
-        """The parameters after the last outer step."""
-        return self.blobs[self.coordinator.state.run.parameters]
+    def parameters(self, fragment: int = 0) -> bytes:
+        """Return a fragment after its last outer step."""
+        return self.blobs[self.coordinator.state.run.fragments[fragment].parameters]
 
     def merge_later(self, effect: RunOuterStep) -> None:
         """Take the outer step, in its time."""
         self.clock.after(self._merge_seconds, lambda: self._merge(effect))
 
     def _merge(self, effect: RunOuterStep) -> None:
-        gradients = [self.blobs[each.pseudo_gradient] for each in effect.contributions]
-        parameters = training.outer_step(self.blobs[effect.parameters], gradients)
-        stored = self.store(parameters, self._parameter_bytes)
+        pushes = [self.blobs[each.payload] for each in effect.contributions]
+        parameters = training.outer_step(self.blobs[effect.parameters], pushes)
         self.merged += [
-            Merged(self.clock.now, effect.round, each.worker_id, each.data.count)
+            Merged(
+                self.clock.now,
+                effect.round,
+                effect.fragment,
+                each.worker_id,
+                sum(piece.count for piece in each.ranges),
+            )
             for each in effect.contributions
         ]
-        self.post(OuterStepDone(self.clock.now, effect.round, stored, None))
+        whole, change = (self.store(parameters, size) if size else None for size in self._sizes)
+        assert whole is not None
+        self.post(OuterStepDone(self.clock.now, effect.round, whole, change, None))
+
+
+def initial(fragment: int) -> bytes:
+    """Return what a fragment of every simulated run starts from."""
+    first = int.from_bytes(training.initial_parameters(), "little")
+    return (first + fragment).to_bytes(training.BYTES, "little")
