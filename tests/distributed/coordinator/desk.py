@@ -1,9 +1,10 @@
 """A coordinator under test, its host, and the messages of workers, in a few words each."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import Contribution, DiLoCo
 from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy, check_books, encode, replay
 from pcp.distributed.coordinator.effects import Append, Compact, Effect, Report, Send
 from pcp.distributed.coordinator.events import (
@@ -16,6 +17,7 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
+from pcp.distributed.coordinator.serialisation import storable
 from pcp.distributed.messages import Assign, Blob, Hello, Lease, Message, Ready, Update, Welcome
 
 T = TypeVar("T")
@@ -30,12 +32,34 @@ CONFIG = RunConfig(
     algorithm=DiLoCo(inner_steps=4),
     description='{"model": "tested"}',
     blobs=(Blob(b"\x09" * 32, 9),),
-    update_bytes=40,
+    update_bytes=(40,),
     tokens_per_batch=10,
     patience_seconds=30.0,
     lease=TimeoutPolicy(initial_seconds=100.0, floor_seconds=5.0, cap_seconds=300.0),
     checkpoint_every=2,
 )
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class Fragmented:
+    """An algorithm with any number of fragments, any delay, and either way with the late."""
+
+    inner_steps: int
+    fragments: int
+    delay: int = 0
+    late: str = "again"
+    mixing: float = 0.0
+    outer_learning_rate: float = 1.0
+    outer_momentum: float = 0.0
+    residual_decay: float = 1.0
+    upload: str = "f32"
+    download: str = "f32"
+    merge: str = "mean"
+
+    def weights(self, contributions: Sequence[Contribution]) -> tuple[float, ...]:
+        total = sum(each.steps for each in contributions)
+        return tuple(each.steps / total for each in contributions)
 
 
 def blob(number: int) -> Blob:
@@ -56,7 +80,11 @@ class Desk:
         self.log = [] if log is None else list(log)
         self.history = list(self.log)  # never compacted
         self.coordinator = (
-            Coordinator.create(config, PARAMETERS, MOMENTUM) if log is None else Coordinator.restore(log)
+            Coordinator.create(
+                config, (PARAMETERS,) * config.algorithm.fragments, (MOMENTUM,) * config.algorithm.fragments
+            )
+            if log is None
+            else Coordinator.restore(log)
         )
         self.effects: list[Effect] = []
         self.generations: dict[int, int] = {}
@@ -106,7 +134,7 @@ class Desk:
     def lease(self, connection: int) -> Lease:
         """Return the lease that a connection's worker holds."""
         member = self.state.members[self.state.connections[connection]]
-        lease: Lease = self.state.leases[member.lease_id].lease
+        lease: Lease = self.state.leases[member.training].lease
         return lease
 
     def update(self, lease: Lease, content: Blob | None = None, **changes: Any) -> Update:
@@ -115,8 +143,7 @@ class Desk:
             lease_id=lease.lease_id,
             generation=lease.generation,
             round=lease.round,
-            base_version=lease.base_version,
-            pseudo_gradient=content or blob(lease.lease_id),
+            payload=content or blob(lease.lease_id),
             steps=lease.data.count,
             tokens=10 * lease.data.count,
             losses=(2.0,) * lease.data.count,
@@ -127,14 +154,20 @@ class Desk:
     def fulfil(self, connection: int) -> list[Effect]:
         """Let a worker upload and report the update of its lease."""
         update = self.update(self.lease(connection))
-        self.do(BlobStored(self.now, update.pseudo_gradient))
+        self.do(BlobStored(self.now, update.payload))
         return self.say(connection, update)
 
     def step(self) -> list[Effect]:
         """Finish the outer step that is due."""
         version = self.state.run.version + 1
         return self.do(
-            OuterStepDone(self.now, self.state.run.round, blob(10**6 + version), blob(2 * 10**6 + version))
+            OuterStepDone(
+                self.now,
+                self.state.run.in_flight[0].number,
+                parameters=blob(10**6 + version),
+                change=blob(3 * 10**6 + version),
+                outer=blob(2 * 10**6 + version),
+            )
         )
 
     def checkpoint(self) -> list[Effect]:

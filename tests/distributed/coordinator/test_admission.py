@@ -7,7 +7,7 @@ import pytest
 from pcp.distributed.coordinator import Refusal
 from pcp.distributed.coordinator.effects import DeleteBlob, Finish, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored, Tick
-from pcp.distributed.messages import Blob, Heartbeat, UpdateReply
+from pcp.distributed.messages import Blob, Heartbeat, Outcome, UpdateReply
 from tests.distributed.coordinator.desk import Desk, blob
 
 
@@ -21,7 +21,7 @@ def desk() -> Desk:
 
 def refused(desk: Desk, connection: int = 1) -> str:
     reply = desk.sent(connection, UpdateReply)[0]
-    assert not reply.accepted
+    assert reply.outcome is Outcome.REFUSED
     assert desk.reported(UpdateRefused)[0].reason == reply.reason
     return reply.reason
 
@@ -29,8 +29,7 @@ def refused(desk: Desk, connection: int = 1) -> str:
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"base_version": 7}, Refusal.STALE_BASE),
-        ({"round": 1}, Refusal.STALE_BASE),
+        ({"round": 1}, Refusal.WRONG_ROUND),
         ({"steps": 3}, Refusal.WRONG_STEPS),
         ({"losses": ()}, Refusal.WRONG_STEPS),
         ({"losses": (1.0,) * 5}, Refusal.WRONG_STEPS),
@@ -47,7 +46,7 @@ def test_a_wrong_update_costs_the_lease_and_is_counted(
     desk.say(1, desk.update(lease, **changes))
     assert refused(desk) == refusal.value
     assert desk.state.refused == {refusal.name: 1}
-    assert desk.state.pending == (lease.data,)
+    assert [each.data for each in desk.state.pending.blocks] == [lease.data]
     assert desk.assigned(1) is None
     desk.wait(1.0)
     again = desk.assigned(1)
@@ -60,7 +59,9 @@ def test_a_duplicate_is_refused_and_changes_nothing(desk: Desk) -> None:
     desk.fulfil(1)
     digest = desk.state.run.digest()
     desk.say(1, desk.update(lease))
-    assert refused(desk) == Refusal.DUPLICATE.value
+    assert desk.sent(1, UpdateReply) == [UpdateReply(lease.lease_id, Outcome.ADMITTED, "")]
+    assert desk.reported(UpdateRefused)[0].reason == Refusal.DUPLICATE.value
+    assert desk.state.refused == {"DUPLICATE": 1}
     assert desk.state.run.digest() == digest
 
 
@@ -83,13 +84,14 @@ def test_a_stale_generation_is_refused_and_ends_the_membership(desk: Desk) -> No
     assert 1 not in desk.state.members
 
 
-def test_an_update_of_an_earlier_round_is_refused(desk: Desk) -> None:
+def test_an_update_of_an_earlier_round_is_answered_as_it_was(desk: Desk) -> None:
     lease = desk.lease(1)
     desk.fulfil(1)
     desk.fulfil(2)
     desk.step()
     desk.say(1, desk.update(lease))
-    assert refused(desk) == Refusal.ROUND_CLOSED.value
+    assert desk.sent(1, UpdateReply)[0].outcome is Outcome.ADMITTED
+    assert desk.state.run.in_flight[0].admitted == []
 
 
 def test_an_update_that_overtakes_its_blob_waits_for_it(desk: Desk) -> None:
@@ -97,23 +99,23 @@ def test_an_update_that_overtakes_its_blob_waits_for_it(desk: Desk) -> None:
     desk.say(1, update)
     assert desk.sent(1, UpdateReply) == []
     desk.do(BlobStored(desk.now, blob(12345)))
-    assert desk.state.run.admitted == ()
-    desk.do(BlobStored(desk.now, update.pseudo_gradient))
-    assert desk.sent(1, UpdateReply) == [UpdateReply(update.lease_id, True, "")]
-    assert [each.loss for each in desk.state.run.admitted] == [2.0]
+    assert desk.state.run.in_flight[0].admitted == []
+    desk.do(BlobStored(desk.now, update.payload))
+    assert desk.sent(1, UpdateReply) == [UpdateReply(update.lease_id, Outcome.ADMITTED, "")]
+    assert [each.loss for each in desk.state.run.in_flight[0].admitted] == [2.0]
 
 
 @pytest.mark.parametrize("update_first", [True, False])
 def test_an_unusable_blob_is_refused_whichever_comes_first(desk: Desk, update_first: bool) -> None:
     update = desk.update(desk.lease(1))
-    verdict = BlobRefused(desk.now, update.pseudo_gradient, "it holds NaN")
+    verdict = BlobRefused(desk.now, update.payload, "it holds NaN")
     if update_first:
         desk.say(1, update)
         desk.do(verdict)
     else:
         desk.do(verdict)
         desk.say(1, update)
-    assert refused(desk) == "the pseudo-gradient is unusable: it holds NaN"
+    assert refused(desk) == "the push is unusable: it holds NaN"
 
 
 def test_a_training_that_diverged_ends_the_run(desk: Desk) -> None:
@@ -129,28 +131,33 @@ def test_a_training_that_diverged_ends_the_run(desk: Desk) -> None:
             desk.do(Tick(desk.now))
     [finish] = desk.made(Finish)
     assert (
-        "every worker's last 5 updates of round 0 were unusable: the training has diverged" in finish.failure
+        "every worker's last 5 updates were unusable: the training has diverged" in finish.failure
     )
     assert not Desk(log=desk.log).state.finished
 
 
 def test_a_better_verdict_of_a_blob_replaces_the_worse(desk: Desk) -> None:
     update = desk.update(desk.lease(1))
-    desk.do(BlobRefused(desk.now, update.pseudo_gradient, "it is not there"))
-    desk.do(BlobStored(desk.now, update.pseudo_gradient))
+    desk.do(BlobRefused(desk.now, update.payload, "it is not there"))
+    desk.do(BlobStored(desk.now, update.payload))
     desk.say(1, update)
-    assert desk.sent(1, UpdateReply)[0].accepted
+    assert desk.sent(1, UpdateReply)[0].outcome is Outcome.ADMITTED
 
 
-def test_blobs_that_nobody_needs_go_when_the_round_is_merged(desk: Desk) -> None:
+def test_uploads_that_nobody_names_go_after_another_round(desk: Desk) -> None:
     desk.do(BlobStored(desk.now, blob(999)))
     desk.do(BlobRefused(desk.now, blob(998), "it holds NaN"))
     desk.fulfil(1)
     desk.fulfil(2)
     desk.step()
     deleted = {each.blob for each in desk.made(DeleteBlob)}
+    assert not {blob(999), blob(998)} & deleted
+    desk.fulfil(1)
+    desk.fulfil(2)
+    desk.step()
+    deleted = {each.blob for each in desk.made(DeleteBlob)}
     assert {blob(999), blob(998)} <= deleted
-    assert desk.state.stored == set()
+    assert desk.state.stored == {}
     assert desk.state.refused_blobs == {}
 
 
@@ -159,4 +166,4 @@ def test_two_workers_may_send_the_same_bytes(desk: Desk) -> None:
     for connection in (1, 2):
         desk.do(BlobStored(desk.now, same))
         desk.say(connection, desk.update(desk.lease(connection), content=same))
-    assert [each.pseudo_gradient for each in desk.state.run.admitted] == [same, same]
+    assert [each.payload for each in desk.state.run.in_flight[0].admitted] == [same, same]

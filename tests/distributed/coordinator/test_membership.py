@@ -7,6 +7,7 @@ import pytest
 from pcp.distributed.coordinator.effects import Close, LeaseProgressed, Trouble, WorkerChanged
 from pcp.distributed.coordinator.events import ConnectionLost, Tick
 from pcp.distributed.messages import (
+    Adoption,
     Failure,
     Goodbye,
     Heartbeat,
@@ -17,7 +18,7 @@ from pcp.distributed.messages import (
     UpdateReply,
     Welcome,
 )
-from tests.distributed.coordinator.desk import CONFIG, PARAMETERS, Desk
+from tests.distributed.coordinator.desk import CONFIG, Desk, blob
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_a_welcome_says_what_the_run_is() -> None:
     desk = Desk()
     desk.hello(1, "a")
     assert desk.sent(1, Welcome) == [
-        Welcome(1, 1_000_000_001, "tested", 1.0, '{"model": "tested"}', (*CONFIG.blobs, PARAMETERS))
+        Welcome(1, 1_000_000_001, "tested", 1.0, '{"model": "tested"}', CONFIG.blobs)
     ]
     assert desk.reported(WorkerChanged)[0] == WorkerChanged(1, "a", "joined", "cpu:0", 1)
 
@@ -50,8 +51,11 @@ def test_a_worker_that_joins_in_the_middle_gets_the_current_parameters(desk: Des
     desk.fulfil(1)
     desk.fulfil(2)
     desk.step()
-    desk.hello(3, "c")
-    assert desk.sent(3, Welcome)[0].blobs[-1] == desk.state.run.parameters != PARAMETERS
+    desk.say(1, Goodbye(False, "stopping"))
+    desk.join(3, "c")
+    lease = desk.lease(3)
+    assert lease.fresh
+    assert lease.adopt == (Adoption(0, 1, 0, blob(10**6 + 1), None),)
 
 
 def test_a_heartbeat_is_answered_and_reported(desk: Desk) -> None:
@@ -95,7 +99,7 @@ def test_a_lost_connection_frees_the_lease_after_the_time_to_reconnect(desk: Des
     desk.do(ConnectionLost(desk.now, 1))
     lively(desk, [2], 3)
     assert set(desk.state.members) == {2}
-    assert [each.start for each in desk.state.pending] == [0]
+    assert [each.data.start for each in desk.state.pending.blocks] == [0]
     desk.hello(5, "a")
     assert desk.sent(5, Welcome)[0].generation > 1_000_000_002
 
@@ -120,7 +124,7 @@ def test_a_new_process_fences_the_old_one(desk: Desk) -> None:
     assert desk.sent(1, Goodbye)[0].reason == "say hello first"
     desk.say(5, desk.update(new, generation=old.generation))
     assert "stale generation" in desk.sent(5, UpdateReply)[0].reason
-    assert desk.state.run.admitted == ()
+    assert desk.state.run.in_flight[0].admitted == []
 
 
 def test_two_machines_of_one_name_do_not_fence_each_other_for_ever(desk: Desk) -> None:
@@ -175,7 +179,8 @@ def test_an_expired_lease_is_revoked_and_the_next_limit_is_twice_as_long() -> No
     desk.wait(1.0)
     assert desk.lease(1).deadline_seconds == 200.0
     desk.say(1, desk.update(first))
-    assert desk.sent(1, UpdateReply)[0].reason == "the lease had ended"
+    assert desk.sent(1, UpdateReply)[0].reason == "expired"
+    assert desk.state.refused == {"LEASE_ENDED": 1}
 
 
 def test_the_limit_of_a_lease_follows_the_worker_s_past() -> None:

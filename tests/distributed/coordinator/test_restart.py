@@ -2,7 +2,8 @@
 
 import pytest
 
-from pcp.distributed.coordinator import Coordinator, EmptyEventLog, Phase, replay
+from pcp.distributed.coordinator import Coordinator, EmptyEventLog, replay
+from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import Append, RunOuterStep, WriteCheckpoint
 from pcp.distributed.coordinator.records import EpochStarted
 from pcp.distributed.messages import DataRange, Goodbye, Welcome
@@ -26,8 +27,8 @@ def test_admitted_updates_stay_and_the_other_ranges_are_leased_again(desk: Desk)
     old = desk.lease(2)
     desk.fulfil(1)
     again = Desk(log=desk.log)
-    assert again.state.pending == (DataRange(4, 4),)
-    assert len(again.state.run.admitted) == 1
+    assert again.state.pending.blocks == [Cells(DataRange(4, 4), frozenset({0}))]
+    assert len(again.state.run.in_flight[0].admitted) == 1
     again.say(2, again.update(old))
     assert again.sent(2, Goodbye)[0].reason == "say hello first"
     again.join(7, "b")
@@ -75,7 +76,7 @@ def test_every_prefix_of_the_log_can_be_gone_on_from(desk: Desk) -> None:
         again.join(2, "b")
         finish(again)
         assert again.state.finished
-        assert again.state.run.merged == (DataRange(0, 24),)
+        assert again.state.run.complete
         assert again.state.run.version == 3
 
 
@@ -85,9 +86,9 @@ def finish(desk: Desk) -> None:
         if desk.state.finished:
             return
         for connection in (1, 2):
-            if desk.state.connections and desk.state.members[desk.state.connections[connection]].lease_id:
+            if desk.state.connections and desk.state.members[desk.state.connections[connection]].training:
                 desk.fulfil(connection)
-        if desk.state.run.phase == Phase.CLOSED:
+        if desk.state.outer_step_running:
             desk.step()
         if desk.state.checkpointing >= 0:
             desk.checkpoint()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.coordinator import Phase, TimeoutPolicy
+from pcp.distributed.coordinator import TimeoutPolicy
 from pcp.distributed.coordinator.effects import (
     Append,
     Compact,
@@ -19,7 +19,7 @@ from pcp.distributed.coordinator.effects import (
 )
 from pcp.distributed.coordinator.events import CheckpointFailed, OuterStepDone, OuterStepFailed
 from pcp.distributed.coordinator.records import OuterStepTaken, RoundClosed, RunFinished
-from pcp.distributed.messages import DataRange, Goodbye, Revoke, UpdateReply
+from pcp.distributed.messages import Adoption, DataRange, Goodbye, Revoke, UpdateReply
 from tests.distributed.coordinator.desk import CONFIG, MOMENTUM, PARAMETERS, Desk, blob
 
 
@@ -39,8 +39,8 @@ def test_the_first_round_waits_for_the_expected_workers() -> None:
     assert first is not None
     assert second is not None
     assert (first.data, second.data) == (DataRange(0, 4), DataRange(4, 4))
-    assert first.parameters == PARAMETERS
-    assert (first.first_step, first.base_version, first.fragments) == (0, 0, ())
+    assert first.adopt == (Adoption(0, 0, 0, PARAMETERS, None),)
+    assert (first.first_step, first.fragment, first.fragments, first.fresh) == (0, 0, (), True)
 
 
 def test_patience_ends_and_one_worker_trains_every_range() -> None:
@@ -52,14 +52,16 @@ def test_patience_ends_and_one_worker_trains_every_range() -> None:
     assert desk.lease(1).data == DataRange(0, 4)
     desk.fulfil(1)
     assert desk.lease(1).data == DataRange(4, 4)
-    assert desk.lease(1).base_version == 0
+    # The second range begins where another worker would have begun it.
+    assert desk.lease(1).adopt == (Adoption(0, 0, 0, PARAMETERS, None),)
+    assert not desk.lease(1).fresh
 
 
 def test_minimum_workers_holds_rounds_back() -> None:
     desk = Desk(replace(CONFIG, workers=3, minimum_workers=2, patience_seconds=1.0))
     desk.join(1, "a")
     desk.wait(2.0)
-    assert desk.state.run.phase == Phase.BETWEEN
+    assert desk.state.run.in_flight == ()
     desk.join(2, "b")
     assert desk.assigned(1) is not None
 
@@ -74,7 +76,7 @@ def test_a_round_closes_when_every_range_is_merged_in_the_order_of_workers() -> 
     step = desk.made(RunOuterStep)[0]
     assert [each.worker_id for each in step.contributions] == [1, 2]
     assert step.weights == (0.5, 0.5)
-    assert (step.parameters, step.optimizer_state) == (PARAMETERS, MOMENTUM)
+    assert (step.fragment, step.parameters, step.outer) == (0, PARAMETERS, MOMENTUM)
     closed = [each for each in desk.made(Append) if isinstance(each.record, RoundClosed)]
     assert [each.sync for each in closed] == [True]
     assert desk.effects.index(closed[0]) < desk.effects.index(step)
@@ -89,8 +91,8 @@ def test_an_outer_step_opens_the_next_round_from_the_new_parameters() -> None:
     desk.step()
     lease = desk.assigned(1)
     assert lease is not None
-    assert (lease.round, lease.base_version, lease.first_step, lease.data) == (1, 1, 4, DataRange(8, 4))
-    assert lease.parameters == blob(10**6 + 1)
+    assert (lease.round, lease.first_step, lease.data) == (1, 4, DataRange(8, 4))
+    assert lease.adopt == (Adoption(0, 1, 0, blob(10**6 + 1), blob(3 * 10**6 + 1)),)
     assert {each.blob for each in desk.made(DeleteBlob)} == updates | {PARAMETERS, MOMENTUM}
     merged = desk.reported(RoundMerged)[0]
     assert (merged.loss, merged.contributions, merged.tokens, merged.live) == (2.0, 2, 80, 2)
@@ -99,7 +101,7 @@ def test_an_outer_step_opens_the_next_round_from_the_new_parameters() -> None:
 
 def test_an_outer_step_of_another_round_is_ignored_and_reported() -> None:
     desk = two_workers()
-    desk.do(OuterStepDone(desk.now, 5, blob(1), None))
+    desk.do(OuterStepDone(desk.now, 5, blob(1), None, None))
     assert "ignoring the outer step of round 5" in desk.reported(Trouble)[0].message
     assert desk.state.run.version == 0
 
@@ -131,7 +133,7 @@ def test_a_checkpoint_keeps_its_blobs_until_it_is_written() -> None:
     desk.fulfil(1)
     desk.fulfil(2)
     desk.step()
-    first = desk.made(WriteCheckpoint)[0].parameters
+    (first,) = desk.made(WriteCheckpoint)[0].parameters
     desk.fulfil(1)
     desk.fulfil(2)
     desk.step()
@@ -185,7 +187,7 @@ def test_after_quorum_and_grace_a_round_closes_and_the_rest_is_carried_over() ->
     desk.say(2, desk.update(late))
     assert desk.sent(2, UpdateReply)[0].reason == "the round is closed"
     desk.step()
-    assert desk.reported(RoundMerged)[0].carried == 4
+    assert desk.reported(RoundMerged)[0].left == 4
     leases = (desk.assigned(1), desk.assigned(2))
     # What was carried over comes first; the schedule counts what was merged, half of the first round.
     assert [each.data for each in leases if each] == [DataRange(4, 4), DataRange(8, 4)]
@@ -210,15 +212,15 @@ def test_the_grace_follows_the_past_of_the_worker_that_is_waited_for() -> None:
 def test_every_batch_is_merged_once_although_rounds_close_early() -> None:
     desk = quorum_of_half()
     for _ in range(20):
-        if desk.state.run.phase == Phase.OPEN:
+        if desk.state.members[1].training:
             desk.fulfil(1)
             desk.wait(30.0)
-        if desk.state.run.phase == Phase.CLOSED:
+        if desk.state.outer_step_running:
             desk.step()
         if desk.state.checkpointing >= 0:
             desk.checkpoint()
     assert desk.state.finished
-    assert desk.state.run.merged == (DataRange(0, 24),)
+    assert desk.state.run.complete
 
 
 def test_step_budgets_cut_the_range_of_a_slow_worker() -> None:
@@ -246,7 +248,7 @@ def test_a_run_that_does_not_divide_ends_on_a_short_round() -> None:
     desk.fulfil(1)
     desk.wait(30.0)
     desk.step()
-    assert desk.state.run.outstanding == (DataRange(4, 4),)
+    assert desk.state.run.outstanding(0) == (DataRange(4, 4),)
     desk.fulfil(1)
     desk.step()
     assert desk.made(WriteCheckpoint)[0].final

@@ -19,7 +19,11 @@ from pcp.distributed.algorithms.diloco import DiLoCo
 from pcp.distributed.algorithms.sparse import SparseLoCo
 from pcp.distributed.algorithms.streaming import StreamingDiLoCo
 
+ALGORITHMS: tuple[type, ...] = (DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo)
+"""Every algorithm that a run's plan may name."""
+
 __all__ = [
+    "ALGORITHMS",
     "Algorithm",
     "Amount",
     "Contribution",

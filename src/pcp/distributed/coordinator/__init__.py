@@ -4,9 +4,10 @@ from pcp.distributed.coordinator import effects, events, records
 from pcp.distributed.coordinator.admission import Refusal
 from pcp.distributed.coordinator.config import InvalidRunConfig, RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.event_log import CorruptEventLog, EventLog, EventLogWriteFailed
+from pcp.distributed.coordinator.fragments import Fragment, Round
 from pcp.distributed.coordinator.invariants import BooksDoNotBalance, check_books
 from pcp.distributed.coordinator.machine import Coordinator, EmptyEventLog
-from pcp.distributed.coordinator.run import ImpossibleRecord, Phase, Run, replay
+from pcp.distributed.coordinator.run import ImpossibleRecord, Run, replay
 from pcp.distributed.coordinator.serialisation import UnknownRecord, decode, encode
 from pcp.distributed.coordinator.state import State
 from pcp.distributed.coordinator.storage import DirectoryStorage, RunLocked, Storage
@@ -19,10 +20,11 @@ __all__ = [
     "EmptyEventLog",
     "EventLog",
     "EventLogWriteFailed",
+    "Fragment",
     "ImpossibleRecord",
     "InvalidRunConfig",
-    "Phase",
     "Refusal",
+    "Round",
     "Run",
     "RunConfig",
     "RunLocked",

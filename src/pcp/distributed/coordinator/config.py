@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from pcp.distributed.algorithms import DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import ALGORITHMS, Algorithm
 from pcp.distributed.coordinator.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 
-register(Blob, DataRange, DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo)
+register(Blob, DataRange, *ALGORITHMS)
 
 
 class InvalidRunConfig(PCPError):
@@ -41,11 +41,12 @@ class RunConfig:
     Arguments:
         run_id: name of the run; a worker that reconnects compares it.
         workers: W, the worker slots that the data is cut for; more or fewer workers may be there.
-        rounds: outer steps if every range is merged in its own round.
+        rounds: how often each worker slot trains H batches; so many outer steps has each fragment if every
+            range is merged in its own round.
         algorithm: what is merged, with which weights; holds H, the inner steps (batches) of a range.
         description: JSON text that a worker needs to prepare (names of programs, data, rates).
         blobs: what a worker fetches before its first lease.
-        update_bytes: exact size of a pseudo-gradient; 0 accepts any.
+        update_bytes: exact size of a push of each fragment; empty accepts any.
         tokens_per_batch: tokens a worker must report for each step; 0 accepts any.
         quorum: fraction of a round's batches that lets it close without the others, after a grace; 1 waits
             for all.
@@ -59,7 +60,7 @@ class RunConfig:
             leases.
         step_budgets: cut the range of a slow worker so that it ends with the others; the rest goes to the
             fast.
-        checkpoint_every: outer steps between checkpoints.
+        checkpoint_every: rounds between checkpoints.
         protocol_version: of the messages; another version is turned away.
 
     Raises:
@@ -69,10 +70,10 @@ class RunConfig:
     run_id: str
     workers: int
     rounds: int
-    algorithm: DiLoCo
+    algorithm: Algorithm
     description: str = "{}"
     blobs: tuple[Blob, ...] = ()
-    update_bytes: int = 0
+    update_bytes: tuple[int, ...] = ()
     tokens_per_batch: int = 0
     quorum: float = 1.0
     minimum_workers: int = 1
@@ -96,6 +97,10 @@ class RunConfig:
         for name in ("workers", "rounds", "minimum_workers", "missed_heartbeats", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise InvalidRunConfig(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.update_bytes and len(self.update_bytes) != self.algorithm.fragments:
+            raise InvalidRunConfig(
+                f"update_bytes has {len(self.update_bytes)} sizes; the algorithm has {self.algorithm.fragments} fragments"
+            )
         if not 0 < self.quorum <= 1:
             raise InvalidRunConfig(
                 f"quorum is {self.quorum}; it is a fraction of the round: above 0, at most 1"
@@ -105,7 +110,7 @@ class RunConfig:
 
     @property
     def batches_per_round(self) -> int:
-        """Batches that the workers consume together between two outer steps: W * H."""
+        """Batches that the workers consume together between two outer steps of the same fragment: W * H."""
         return self.workers * self.algorithm.inner_steps
 
     @property

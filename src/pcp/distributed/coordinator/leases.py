@@ -1,88 +1,159 @@
-"""Who works on which batches: granting, ending and expiring leases."""
+"""Who works on which cells: granting, ending and expiring leases."""
 
-from pcp.distributed.coordinator import data_ranges
+from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.coordinator import adoptions
+from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import LeaseChanged
-from pcp.distributed.coordinator.run import Phase
-from pcp.distributed.coordinator.state import EPOCH_STRIDE, HeldLease, Member, Turn
+from pcp.distributed.coordinator.fragments import Round
+from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
 from pcp.distributed.coordinator.timing import lease_seconds, step_budget
-from pcp.distributed.messages import Assign, DataRange, Lease, Revoke
+from pcp.distributed.messages import Assign, DataRange, Lease, Outcome, Revoke
+
+NOTHING = Cells(DataRange(0, 0), frozenset())
 
 
 def grant_all(turn: Turn) -> None:
-    """Give pending batches to idle workers, both in ascending order, until one of them runs out."""
+    """Give work to idle workers, the oldest round's first, both in ascending order, until either runs out."""
     state = turn.state
-    if state.run.phase != Phase.OPEN or not state.pending:
-        return
-    for _, member in sorted(state.members.items()):
-        if not state.pending:
-            return
-        idle = member.ready and member.connection and not member.lease_id
-        if idle and turn.now >= turn.pace(member.worker_id).rest_until:
-            _grant(turn, member)
+    roster, pending = state.roster, state.pending
+    for round in state.run.in_flight:
+        if round.closed:
+            continue
+        while roster.idle and (cells := pending.first(round.fragment, round.limit)):
+            member = state.members[roster.idle[0]]
+            cells = _budgeted(turn, member, round, cells)
+            pending.take(cells)
+            _grant(turn, member, round, cells)
+        # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
+        for worker_id in sorted(roster.carriers[round.fragment]):
+            _grant(turn, state.members[worker_id], round, NOTHING)
 
 
-def _grant(turn: Turn, member: Member) -> None:
-    state, run, config = turn.state, turn.state.run, turn.state.run.config
-    pace = turn.pace(member.worker_id)
-    data = state.pending[0]
-    if config.step_budgets:
-        budget = step_budget(pace, state.typical, config.algorithm.inner_steps)
-        data = DataRange(data.start, min(data.count, budget))
-    state.pending = data_ranges.subtract(state.pending, data)
+def _budgeted(turn: Turn, member: Member, round: Round, cells: Cells) -> Cells:
+    """The first part of the cells, as long as the worker has time for it."""
+    state = turn.state
+    if not state.run.config.step_budgets:
+        return cells
+    count = step_budget(
+        turn.pace(member.worker_id),
+        state.clocks[round.number],
+        turn.now,
+        state.pending.counts[round.fragment],
+        cells.data.count,
+    )
+    return Cells(DataRange(cells.data.start, count), cells.fragments)
+
+
+def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
+    state, run, data = turn.state, turn.state.run, cells.data
     state.lease_numbers += 1
-    seconds = lease_seconds(pace, data.count, state.typical, config.lease)
+    steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
+    seconds = lease_seconds(turn.pace(member.worker_id), steps, state.typical, run.config.lease)
+    everything = len(cells.fragments) in (0, len(run.fragments))
     lease = Lease(
         lease_id=run.epoch * EPOCH_STRIDE + state.lease_numbers,
         generation=member.generation,
-        round=run.round,
+        round=round.number,
         data=data,
-        first_step=run.first_step,
-        base_version=run.version,
-        parameters=run.parameters,
-        fragments=config.algorithm.fragments(run.round),
+        first_step=round.first_step,
+        fragment=round.fragment,
+        fragments=() if everything else tuple(sorted(cells.fragments)),
+        fresh=member.fresh,
+        adopt=adoptions.adoptions(turn, member, round, data.count),
         deadline_seconds=seconds,
     )
-    state.leases[lease.lease_id] = HeldLease(lease, member.worker_id, turn.now, turn.now + seconds)
-    member.lease_id = lease.lease_id
+    held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)
+    state.leases[lease.lease_id] = held
+    state.references.update(adoptions.blobs(lease))
+    if adoptions.awaits_merge(lease):
+        state.adopting.add(lease.lease_id)
+    member.leases.add(lease.lease_id)
+    member.training, member.fresh = lease.lease_id, False
+    turn.reconsider(member)
     turn.send(member, Assign(lease))
-    turn.report(
-        LeaseChanged(
-            lease.lease_id,
-            member.worker_id,
-            "granted",
-            f"batches {data.start} to {data.start + data.count - 1}",
-        )
-    )
+    what = f"batches {data.start} to {data.start + data.count - 1}" if data.count else "only its push"
+    turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", what))
 
 
-def release(turn: Turn, lease_id: int, reason: str) -> None:
-    """End a lease without an update: its batches go to somebody else."""
-    held = forget(turn, lease_id, reason)
-    turn.state.pending = data_ranges.insert(turn.state.pending, held.lease.data)
-    turn.report(LeaseChanged(lease_id, held.worker_id, "ended", reason))
+def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
+    """Take a lease off the books; the caller says what becomes of its cells, and reconsiders the member."""
+    state, lease_id = turn.state, held.lease.lease_id
+    del state.leases[lease_id]
+    state.adopting.discard(lease_id)
+    if held.update:
+        others = state.waiting.get(held.update.payload, [])
+        if lease_id in others:
+            others.remove(lease_id)
+        if not others:
+            state.waiting.pop(held.update.payload, None)
+    _drop_references(turn, held.lease)
+    member = state.members[held.worker_id]
+    member.leases.discard(lease_id)
+    if member.training == lease_id:
+        member.training = 0
+    member.outcomes[lease_id] = outcome, reason
+    if len(member.outcomes) > OUTCOMES_KEPT:
+        del member.outcomes[min(member.outcomes)]
 
 
-def forget(turn: Turn, lease_id: int, reason: str) -> HeldLease:
-    """Take a lease off the books and return it; the caller says what becomes of its batches."""
+def _drop_references(turn: Turn, lease: Lease) -> None:
+    references, named = turn.state.references, adoptions.blobs(lease)
+    references.subtract(named)
+    dropped = frozenset(blob for blob in named if references[blob] == 0)
+    for blob in dropped:
+        del references[blob]
+    if superseded := dropped - turn.state.run.state_blobs():
+        turn.delete(superseded, turn.state.run.blobs())
+
+
+def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = frozenset()) -> None:
+    """Take everything off a member that the run does not have yet; others train it, and its next lease is fresh.
+
+    What a worker has trained is all in one set of parameters, so nothing of it can be kept without the rest.
+
+    Arguments:
+        turn: the turn.
+        member: who loses its leases.
+        reason: told to the worker.
+        told: leases of which the worker is told otherwise that they have ended.
+    """
     state = turn.state
-    held = state.leases.pop(lease_id)
-    state.waiting.discard(lease_id)
-    state.ended[lease_id] = reason
-    state.members[held.worker_id].lease_id = 0
-    return held
-
-
-def revoke(turn: Turn, held: HeldLease, reason: str) -> None:
-    """Tell a worker that its lease no longer holds."""
-    turn.send(turn.state.members[held.worker_id], Revoke(held.lease.lease_id, reason))
+    for lease_id in sorted(member.leases):
+        held = state.leases[lease_id]
+        forget(turn, held, Outcome.REFUSED, reason)
+        if not held.update and held.lease.data.count:
+            state.pending.put(Cells(held.lease.data, held.fragments))
+        if lease_id not in told:
+            turn.send(member, Revoke(lease_id, reason))
+        turn.report(LeaseChanged(lease_id, member.worker_id, "ended", reason))
+    for each in member.carried:
+        if each.fragments:
+            state.pending.put(Cells(each.data, frozenset(each.fragments)))
+    member.carried.clear()
+    member.pushed.clear()
+    member.fresh = True
+    turn.reconsider(member)
 
 
 def expire(turn: Turn) -> None:
     """End the leases whose time is up; the worker's next limit is twice as long."""
-    for lease_id, held in sorted(turn.state.leases.items()):
-        if turn.now >= held.expires:
+    state = turn.state
+    for lease_id in sorted(number for number, held in state.leases.items() if turn.now >= held.expires):
+        if held := state.leases.get(lease_id):  # one that another lease of the worker has not ended with it
             pace = turn.pace(held.worker_id)
             pace.expired += 1
-            revoke(turn, held, "expired")
-            release(turn, lease_id, "expired")
-            pace.rest(turn.now, turn.state.run.config.heartbeat_seconds)
+            pace.rest(turn.now, state.run.config.heartbeat_seconds)
+            withdraw(turn, state.members[held.worker_id], "expired")
+
+
+def unblock(turn: Turn) -> None:
+    """Call a worker back to the oldest round, where everybody waits for its merge and nobody is left to train for it."""
+    state = turn.state
+    head = state.run.in_flight[0] if state.run.in_flight else None
+    if head is None or head.closed or state.roster.idle or state.roster.resting:
+        return
+    if not state.adopting or not state.pending.first(head.fragment, head.limit):
+        return
+    if all(held.lease.round != head.number for held in state.leases.values()):
+        held = state.leases[min(state.adopting)]
+        withdraw(turn, state.members[held.worker_id], "an older round needs a worker")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pcp.distributed.coordinator import admission, leases, membership, rounds
+from pcp.distributed.coordinator import admission, checkpoints, leases, membership, rounds
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
 from pcp.distributed.coordinator.events import (
@@ -20,8 +20,8 @@ from pcp.distributed.coordinator.events import (
     Tick,
 )
 from pcp.distributed.coordinator.records import EpochStarted, RunStarted
-from pcp.distributed.coordinator.run import Phase, Run, replay, start_run
-from pcp.distributed.coordinator.state import Member, State, Turn
+from pcp.distributed.coordinator.run import Run, replay, start_run
+from pcp.distributed.coordinator.state import Member, Turn, state_of
 from pcp.distributed.messages import Blob, Failure, Goodbye, Heartbeat, Message, Ready, Update
 from pcp.errors import PCPError
 
@@ -39,19 +39,22 @@ class Coordinator:
     """
 
     def __init__(self, run: Run, opening: tuple[Append, ...]) -> None:
-        self.state = State(run, pending=run.outstanding if run.phase == Phase.OPEN else ())
+        self.state = state_of(run)
         self._opening = opening
 
     @classmethod
-    def create(cls, config: RunConfig, parameters: Blob, optimizer_state: Blob | None) -> "Coordinator":
+    def create(
+        cls, config: RunConfig, parameters: tuple[Blob, ...], outer: tuple[Blob | None, ...]
+    ) -> "Coordinator":
         """Return the coordinator of a new run.
 
         Arguments:
             config: its plan.
-            parameters: the initial parameters, already stored.
-            optimizer_state: the initial state of the outer optimizer, already stored; None where it has none.
+            parameters: the initial parameters of each fragment, flat, already stored.
+            outer: what the first outer step of each fragment needs, already stored; None where it needs
+                nothing.
         """
-        record = RunStarted(config, parameters, optimizer_state)
+        record = RunStarted(config, parameters, outer)
         return cls(start_run(record), (Append(record, sync=False),))
 
     @classmethod
@@ -98,6 +101,9 @@ class Coordinator:
                 membership.forgive_own_sleep(turn)
                 leases.expire(turn)
                 membership.give_up_silent(turn)
+                membership.wake_rested(turn)
+                leases.unblock(turn)
+                rounds.set_closing(turn)
             case BlobStored():
                 admission.blob_stored(turn, event)
             case BlobRefused():
@@ -115,20 +121,21 @@ class Coordinator:
             case OuterStepFailed():
                 rounds.outer_step_failed(turn, event)
             case CheckpointDone():
-                rounds.checkpoint_done(turn, event)
+                checkpoints.done(turn, event)
             case CheckpointFailed():
-                rounds.checkpoint_failed(turn, event)
+                checkpoints.failed(turn, event)
 
     def _start(self, turn: Turn) -> None:
         turn.effects += self._opening
-        if self.state.run.phase == Phase.FINISHED:
+        if self.state.run.finished:
             self.state.finished = True
             turn.effects.append(Finish(""))
             return
         # Until this record is safe no number of the new epoch may be seen by anybody: another epoch would
         # reuse it.
         turn.append(EpochStarted(self.state.run.epoch + 1), sync=True)
-        self.state.round_opened = turn.now
+        for round in self.state.run.in_flight:
+            rounds.start_clock(turn, round)
 
     def _receive(self, turn: Turn, connection: int, message: Message) -> bool:
         member = turn.member_of(connection)
@@ -165,5 +172,6 @@ class Coordinator:
         turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds)
         if message.lease_id == 0:
             membership.dismiss(turn, member, f"it failed: {message.reason}")
-        elif message.lease_id == member.lease_id:
-            leases.release(turn, message.lease_id, f"the worker failed: {message.reason}")
+        elif message.lease_id in member.leases:
+            reason = f"the worker failed: {message.reason}"
+            leases.withdraw(turn, member, reason, told=frozenset({message.lease_id}))

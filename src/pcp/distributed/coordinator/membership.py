@@ -4,7 +4,6 @@ from pcp.distributed.coordinator import leases
 from pcp.distributed.coordinator.effects import Close, Send, Trouble, WorkerChanged
 from pcp.distributed.coordinator.events import MemberJoined
 from pcp.distributed.coordinator.records import WorkerNamed
-from pcp.distributed.coordinator.run import Phase
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
 from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
 
@@ -18,7 +17,7 @@ def join(turn: Turn, event: MemberJoined) -> None:
     state, hello = turn.state, event.hello
     problem = _unacceptable(turn, event)
     if problem or state.finished:
-        complete = state.run.phase == Phase.FINISHED
+        complete = state.run.finished
         reason = problem or ("the run is complete" if complete else "the run has failed")
         turn.effects.append(Send(event.connection, Goodbye(complete and not problem, reason)))
         turn.effects.append(Close(event.connection, reason))
@@ -30,6 +29,7 @@ def join(turn: Turn, event: MemberJoined) -> None:
             turn.close(old.connection, "superseded by a newer connection of the same process")
         member, change = old, "reconnected"
         member.connection, member.last_heard, member.ready = event.connection, turn.now, False
+        turn.reconsider(member)
     else:
         if old is not None:
             turn.pace(worker_id).fenced += bool(old.connection)
@@ -46,7 +46,7 @@ def join(turn: Turn, event: MemberJoined) -> None:
             run_id=config.run_id,
             heartbeat_seconds=config.heartbeat_seconds,
             run=config.description,
-            blobs=(*config.blobs, state.run.parameters),
+            blobs=config.blobs,
         ),
     )
     turn.report(WorkerChanged(worker_id, hello.worker, change, ", ".join(hello.devices), len(state.members)))
@@ -90,6 +90,7 @@ def _new_member(turn: Turn, worker_id: int, event: MemberJoined) -> Member:
         generation=_next_generation(turn),
         connection=event.connection,
         last_heard=turn.now,
+        versions=[each.version for each in turn.state.run.fragments],
     )
 
 
@@ -105,8 +106,9 @@ def ready(turn: Turn, member: Member, message: Ready) -> None:
     member.ready = True
     if turn.state.first_ready is None:
         turn.state.first_ready = turn.now
-    if member.lease_id:
-        turn.send(member, Assign(turn.state.leases[member.lease_id].lease))
+    if member.training:
+        turn.send(member, Assign(turn.state.leases[member.training].lease))
+    turn.reconsider(member)
 
 
 def heartbeat(turn: Turn, member: Member, message: Heartbeat) -> bool:
@@ -127,9 +129,10 @@ def current(turn: Turn, member: Member, generation: int) -> bool:
 
 
 def lose_connection(turn: Turn, member: Member) -> None:
-    """Note that a connection is lost; the lease stays for as long as it takes to reconnect."""
+    """Note that a connection is lost; the leases stay for as long as it takes to reconnect."""
     turn.state.connections.pop(member.connection, None)
     member.connection, member.last_heard, member.ready = 0, turn.now, False
+    turn.reconsider(member)
     turn.report(
         WorkerChanged(
             member.worker_id, member.worker, "disconnected", "connection lost", len(turn.state.members)
@@ -138,10 +141,10 @@ def lose_connection(turn: Turn, member: Member) -> None:
 
 
 def dismiss(turn: Turn, member: Member, reason: str) -> None:
-    """End a membership: its generation is fenced and its lease goes to somebody else."""
+    """End a membership: its generation is fenced, and what it holds and carries goes to others."""
     state = turn.state
-    if member.lease_id:
-        leases.release(turn, member.lease_id, reason)
+    member.ready = False
+    leases.withdraw(turn, member, reason, told=frozenset(member.leases))
     if member.connection:
         turn.send(member, Goodbye(False, reason))
         turn.close(member.connection, reason)
@@ -165,7 +168,17 @@ def forgive_own_sleep(turn: Turn) -> None:
 def give_up_silent(turn: Turn) -> None:
     """End the memberships of workers that were not heard of for too long."""
     config = turn.state.run.config
-    for _, member in sorted(turn.state.members.items()):
-        silence = turn.now - member.last_heard
-        if silence > (config.silence_seconds if member.connection else config.reconnect_seconds):
-            dismiss(turn, member, f"silent for {silence:.1f} s")
+    silent = [
+        member
+        for member in turn.state.members.values()
+        if turn.now - member.last_heard
+        > (config.silence_seconds if member.connection else config.reconnect_seconds)
+    ]
+    for member in sorted(silent, key=lambda each: each.worker_id):
+        dismiss(turn, member, f"silent for {turn.now - member.last_heard:.1f} s")
+
+
+def wake_rested(turn: Turn) -> None:
+    """Let the workers whose rest is over take leases again."""
+    for worker_id in turn.state.roster.rested(turn.now):
+        turn.reconsider(turn.state.members[worker_id])

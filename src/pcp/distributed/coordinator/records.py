@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.serialisation import register, storable
-from pcp.distributed.messages import Blob, DataRange
+from pcp.distributed.messages import Blob
 
 register(Contribution)
 
@@ -16,8 +16,8 @@ class RunStarted:
     """First record of a run: its plan and where it starts from."""
 
     config: RunConfig
-    parameters: Blob
-    optimizer_state: Blob | None
+    parameters: tuple[Blob, ...]
+    outer: tuple[Blob | None, ...]
 
 
 @storable
@@ -40,10 +40,11 @@ class WorkerNamed:
 @storable
 @dataclass(frozen=True, slots=True)
 class RoundOpened:
-    """A round began on these ranges: those carried over first, then fresh ones."""
+    """A round of a fragment began, with so many batches that were in no round before."""
 
     round: int
-    ranges: tuple[DataRange, ...]
+    fragment: int
+    fresh: int
     first_step: int
 
 
@@ -59,10 +60,10 @@ class UpdateAdmitted:
 @storable
 @dataclass(frozen=True, slots=True)
 class RoundClosed:
-    """What the outer step of a round merges, in order, with which weights. From here on it cannot change."""
+    """The leases whose contributions the outer step merges, in order, with which weights. From here on it cannot change."""
 
     round: int
-    contributions: tuple[Contribution, ...]
+    order: tuple[int, ...]
     weights: tuple[float, ...]
 
 
@@ -73,13 +74,14 @@ class OuterStepTaken:
 
     round: int
     parameters: Blob
-    optimizer_state: Blob | None
+    change: Blob | None
+    outer: Blob | None
 
 
 @storable
 @dataclass(frozen=True, slots=True)
 class CheckpointWritten:
-    """The parameters after this many outer steps are safe in a checkpoint."""
+    """The parameters after this many rounds are safe in a checkpoint."""
 
     version: int
 

@@ -1,72 +1,59 @@
-"""The life of a round: opening, closing, the outer step, checkpoints, and the end of the run."""
+"""The life of a round: opening, closing, and the outer step."""
 
 import math
 
-from pcp.distributed.algorithms import merge_order
-from pcp.distributed.coordinator import data_ranges, leases
-from pcp.distributed.coordinator.effects import (
-    Compact,
-    DeleteBlob,
-    Finish,
-    RoundMerged,
-    RunOuterStep,
-    Trouble,
-    WriteCheckpoint,
+from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
+from pcp.distributed.coordinator import admission, adoptions, checkpoints, data_ranges, ending, leases
+from pcp.distributed.coordinator.books import Cells
+from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
+from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
+from pcp.distributed.coordinator.fragments import Round
+from pcp.distributed.coordinator.records import OuterStepTaken, RoundClosed, RoundOpened
+from pcp.distributed.coordinator.run import Run
+from pcp.distributed.coordinator.state import State, Turn
+from pcp.distributed.coordinator.timing import (
+    RoundClock,
+    bounded,
+    expected_seconds,
+    joint_speed,
+    typical_step_seconds,
 )
-from pcp.distributed.coordinator.events import (
-    CheckpointDone,
-    CheckpointFailed,
-    OuterStepDone,
-    OuterStepFailed,
-)
-from pcp.distributed.coordinator.records import (
-    CheckpointWritten,
-    OuterStepTaken,
-    RoundClosed,
-    RoundOpened,
-    RunFinished,
-)
-from pcp.distributed.coordinator.run import Phase
-from pcp.distributed.coordinator.serialisation import encode
-from pcp.distributed.coordinator.state import Turn
-from pcp.distributed.coordinator.timing import bounded, expected_seconds, typical_step_seconds
-from pcp.distributed.messages import Blob, Goodbye
-
-# One hostile worker cannot end a run with this, unless it is alone.
-UNUSABLE_IN_A_ROW = 5
-DIVERGED = "the training has diverged, so lower the learning rate and go on from a checkpoint"
+from pcp.distributed.messages import Blob
 
 
 def advance(turn: Turn) -> None:
     """Do everything that the state now allows. It looks at nothing but the state, so a restart needs no case of its own."""
-    state, run = turn.state, turn.state.run
-    if state.finished:
+    if turn.state.finished:
         return
-    if run.phase == Phase.BETWEEN and not run.complete and _enough_workers(turn):
-        _open(turn)
-    if run.phase == Phase.OPEN and _diverged(turn):
-        fail(
-            turn,
-            f"every worker's last {UNUSABLE_IN_A_ROW} updates of round {run.round} were unusable: {DIVERGED}",
-        )
-        return
-    if run.phase == Phase.OPEN:
+    run = turn.state.run
+    _work(turn)
+    if run.in_flight and _may_close(turn, run.in_flight[0]):
+        _close(turn, run.in_flight[0])
+        _work(turn)
+    _begin_outer_step(turn)
+    checkpoints.begin_if_due(turn)
+    if run.checkpoint_version == run.version and run.complete:
+        ending.finish(turn)
+
+
+def _work(turn: Turn) -> None:
+    """Give everybody something to do, if need be by opening rounds."""
+    leases.grant_all(turn)
+    while _wants_round(turn) and (fragment := _next_fragment(turn.state)) is not None:
+        _open(turn, fragment)
         leases.grant_all(turn)
-        if _may_close(turn):
-            _close(turn)
-    if run.phase == Phase.CLOSED and not state.outer_step_running:
-        state.outer_step_running = True
-        turn.effects.append(
-            RunOuterStep(run.round, run.admitted, run.weights, run.parameters, run.optimizer_state)
-        )
-    _checkpoint_if_due(turn)
-    if run.complete and run.checkpoint_version == run.version:
-        _finish(turn)
+
+
+def _wants_round(turn: Turn) -> bool:
+    state = turn.state
+    if not state.run.in_flight:
+        return _enough_workers(turn)
+    return overlaps(state.run.config.algorithm) and len(state.run.in_flight) == 1 and bool(state.roster.idle)
 
 
 def _enough_workers(turn: Turn) -> bool:
     state, config = turn.state, turn.state.run.config
-    count = sum(member.ready for member in state.members.values())
+    count = len(state.roster.ready)
     if count >= config.workers or (
         state.first_ready is not None and turn.now >= state.first_ready + config.patience_seconds
     ):
@@ -74,158 +61,158 @@ def _enough_workers(turn: Turn) -> bool:
     return state.gathered and count >= config.minimum_workers
 
 
-def _diverged(turn: Turn) -> bool:
-    members = turn.state.members
-    return bool(members) and all(turn.pace(number).unusable >= UNUSABLE_IN_A_ROW for number in members)
+def _next_fragment(state: State) -> int | None:
+    """Return what the next round merges: the fragments take turns; those of which nothing is left are passed over."""
+    run = state.run
+    turns = [(run.opened + ahead) % len(run.fragments) for ahead in range(len(run.fragments))]
+    if _fresh(state, turns[0]):
+        return turns[0]
+    # What an open round of the same fragment lacks it is going to have.
+    taken = {round.fragment for round in run.in_flight if not round.closed}
+    return next((each for each in turns if each not in taken and run.outstanding(each)), None)
 
 
-def _open(turn: Turn) -> None:
+def _fresh(state: State, fragment: int) -> int:
+    """Return the batches that a round issues: those for every slot's segment, less what was left lying."""
+    room = max(0, _batches(state.run) - state.pending.counts[fragment])
+    return min(room, state.run.unissued)
+
+
+def _batches(run: Run) -> int:
+    return run.config.workers * segment_steps(run.config.algorithm)
+
+
+def _open(turn: Turn, fragment: int) -> None:
     state, run = turn.state, turn.state.run
-    first_step = data_ranges.total(run.merged) // run.config.workers
-    turn.append(RoundOpened(run.round, run.next_ranges(), first_step))
-    state.pending = run.outstanding
-    state.ended.clear()
-    state.quorum_reached = None
-    state.round_opened = turn.now
-    state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.members)
+    fresh, issued = _fresh(state, fragment), run.issued
+    # Schedules count what was trained: what is still to do has not moved anything.
+    first_step = (issued - state.pending.counts[fragment]) // run.config.workers
+    turn.append(RoundOpened(run.opened, fragment, fresh, first_step))
+    for data in data_ranges.cut(issued, fresh, segment_steps(run.config.algorithm)):
+        state.pending.put(Cells(data, frozenset(range(len(run.fragments)))))
+    start_clock(turn, run.in_flight[-1])
 
 
-def _may_close(turn: Turn) -> bool:
-    state, run = turn.state, turn.state.run
-    if not run.outstanding:
+def start_clock(turn: Turn, round: Round) -> None:
+    """Begin to measure a round, by the past of the workers that are ready."""
+    state = turn.state
+    paces = [turn.pace(worker_id) for worker_id in sorted(state.roster.ready)]
+    state.typical = typical_step_seconds(paces)
+    speed = joint_speed(paces, state.typical)
+    work = state.pending.counts[round.fragment]
+    state.clocks[round.number] = RoundClock(turn.now, speed, turn.now + work / speed if speed else 0.0)
+
+
+def _may_close(turn: Turn, round: Round) -> bool:
+    state, quorum = turn.state, turn.state.run.config.quorum
+    if round.closed or not round.admitted:
+        return False
+    if not round.missing:
         return True
-    if run.config.quorum == 1:
-        return False
-    admitted = data_ranges.total(each.data for each in run.admitted)
     # The tolerance keeps a quorum such as 0.1 of 30 from becoming 4 by rounding.
-    needed = math.ceil(run.config.quorum * (admitted + data_ranges.total(run.outstanding)) - 1e-9)
-    if admitted < needed:
+    if quorum == 1 or round.wanted - round.missing < math.ceil(quorum * round.wanted - 1e-9):
         return False
-    if state.quorum_reached is None:
-        state.quorum_reached = turn.now
-    return turn.now >= state.quorum_reached + _grace_seconds(turn, state.quorum_reached)
+    clock = state.clocks[round.number]
+    if clock.quorum is None:
+        clock.quorum = turn.now
+        set_closing(turn)
+    return turn.now >= clock.close
 
 
-def _grace_seconds(turn: Turn, since: float) -> float:
-    """Return how long the leases that are still out are worth waiting for."""
-    policy = turn.state.run.config.grace
+def set_closing(turn: Turn) -> None:
+    """Say when a round that has its quorum closes: when the leases that are still out should have ended."""
+    state, run = turn.state, turn.state.run
+    head = run.in_flight[0] if run.in_flight else None
+    if head is None or head.closed or (clock := state.clocks[head.number]).quorum is None:
+        return
+    policy, algorithm = run.config.grace, run.config.algorithm
     ends = [
         held.granted + expected_seconds(turn.pace(held.worker_id), held.lease.data.count, policy)
-        for held in turn.state.leases.values()
+        for held in state.leases.values()
+        if held.lease.round == head.number
     ]
-    return bounded(max(ends, default=since) - since, policy)
+    seconds = bounded(max(ends, default=clock.quorum) - clock.quorum, policy)
+    if overlaps(algorithm) and state.typical:
+        seconds = min(seconds, algorithm.delay * state.typical)  # later, the prompt would wait for the late
+    clock.close = clock.quorum + seconds
 
 
-def _close(turn: Turn) -> None:
+def _close(turn: Turn, round: Round) -> None:
     state, run = turn.state, turn.state.run
-    contributions = merge_order(run.admitted)
-    turn.append(RoundClosed(run.round, contributions, run.config.algorithm.weights(contributions)), sync=True)
-    for lease_id, held in sorted(state.leases.items()):
-        leases.revoke(turn, held, "the round is closed")
-        leases.forget(turn, lease_id, "the round is closed")
-    state.pending = ()
+    contributions = merge_order(round.admitted)
+    order = tuple(each.lease_id for each in contributions)
+    turn.append(RoundClosed(round.number, order, run.config.algorithm.weights(contributions)), sync=True)
+    late = [held for _, held in sorted(state.leases.items()) if held.lease.round == round.number]
+    for held in late:
+        if held.lease.lease_id not in state.leases:
+            continue  # it ended with another lease of its worker
+        if run.config.algorithm.late == "again":
+            leases.withdraw(turn, state.members[held.worker_id], "the round is closed")
+        elif held.update:
+            admission.carry(turn, held)
+
+
+def _begin_outer_step(turn: Turn) -> None:
+    state, run = turn.state, turn.state.run
+    head = run.in_flight[0] if run.in_flight else None
+    if head is None or not head.closed or state.outer_step_running:
+        return
+    state.outer_step_running = True
+    fragment = run.fragments[head.fragment]
+    turn.effects.append(
+        RunOuterStep(
+            head.number,
+            head.fragment,
+            tuple(head.admitted),
+            head.weights,
+            fragment.parameters,
+            fragment.outer,
+        )
+    )
 
 
 def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
-    """Take the new parameters, and drop what only this round needed."""
+    """Take the new parameters, tell those who wait for them, and drop what only this round needed."""
     state, run = turn.state, turn.state.run
-    if run.phase != Phase.CLOSED or event.round != run.round:
-        turn.report(
-            Trouble(f"ignoring the outer step of round {event.round}: the run is in round {run.round}")
-        )
+    head = run.in_flight[0] if run.in_flight else None
+    if head is None or not head.closed or event.round != head.number:
+        turn.report(Trouble(f"ignoring the outer step of round {event.round}: it is not the one that is due"))
         return
     needed_before = run.blobs()
-    loss = math.fsum(weight * each.loss for weight, each in zip(run.weights, run.admitted, strict=True))
-    merged = len(run.admitted)
-    turn.append(OuterStepTaken(event.round, event.parameters, event.optimizer_state), sync=True)
+    turn.append(OuterStepTaken(event.round, event.parameters, event.change, event.outer), sync=True)
     state.outer_step_running = False
-    _delete_unneeded(turn, needed_before | state.stored | set(state.refused_blobs))
-    state.stored.clear()
-    state.refused_blobs.clear()
+    clock = state.clocks.pop(head.number)
+    adoptions.merged(turn, head.fragment)
+    turn.delete(needed_before | _forgotten_uploads(state), run.blobs())
     turn.report(
         RoundMerged(
-            round=event.round,
-            loss=loss,
-            contributions=merged,
-            carried=data_ranges.total(run.outstanding),
+            round=head.number,
+            fragment=head.fragment,
+            loss=math.fsum(
+                weight * each.loss for weight, each in zip(head.weights, head.admitted, strict=True)
+            ),
+            contributions=len(head.admitted),
+            left=head.missing,
             tokens=run.tokens,
-            seconds=turn.now - state.round_opened,
+            seconds=turn.now - clock.opened,
             live=len(state.members),
             refused=tuple(sorted(state.refused.items())),
         )
     )
 
 
-def _delete_unneeded(turn: Turn, candidates: frozenset[Blob]) -> None:
-    unneeded = candidates - turn.state.run.blobs() - turn.state.checkpoint_blobs
-    turn.effects += [DeleteBlob(blob) for blob in sorted(unneeded, key=lambda each: each.digest)]
+def _forgotten_uploads(state: State) -> frozenset[Blob]:
+    """Forget the uploads that nobody named in a whole round; an update follows its upload at once."""
+    version = state.run.version - 1
+    stored = [blob for blob, at in state.stored.items() if at < version]
+    refused = [blob for blob, (at, _) in state.refused_blobs.items() if at < version]
+    for blob in stored:
+        del state.stored[blob]
+    for blob in refused:
+        del state.refused_blobs[blob]
+    return frozenset((*stored, *refused))
 
 
 def outer_step_failed(turn: Turn, event: OuterStepFailed) -> None:
     """End this process's part in the run; a restart tries the same step again."""
-    fail(turn, f"the outer step of round {event.round} failed: {event.reason}")
-
-
-def fail(turn: Turn, failure: str) -> None:
-    """Give the run up; the log stays as it is, so a restart may try again."""
-    turn.state.finished = True
-    _dismiss_everybody(turn, Goodbye(False, failure))
-    turn.effects.append(Finish(failure))
-
-
-def _checkpoint_if_due(turn: Turn) -> None:
-    state, run = turn.state, turn.state.run
-    waited = run.version - max(run.checkpoint_version, 0)
-    due = waited >= run.config.checkpoint_every or (run.complete and run.version != run.checkpoint_version)
-    if not due or state.checkpointing >= 0 or turn.now < state.checkpoint_retry:
-        return
-    state.checkpointing = run.version
-    state.checkpoint_blobs = frozenset(
-        {run.parameters, *([run.optimizer_state] if run.optimizer_state else [])}
-    )
-    turn.effects.append(
-        WriteCheckpoint(run.version, run.tokens, run.parameters, run.optimizer_state, final=run.complete)
-    )
-
-
-def checkpoint_done(turn: Turn, event: CheckpointDone) -> None:
-    """Note that a checkpoint is safe; the event log then begins anew from a snapshot."""
-    state = turn.state
-    if event.version != state.checkpointing:
-        turn.report(
-            Trouble(f"ignoring checkpoint {event.version}: {state.checkpointing} is the one being written")
-        )
-        return
-    turn.append(CheckpointWritten(event.version), sync=True)
-    turn.effects.append(Compact(encode(state.run)))
-    _release_checkpoint(turn)
-
-
-def checkpoint_failed(turn: Turn, event: CheckpointFailed) -> None:
-    """Have a checkpoint written again, a little later."""
-    turn.state.checkpoint_retry = turn.now + 10 * turn.state.run.config.heartbeat_seconds
-    turn.report(
-        Trouble(f"checkpoint {event.version} could not be written: {event.reason}; it will be tried again")
-    )
-    _release_checkpoint(turn)
-
-
-def _release_checkpoint(turn: Turn) -> None:
-    read, turn.state.checkpoint_blobs = turn.state.checkpoint_blobs, frozenset()
-    turn.state.checkpointing = -1
-    _delete_unneeded(turn, read)
-
-
-def _finish(turn: Turn) -> None:
-    turn.append(RunFinished(turn.state.run.version), sync=True)
-    turn.state.finished = True
-    _dismiss_everybody(turn, Goodbye(True, "the run is complete"))
-    turn.effects.append(Finish(""))
-
-
-def _dismiss_everybody(turn: Turn, goodbye: Goodbye) -> None:
-    for _, member in sorted(turn.state.members.items()):
-        if member.connection:
-            turn.send(member, goodbye)
-            turn.close(member.connection, goodbye.reason)
-    turn.state.members.clear()
+    ending.fail(turn, f"the outer step of round {event.round} failed: {event.reason}")

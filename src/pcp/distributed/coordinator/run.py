@@ -3,13 +3,12 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator import data_ranges
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.data_ranges import Ranges
+from pcp.distributed.coordinator.fragments import Fragment, Round
 from pcp.distributed.coordinator.records import (
     CheckpointWritten,
     EpochStarted,
@@ -23,7 +22,7 @@ from pcp.distributed.coordinator.records import (
     WorkerNamed,
 )
 from pcp.distributed.coordinator.serialisation import decode, encode, storable
-from pcp.distributed.messages import Blob
+from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 
 
@@ -31,87 +30,85 @@ class ImpossibleRecord(PCPError):
     """A record cannot follow those before it: the log was mixed up, or the coordinator has a defect."""
 
 
-class Phase(StrEnum):
-    """Where a run stands in the life of a round."""
-
-    BETWEEN = "between"  # the next round may open
-    OPEN = "open"  # updates are admitted
-    CLOSED = "closed"  # the outer step is due or under way
-    FINISHED = "finished"
-
-
 @storable
 @dataclass(slots=True)
 class Run:
     """The durable state of a run.
 
-    The batches [0, issued) are at any moment split, without overlap, into `merged`, the data of
-    `admitted`, and `outstanding`.
-
     Arguments:
         config: the plan.
-        parameters, optimizer_state: the result of the last outer step.
+        fragments: of the parameters.
+        in_flight: rounds that are opened and not merged, oldest first; they close and merge in this order.
         epoch: number of Shepherd processes that have held the run.
         worker_ids: number of every worker name ever seen.
-        phase: see `Phase`.
-        round: the round that is open or closed, or the next one.
-        first_step: inner step number at which the leases of the round start.
+        opened: rounds ever opened.
         issued: batches ever put into a round.
-        outstanding: batches put into a round and not admitted; between rounds, what the next round takes
-            first.
-        admitted: contributions to the round, in order of arrival; once closed, in the order of reduction.
-        weights: of `admitted`, once closed.
-        merged: batches behind `parameters`.
-        version: outer steps behind `parameters`.
-        tokens: tokens behind `parameters`.
-        checkpoint_version: outer steps behind the last checkpoint; -1 before the first.
+        merged_tokens: tokens behind the parameters, counted once for each fragment.
+        checkpoint_version: rounds behind the last checkpoint; -1 before the first.
+        finished: whether all is merged and the last checkpoint is written.
     """
 
     config: RunConfig
-    parameters: Blob
-    optimizer_state: Blob | None
+    fragments: tuple[Fragment, ...]
+    in_flight: tuple[Round, ...] = ()
     epoch: int = 0
     worker_ids: dict[str, int] = field(default_factory=dict)
-    phase: str = Phase.BETWEEN.value
-    round: int = 0
-    first_step: int = 0
+    opened: int = 0
     issued: int = 0
-    outstanding: Ranges = ()
-    admitted: tuple[Contribution, ...] = ()
-    weights: tuple[float, ...] = ()
-    merged: Ranges = ()
-    version: int = 0
-    tokens: int = 0
+    merged_tokens: int = 0
     checkpoint_version: int = -1
+    finished: bool = False
+
+    @property
+    def version(self) -> int:
+        """Rounds behind the parameters."""
+        return self.opened - len(self.in_flight)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens behind the parameters."""
+        return self.merged_tokens // len(self.fragments)
+
+    @property
+    def unissued(self) -> int:
+        """Batches that no round had yet."""
+        return self.config.total_batches - self.issued
 
     @property
     def complete(self) -> bool:
-        """Whether every batch of the plan is merged."""
-        return data_ranges.total(self.merged) == self.config.total_batches
+        """Whether every batch of the plan is merged into every fragment."""
+        everything = (DataRange(0, self.config.total_batches),)
+        return not self.in_flight and all(each.merged == everything for each in self.fragments)
 
     def digest(self) -> bytes:
         """Return the SHA-256 of the canonical form: equal states have equal digests."""
         return hashlib.sha256(encode(self)).digest()
 
+    def state_blobs(self) -> frozenset[Blob]:
+        """Return the blobs of all fragments."""
+        return frozenset(blob for each in self.fragments for blob in each.blobs)
+
     def blobs(self) -> frozenset[Blob]:
         """Return the blobs that the run still needs; a Shepherd may delete all others when it starts."""
-        state = {self.optimizer_state} if self.optimizer_state else set()
-        return frozenset(
-            {*self.config.blobs, self.parameters, *state, *(each.pseudo_gradient for each in self.admitted)}
-        )
+        payloads = (each.payload for round in self.in_flight for each in round.admitted)
+        return self.state_blobs().union(self.config.blobs, payloads)
 
-    def next_ranges(self) -> Ranges:
-        """Return the data of the next round: W * H batches, those carried over first."""
-        config = self.config
-        room = max(0, config.batches_per_round - data_ranges.total(self.outstanding))
-        fresh = min(room, config.total_batches - self.issued)
-        return self.outstanding + data_ranges.cut(self.issued, fresh, config.algorithm.inner_steps)
+    def outstanding(self, fragment: int) -> Ranges:
+        """Return the batches ever issued that are neither merged into a fragment nor admitted to a round of it."""
+        admitted = (piece for round in self.in_flight if round.fragment == fragment for piece in round.ranges)
+        settled = data_ranges.coalesce((*self.fragments[fragment].merged, *admitted))
+        return data_ranges.gaps(settled, self.issued)
+
+    def round(self, number: int) -> Round | None:
+        """Return a round in flight."""
+        return next((each for each in self.in_flight if each.number == number), None)
 
     def apply(self, record: Record) -> None:
         """Change the state by one record.
 
         Raises:
             ImpossibleRecord: the record does not fit the state.
+            RangesOverlap: an outer step merges batches twice.
         """
         match record:
             case EpochStarted(epoch):
@@ -120,56 +117,90 @@ class Run:
             case WorkerNamed(worker, worker_id):
                 self._require(worker not in self.worker_ids and worker_id == len(self.worker_ids) + 1, record)
                 self.worker_ids[worker] = worker_id
-            case RoundOpened(round, ranges, first_step):
-                self._require(self.phase == Phase.BETWEEN and round == self.round, record)
-                self._require(data_ranges.total(ranges) > 0, record)
-                self.phase = Phase.OPEN.value
-                self.issued += data_ranges.total(ranges) - data_ranges.total(self.outstanding)
-                self.outstanding, self.first_step = ranges, first_step
-            case UpdateAdmitted(round, contribution):
-                self._require(self.phase == Phase.OPEN and round == self.round, record)
-                self.outstanding = data_ranges.subtract(self.outstanding, contribution.data)
-                self.admitted = (*self.admitted, contribution)
-            case RoundClosed(round, contributions, weights):
-                self._require(self.phase == Phase.OPEN and round == self.round, record)
-                self._require(
-                    set(contributions) == set(self.admitted) and len(weights) == len(contributions) > 0,
-                    record,
-                )
-                self.phase = Phase.CLOSED.value
-                self.admitted, self.weights = contributions, weights
-            case OuterStepTaken(round, parameters, optimizer_state):
-                self._require(self.phase == Phase.CLOSED and round == self.round, record)
-                self._merge(parameters, optimizer_state)
+            case RoundOpened():
+                self._open(record)
+            case UpdateAdmitted():
+                self._admit(record)
+            case RoundClosed():
+                self._close(record)
+            case OuterStepTaken():
+                self._merge(record)
             case CheckpointWritten(version):
                 self._require(self.checkpoint_version < version <= self.version, record)
                 self.checkpoint_version = version
             case RunFinished(version):
                 self._require(self.complete and version == self.version == self.checkpoint_version, record)
-                self.phase = Phase.FINISHED.value
+                self.finished = True
             case RunStarted():
                 self._require(False, record)
 
-    def _merge(self, parameters: Blob, optimizer_state: Blob | None) -> None:
-        self.merged = data_ranges.coalesce((*self.merged, *(each.data for each in self.admitted)))
-        self.tokens += sum(each.tokens for each in self.admitted)
-        self.parameters, self.optimizer_state = parameters, optimizer_state
-        self.admitted, self.weights = (), ()
-        self.phase = Phase.BETWEEN.value
-        self.round += 1
-        self.version += 1
+    def _open(self, record: RoundOpened) -> None:
+        self._require(
+            record.round == self.opened
+            and 0 <= record.fragment < len(self.fragments)
+            and 0 <= record.fresh <= self.unissued,
+            record,
+        )
+        self.issued += record.fresh
+        wanted = data_ranges.total(self.outstanding(record.fragment))
+        self._require(wanted > 0, record)
+        opened = Round(record.round, record.fragment, self.issued, record.first_step, wanted, wanted, [])
+        self.in_flight = (*self.in_flight, opened)
+        self.opened += 1
+
+    def _admit(self, record: UpdateAdmitted) -> None:
+        round = self.round(record.round)
+        ranges = record.contribution.ranges
+        self._require(round is not None and not round.closed and data_ranges.total(ranges) > 0, record)
+        assert round is not None
+        round.admitted.append(record.contribution)
+        for each in self.in_flight:
+            if each.fragment == round.fragment:
+                each.missing -= data_ranges.total_below(ranges, each.limit)
+                self._require(each.missing >= 0, record)
+
+    def _close(self, record: RoundClosed) -> None:
+        head = self.in_flight[0] if self.in_flight else None
+        by_lease = {each.lease_id: each for each in head.admitted} if head else {}
+        self._require(
+            head is not None
+            and not head.closed
+            and head.number == record.round
+            and sorted(record.order) == sorted(by_lease)
+            and len(record.weights) == len(record.order) > 0,
+            record,
+        )
+        assert head is not None
+        head.admitted = [by_lease[lease_id] for lease_id in record.order]
+        head.weights = record.weights
+
+    def _merge(self, record: OuterStepTaken) -> None:
+        head = self.in_flight[0] if self.in_flight else None
+        self._require(head is not None and head.closed and head.number == record.round, record)
+        assert head is not None
+        fragment = self.fragments[head.fragment]
+        fragment.merged = data_ranges.coalesce((*fragment.merged, *head.ranges))
+        fragment.parameters, fragment.change, fragment.outer = record.parameters, record.change, record.outer
+        fragment.version += 1
+        fragment.round = head.number
+        self.merged_tokens += sum(each.tokens for each in head.admitted)
+        self.in_flight = self.in_flight[1:]
 
     def _require(self, condition: bool, record: Record) -> None:
         if not condition:
+            flight = ", ".join(
+                f"{each.number}{' (closed)' if each.closed else ''}" for each in self.in_flight
+            )
             raise ImpossibleRecord(
-                f"{type(record).__name__} cannot follow: the run is in round {self.round} ({self.phase}), epoch {self.epoch}; "
-                f"the record is {record}"
+                f"{type(record).__name__} cannot follow: the run is in epoch {self.epoch} and has opened {self.opened} rounds; "
+                f"in flight: {flight or 'none'}; the record is {record}"
             )
 
 
 def start_run(record: RunStarted) -> Run:
     """Return the state of a run that has only started."""
-    return Run(record.config, record.parameters, record.optimizer_state)
+    pairs = zip(record.parameters, record.outer, strict=True)
+    return Run(record.config, tuple(Fragment(parameters, outer) for parameters, outer in pairs))
 
 
 def replay(records: Iterable[bytes]) -> Run | None:

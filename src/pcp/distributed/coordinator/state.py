@@ -3,14 +3,17 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pcp.distributed.coordinator.data_ranges import Ranges
-from pcp.distributed.coordinator.effects import Append, Close, Effect, Metrics, Report, Send
+from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.coordinator.books import Pending, Trained, pending_of
+from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
 from pcp.distributed.coordinator.records import Record
+from pcp.distributed.coordinator.roster import Roster
 from pcp.distributed.coordinator.run import Run
-from pcp.distributed.coordinator.timing import Pace
-from pcp.distributed.messages import Blob, Lease, Message, Update
+from pcp.distributed.coordinator.timing import Pace, RoundClock
+from pcp.distributed.messages import Blob, Lease, Message, Outcome, Update
 
 EPOCH_STRIDE = 10**9  # numbers of one epoch: generation and lease numbers are epoch * stride + count
+OUTCOMES_KEPT = 16  # for each member; a worker has no more updates than two or three without an answer
 
 
 @dataclass(slots=True)
@@ -23,8 +26,14 @@ class Member:
         generation: fencing number of this membership.
         connection: 0 while its connection is lost and may still be replaced.
         last_heard: when it last spoke, or lost its connection.
+        versions: of each fragment, what it holds once its leases are fulfilled.
         ready: whether it takes leases.
-        lease_id: what it works on; 0 for nothing.
+        training: the lease whose data it trains; 0 for none.
+        leases: all it holds: that one, and those whose updates wait for their blobs.
+        fresh: whether its next lease begins from the adopted fragments.
+        carried: what it trained and the run does not have yet.
+        pushed: fragments that it pushed since it adopted them.
+        outcomes: what became of its last leases, and why.
     """
 
     worker_id: int
@@ -33,19 +42,39 @@ class Member:
     generation: int
     connection: int
     last_heard: float
+    versions: list[int]
     ready: bool = False
-    lease_id: int = 0
+    training: int = 0
+    leases: set[int] = field(default_factory=set)
+    fresh: bool = True
+    carried: list[Trained] = field(default_factory=list)
+    pushed: set[int] = field(default_factory=set)
+    outcomes: dict[int, tuple[Outcome, str]] = field(default_factory=dict)
+
+    def to_push(self) -> set[int]:
+        """Return the fragments of which it carries cells that no push holds."""
+        return {fragment for each in self.carried for fragment in each.fragments - each.pushing}
 
 
 @dataclass(slots=True)
 class HeldLease:
-    """A lease that is out, and the update that waits for its blob (None before it comes)."""
+    """A lease that is out.
+
+    Arguments:
+        lease, worker_id: what was granted to whom.
+        fragments: what its data moves.
+        granted, expires: when.
+        update: reported, waiting for its blob; None while the data is trained.
+        pushing: what the update's push holds.
+    """
 
     lease: Lease
     worker_id: int
+    fragments: frozenset[int]
     granted: float
     expires: float
     update: Update | None = None
+    pushing: list[Trained] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -54,21 +83,22 @@ class State:
 
     Arguments:
         run: durable.
+        pending: cells that nobody holds.
+        roster: who is ready and idle.
         members: by worker number.
         connections: worker number of every connection that belongs to a member.
-        leases: by number; their data is out of `pending`.
-        waiting: leases whose update came before its blob.
-        pending: outstanding batches of the round that nobody holds.
+        leases: by number.
+        waiting: leases whose update came before its blob, by the blob.
+        adopting: leases that wait for the outer step of the oldest round.
+        references: how often a blob is named by a lease that is out.
+        clocks: of the rounds in flight, by number.
         paces: by worker number.
-        stored: blobs that arrived and that nothing durable names yet.
-        refused_blobs: blobs whose content is unusable, and why.
-        ended: why a lease of this round is no longer held.
+        stored: blobs that arrived and that nothing durable names yet, with the rounds merged at that time.
+        refused_blobs: blobs whose content is unusable, likewise, and why.
         refused: updates refused, by reason.
         generations, lease_numbers: how many of this epoch were given.
         gathered: whether the first round need not wait for more workers.
         first_ready: when the first worker of this epoch became ready.
-        round_opened: when the round opened for this process.
-        quorum_reached: when the round had its quorum.
         typical: seconds for each step of the median worker.
         outer_step_running: whether RunOuterStep is out.
         checkpointing: version being written; -1 for none.
@@ -79,22 +109,23 @@ class State:
     """
 
     run: Run
+    pending: Pending
+    roster: Roster
     members: dict[int, Member] = field(default_factory=dict)
     connections: dict[int, int] = field(default_factory=dict)
     leases: dict[int, HeldLease] = field(default_factory=dict)
-    waiting: set[int] = field(default_factory=set)
-    pending: Ranges = ()
+    waiting: dict[Blob, list[int]] = field(default_factory=dict)
+    adopting: set[int] = field(default_factory=set)
+    references: Counter[Blob] = field(default_factory=Counter)
+    clocks: dict[int, RoundClock] = field(default_factory=dict)
     paces: dict[int, Pace] = field(default_factory=dict)
-    stored: set[Blob] = field(default_factory=set)
-    refused_blobs: dict[Blob, str] = field(default_factory=dict)
-    ended: dict[int, str] = field(default_factory=dict)
+    stored: dict[Blob, int] = field(default_factory=dict)
+    refused_blobs: dict[Blob, tuple[int, str]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     generations: int = 0
     lease_numbers: int = 0
     gathered: bool = False
     first_ready: float | None = None
-    round_opened: float = 0.0
-    quorum_reached: float | None = None
     typical: float = 0.0
     outer_step_running: bool = False
     checkpointing: int = -1
@@ -102,6 +133,12 @@ class State:
     checkpoint_retry: float = 0.0
     last_tick: float | None = None
     finished: bool = False
+
+
+def state_of(run: Run) -> State:
+    """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
+    roster = Roster([set() for _ in run.fragments])
+    return State(run, pending_of(run, segment_steps(run.config.algorithm)), roster)
 
 
 @dataclass(slots=True)
@@ -131,6 +168,12 @@ class Turn:
         """Report something."""
         self.effects.append(Report(metrics))
 
+    def delete(self, candidates: frozenset[Blob], needed: frozenset[Blob]) -> None:
+        """Have blobs deleted, less those that are needed or named by a lease or read by a checkpoint."""
+        state = self.state
+        unneeded = candidates - needed - state.checkpoint_blobs - state.references.keys()
+        self.effects += [DeleteBlob(blob) for blob in sorted(unneeded, key=lambda each: each.digest)]
+
     def pace(self, worker_id: int) -> Pace:
         """Return the past of a worker."""
         return self.state.paces.setdefault(worker_id, Pace())
@@ -139,3 +182,15 @@ class Turn:
         """Return the member that a connection belongs to."""
         worker_id = self.state.connections.get(connection)
         return None if worker_id is None else self.state.members[worker_id]
+
+    def reconsider(self, member: Member) -> None:
+        """Bring the roster up to date with what a member does now."""
+        roster, until = self.state.roster, self.pace(member.worker_id).rest_until
+        (roster.ready.add if member.ready else roster.ready.discard)(member.worker_id)
+        roster.leave(member.worker_id)
+        if not member.ready or member.training:
+            return
+        if self.now < until:
+            roster.resting[member.worker_id] = until
+        else:
+            roster.enter(member.worker_id, member.to_push())
