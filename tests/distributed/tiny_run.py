@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from pcp.distributed.algorithms import Algorithm, DiLoCo
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Blob, DataRange, Lease
-from pcp.distributed.programs import worker_programs
+from pcp.distributed.messages import Adoption, Blob, DataRange, Lease
+from pcp.distributed.programs import inner_step, worker_programs
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir.tree import flatten
 from pcp.models.gpt2 import GPT2Config
@@ -18,6 +19,8 @@ from pcp.training.token_file import write_token_file
 
 VOCABULARY = 11
 MODEL = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)
+
+DILOCO = DiLoCo(3)
 
 
 def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
@@ -35,12 +38,12 @@ def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
     return GPT2Recipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
 
 
-def store_job(recipe: Recipe, store: BlobStore, **programs: bytes) -> Job:
+def store_job(
+    recipe: Recipe, store: BlobStore, algorithm: Algorithm = DILOCO, **programs: bytes
+) -> Job:
     """Store what workers fetch; artifacts may be replaced by name."""
-    made = worker_programs(recipe.step, recipe.parameters)
-    artifacts = {
-        name: getattr(made, name).artifact() for name in ("start", "adopt", "step", "delta")
-    } | programs
+    made = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
+    artifacts = {name: program.artifact() for name, program in made.items()} | programs
     return Job(
         {name: store.put(artifact) for name, artifact in artifacts.items()},
         store.put(recipe.tokens.path.read_bytes()),
@@ -52,8 +55,9 @@ def store_job(recipe: Recipe, store: BlobStore, **programs: bytes) -> Job:
 
 
 def lease_of(number: int, data: DataRange, parameters: Blob, first_step: int = 0) -> Lease:
-    """A lease of some batches."""
-    return Lease(number, 1, 0, data, first_step, 0, parameters, (), 60.0)
+    """A fresh lease of some batches of a run of one fragment."""
+    adopt = (Adoption(0, number - 1, 0, parameters, None),)
+    return Lease(number, 1, number, data, first_step, 0, (), True, adopt, 60.0)
 
 
 def assert_equal_arrays(given: Any, expected: Any, relative: float = 0.0, absolute: float = 0.0) -> None:

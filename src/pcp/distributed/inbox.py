@@ -52,8 +52,7 @@ class Inbox:
             taken, self._outcomes = self._outcomes, {}
             return taken
 
-    def forget_others(self, lease_id: int) -> list[Adopt]:
+    def forget_others(self, lease_id: int) -> None:
         """Take out the fragments of all leases but one."""
         with self._changed:
-            others = [key for key in self._adoptions if key[0] != lease_id]
-            return [self._adoptions.pop(key) for key in others]
+            self._adoptions = {key: each for key, each in self._adoptions.items() if key[0] == lease_id}

@@ -1,22 +1,27 @@
-"""What a Shepherd computes for its run: the check of a pseudo-gradient, and the outer step."""
+"""What a Shepherd computes for its run, from blobs to blobs: the check of a push, the merge of a round, the outer step."""
 
-from collections.abc import Sequence
+import logging
 from typing import Any
 
 import numpy as np
 
-from pcp.distributed.algorithms import Contribution
+from pcp.distributed.algorithms import Algorithm
 from pcp.distributed.array_blobs import load_arrays, store_arrays
+from pcp.distributed.compression import codec
+from pcp.distributed.coordinator.effects import RunOuterStep
+from pcp.distributed.flat_blobs import load_vector, store_vector
+from pcp.distributed.fragments import Partition, partition
+from pcp.distributed.merging import Loader, Merge, merge
 from pcp.distributed.messages import Blob
-from pcp.distributed.programs import shepherd_programs
+from pcp.distributed.outer import OuterSteps
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 from pcp.ir import Tree
-from pcp.ir.tree import flatten, map_tree
+from pcp.ir.tree import flatten
 from pcp.ir.types import TensorSpec, dtype_of
-from pcp.optimizers import nesterov
-from pcp.planning import plan
 from pcp.training.recipe import Recipe
+
+log = logging.getLogger("pcp.distributed.merger")
 
 
 class RunDiverged(PCPError):
@@ -24,21 +29,23 @@ class RunDiverged(PCPError):
 
 
 class Merger:
-    """Outer steps on stored parameters. `compile` comes before the first.
+    """Merges and outer steps on stored fragments. `compile` comes before the first merge.
 
     Arguments:
         recipe: what is trained.
+        algorithm: how it is merged.
         store: where blobs are.
+
+    Raises:
+        TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
     """
 
-    def __init__(self, recipe: Recipe, store: BlobStore) -> None:
-        config = recipe.config
+    def __init__(self, recipe: Recipe, algorithm: Algorithm, store: BlobStore) -> None:
+        self.partition: Partition = partition(recipe.parameters, algorithm.fragments)
         self._recipe = recipe
+        self._algorithm = algorithm
         self._store = store
-        self._optimizer = nesterov(config.outer_learning_rate, config.outer_momentum)
-        self._programs = shepherd_programs(recipe.parameters, self._optimizer)
-        self._parameters = layout(recipe.parameters)
-        self._momentum = layout(self._optimizer.initial_state(recipe.parameters))
+        self._upload = codec(algorithm.upload)
 
     def compile(self) -> None:
         """Make ready to merge.
@@ -47,65 +54,106 @@ class Merger:
             OutOfMemory: an outer step does not fit in the device's memory.
         """
         device = self._recipe.config.device
-        self._accumulate = plan(self._programs.accumulate, device=device)
-        self._outer = plan(self._programs.outer, device=device)
+        self._outer = OuterSteps(self._recipe, self._algorithm, device)
+        self._merges: list[Merge] = [
+            merge(self._algorithm.merge, self._outer.segments(fragment), device)
+            for fragment in range(self.partition.count)
+        ]
 
-    def begin(self) -> tuple[Blob, Blob]:
-        """Store the initial parameters and the initial state of the outer optimizer."""
-        parameters = self._recipe.parameters
-        return (
-            store_arrays(self._store, parameters),
-            store_arrays(self._store, self._optimizer.initial_state(parameters)),
+    def begin(self) -> tuple[Blob, ...]:
+        """Store the first version of every fragment; the outer step's state follows from it."""
+        return tuple(
+            store_vector(self._store, each) for each in self.partition.vectors(self._recipe.parameters)
         )
 
-    def check(self, blob: Blob) -> None:
-        """Make sure that a blob is a pseudo-gradient of this model, of finite numbers.
+    def payload_bytes(self) -> tuple[int, ...]:
+        """The size of a push of each fragment."""
+        return tuple(
+            self._upload.stored_bytes(self.partition.size(fragment))
+            for fragment in range(self.partition.count)
+        )
+
+    def check(self, fragment: int, blob: Blob) -> None:
+        """Make sure that a blob is a push of a fragment, of finite numbers.
 
         Raises:
             ArraysRefused: it is not.
         """
-        load_arrays(self._store, blob, *self._parameters, finite=True)
+        self._payload(fragment, blob)
 
-    def merge(
-        self,
-        contributions: Sequence[Contribution],
-        weights: Sequence[float],
-        parameters: Blob,
-        optimizer_state: Blob | None,
-        round: int,
-    ) -> tuple[Blob, Blob]:
-        """One outer step; the pseudo-gradients are added in the order given.
+    def merge(self, step: RunOuterStep) -> tuple[Blob, Blob | None, Blob | None]:
+        """Merge a round and take its outer step; the contributions are reduced in the order given.
 
         Returns:
-            The new parameters and the new state of the outer optimizer, stored.
+            The fragment's new version, the change that leads to it, and what the next outer step begins with; stored.
 
         Raises:
             ArraysRefused: a stored blob is not what it should be.
-            RunDiverged: the new parameters are not finite, although every pseudo-gradient is.
+            RunDiverged: the new parameters are not finite, although every push is.
         """
-        anchor = load_arrays(self._store, parameters, *self._parameters)
-        state = self._optimizer.initial_state(self._recipe.parameters)
-        if optimizer_state is not None:
-            state = load_arrays(self._store, optimizer_state, *self._momentum)
-        mean: Any = map_tree(np.zeros_like, anchor)
-        for contribution, weight in zip(contributions, weights, strict=True):
-            delta = load_arrays(self._store, contribution.pseudo_gradient, *self._parameters)
-            mean = self._accumulate.run(mean, delta, np.float32(weight))
-        updated, momentum = self._outer.run(anchor, state, mean, np.int32(round))
-        for name, leaf in zip(self._parameters[0].names(), flatten(updated)[0], strict=True):
-            if not np.isfinite(np.asarray(leaf, np.float32)).all():
+        fragment = step.fragment
+        shadow = load_vector(self._store, step.parameters, self.partition.size(fragment))
+        state = self._state(fragment, step.outer)
+        loaders = [self._loader(fragment, each.payload) for each in step.contributions]
+        digests = [each.payload.digest for each in step.contributions]
+        merged = self._merges[fragment](loaders, step.weights, state.pop("merge"), digests)
+        for contribution, verdict in zip(step.contributions, merged.verdicts, strict=True):
+            if verdict.reason:
+                log.warning(
+                    "round %d: the push of worker %d counts for %.3f only: %s",
+                    step.round,
+                    contribution.worker_id,
+                    verdict.weight,
+                    verdict.reason,
+                )
+        stepped = self._outer.take(fragment, shadow, state, merged.mean, step.round)
+        self._check_finite(fragment, np.asarray(stepped.shadow))
+        return (
+            store_vector(self._store, stepped.shadow),
+            None if stepped.change is None else store_arrays(self._store, stepped.change),
+            self._stored({**stepped.state, "merge": dict(merged.state)}),
+        )
+
+    def load(self, parameters: tuple[Blob, ...], outer: tuple[Blob | None, ...] = ()) -> dict[str, Any]:
+        """Parameters and outer states as nested arrays, for a checkpoint.
+
+        Arguments:
+            parameters: of every fragment.
+            outer: of every fragment; its numbers become names.
+        """
+        vectors = [
+            load_vector(self._store, blob, self.partition.size(fragment))
+            for fragment, blob in enumerate(parameters)
+        ]
+        states = {str(fragment): self._state(fragment, blob) for fragment, blob in enumerate(outer)}
+        return {"params": self.partition.parameters(vectors), "outer": states}
+
+    def _payload(self, fragment: int, blob: Blob) -> Any:
+        specs = self._upload.payload_specs(self.partition.size(fragment))
+        leaves, tree = flatten(specs)
+        return load_arrays(self._store, blob, tree, leaves, finite=True)
+
+    def _loader(self, fragment: int, blob: Blob) -> Loader:
+        return lambda: self._outer.decoded(fragment, self._payload(fragment, blob))
+
+    def _state(self, fragment: int, blob: Blob | None) -> dict[str, Any]:
+        """What an outer step begins with: nested arrays, with the merge's own."""
+        first = self._outer.first(fragment)[1] | {"merge": dict(self._merges[fragment].initial_state())}
+        if blob is None:
+            return first
+        found: dict[str, Any] = load_arrays(self._store, blob, *layout(first))
+        return found
+
+    def _stored(self, state: dict[str, Any]) -> Blob | None:
+        return store_arrays(self._store, state) if flatten(state)[0] else None
+
+    def _check_finite(self, fragment: int, vector: Any) -> None:
+        for part in self.partition.fragments[fragment]:
+            if not np.isfinite(vector[part.start : part.stop]).all():
                 raise RunDiverged(
-                    f"the outer step makes {name} infinite or NaN: the run diverges; lower learning_rate or "
+                    f"the outer step makes {part.name} infinite or NaN: the run diverges; lower learning_rate or "
                     f"outer_learning_rate, which is {self._recipe.config.outer_learning_rate}"
                 )
-        return store_arrays(self._store, updated), store_arrays(self._store, momentum)
-
-    def load(self, parameters: Blob, optimizer_state: Blob | None) -> dict[str, Any]:
-        """Parameters and outer optimizer state as nested arrays, for a checkpoint."""
-        state = {"params": load_arrays(self._store, parameters, *self._parameters)}
-        if optimizer_state is not None:
-            state["outer"] = load_arrays(self._store, optimizer_state, *self._momentum)
-        return state
 
 
 def layout(value: Any) -> tuple[Tree, list[TensorSpec]]:

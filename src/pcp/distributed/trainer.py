@@ -90,7 +90,6 @@ class InnerTrainer:
         self._store = store
         self._replica = Replica(plans)
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
-        self._used: set[Blob] = set()
         self.inbox = Inbox()
 
     def train(
@@ -110,7 +109,7 @@ class InnerTrainer:
         """
         self._check(lease)
         data, work = lease.data, _Work(lease, aborted)
-        self._forget_earlier(lease)
+        self.inbox.forget_others(lease.lease_id)
         if lease.fresh:
             self._begin_afresh(work)
         self._adopt(work, 0)
@@ -156,14 +155,6 @@ class InnerTrainer:
                 f"lease {lease.lease_id} begins afresh from fragments {begun}; expected each of {len(there)} once"
             )
 
-    def _forget_earlier(self, lease: Lease) -> None:
-        """Remove the blobs of earlier leases, which are in the inner state, or of no use."""
-        self._used |= {each.blob for each in self.inbox.forget_others(lease.lease_id)}
-        named = {blob for each in lease.adopt for blob in (each.parameters, each.change)}
-        for blob in self._used - named:
-            self._store.remove(blob.digest)
-        self._used.clear()
-
     def _begin_afresh(self, work: "_Work") -> None:
         self.inbox.outcomes()
         self._pushed.clear()
@@ -189,7 +180,6 @@ class InnerTrainer:
         work.waited += time.monotonic() - began
         if found is None:
             raise LeaseAborted
-        self._used.add(found.blob)
         return found
 
     def _vector(self, found: Adopt) -> Any:

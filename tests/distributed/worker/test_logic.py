@@ -24,6 +24,7 @@ from pcp.distributed.worker.effects import (
     Connect,
     Disconnect,
     FetchBlob,
+    ForgetBlob,
     Notice,
     Prepare,
     SendMessage,
@@ -65,7 +66,7 @@ def test_a_lease_from_hello_to_the_accepted_update(bench: Bench) -> None:
     bench.fetched()
     assert bench.effects == [Adopt(21, 0, 0, 0, PARAMETERS, False), StartLease(LEASE)]
     bench.trained()
-    assert bench.effects == [UploadUpdate(21, PAYLOAD)]
+    assert bench.effects == [ForgetBlob(PARAMETERS), UploadUpdate(21, PAYLOAD)]
     bench.uploaded()
     assert bench.said() == [UPDATE]
     bench.hear(UpdateReply(21, Outcome.ADMITTED, ""))
@@ -211,7 +212,11 @@ def test_a_new_lease_replaces_the_one_that_is_trained(bench: Bench) -> None:
     bench.hear(Assign(LEASE))
     bench.fetched()
     bench.hear(Assign(replace(LEASE, lease_id=22)))
-    assert bench.effects == [AbortLease(21, "another lease was assigned"), FetchBlob(PARAMETERS)]
+    assert bench.effects == [
+        ForgetBlob(PARAMETERS),
+        AbortLease(21, "another lease was assigned"),
+        FetchBlob(PARAMETERS),
+    ]
 
 
 def test_a_lease_that_cannot_be_fulfilled_is_told(bench: Bench) -> None:

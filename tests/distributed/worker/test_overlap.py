@@ -21,6 +21,7 @@ from pcp.distributed.worker.effects import (
     Adopt,
     CancelUpload,
     FetchBlob,
+    ForgetBlob,
     SendMessage,
     SettlePush,
     StartLease,
@@ -61,7 +62,12 @@ def bench() -> Bench:
         StartLease(FRESH),
     ]
     bench.trained()
-    assert bench.effects == [SendMessage(1, UPDATE), UploadUpdate(21, PAYLOAD)]
+    assert bench.effects == [
+        ForgetBlob(PARAMETERS),
+        ForgetBlob(ANOTHER),
+        SendMessage(1, UPDATE),
+        UploadUpdate(21, PAYLOAD),
+    ]
     bench.hear(Assign(NEXT))
     assert bench.effects == [StartLease(NEXT)]
     return bench

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pcp.distributed.inbox import Inbox
 from pcp.distributed.job import InvalidJob, Job
 from pcp.distributed.messages import (
     Assign,
@@ -19,6 +20,7 @@ from pcp.distributed.messages import (
     Hello,
     Lease,
     Message,
+    Outcome,
     Ready,
     Revoke,
     Update,
@@ -34,9 +36,10 @@ from pcp.distributed.wire import (
     RefusedByPeer,
     WireServer,
 )
-from pcp.distributed.worker import process
+from pcp.distributed.worker import workshop
 from pcp.distributed.worker.effects import Stop
-from pcp.distributed.worker.process import NotOffered, WorkerProcess
+from pcp.distributed.worker.process import WorkerProcess
+from pcp.distributed.worker.workshop import NotOffered
 from tests.distributed.tiny_run import lease_of
 from tests.distributed.wire.loopback import Run
 
@@ -54,6 +57,7 @@ class Trainer:
     def __init__(self, _job: Job, store: BlobStore, _device: str, _cancelled: Callable[[], bool]) -> None:
         type(self).made()
         self._store = store
+        self.inbox = Inbox()
 
     def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
@@ -65,7 +69,7 @@ class Trainer:
 
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    monkeypatch.setattr(process, "InnerTrainer", Trainer)
+    monkeypatch.setattr(workshop, "InnerTrainer", Trainer)
     Trainer.made = staticmethod(lambda: None)
     Trainer.trains = staticmethod(lambda _lease, _aborted: None)
     return Trainer
@@ -77,7 +81,7 @@ class Shepherd:
     def __init__(self, folder: Path) -> None:
         self.wire = Run(folder)
         self.folder = folder
-        names = ("start", "adopt", "step", "delta")
+        names = ("start", "restart", "step", "flat.0", "put.0", "push.0")
         self.job = Job(
             {name: self.wire.store.put(name.encode()) for name in names},
             self.wire.store.put(b"tokens"),
@@ -160,12 +164,12 @@ def test_leases_are_fetched_trained_pushed_and_told(shepherd: Shepherd) -> None:
             lease = shepherd.assign(connection, number)
             update = await shepherd.next(connection, Update)
             assert (update.lease_id, update.steps, update.tokens) == (number, 3, 48)
-            assert shepherd.wire.store.get(update.pseudo_gradient) == f"delta {lease.lease_id}".encode()
-            connection.post(UpdateReply(number, True, ""))
+            assert shepherd.wire.store.get(update.payload) == f"delta {lease.lease_id}".encode()
+            connection.post(UpdateReply(number, Outcome.ADMITTED, ""))
         await connection.close(FINISHED)
 
     assert shepherd.run(script) == Stop(True, "the run is complete")
-    kept = {blob.digest.hex() for blob in (*shepherd.job.blobs, shepherd.parameters[2])}
+    kept = {blob.digest.hex() for blob in shepherd.job.blobs}
     assert {path.name for path in (shepherd.folder / "ada").iterdir()} == kept
 
 
@@ -234,7 +238,7 @@ def test_parameters_that_the_shepherd_does_not_have_are_a_failure(shepherd: Shep
         shepherd.wire.store.remove(shepherd.parameters[1].digest)
         shepherd.assign(connection, 1)
         failure = await shepherd.next(connection, Failure)
-        assert (failure.lease_id, failure.reason.split(":")[0]) == (1, "the parameters cannot be fetched")
+        assert (failure.lease_id, failure.reason.split(":")[0]) == (1, "fragment 0 cannot be fetched")
         await connection.close(FINISHED)
 
     assert shepherd.run(script).finished
@@ -284,7 +288,7 @@ def test_a_program_that_is_refused_is_told_and_ends_the_worker(
             json.dumps({"version": 9}),
             None,
             InvalidJob,
-            "described in version 9; this worker understands up to 2",
+            "described in version 9; this worker understands 3 and 4",
         ),
         (None, (), NotOffered, r"the run names blob \w{16}, which the Shepherd does not offer"),
     ],
@@ -409,7 +413,7 @@ def test_a_program_without_end_cannot_keep_the_worker(
         go_on.wait(SECONDS)
 
     trainer.trains = staticmethod(trains)
-    monkeypatch.setattr(process, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(workshop, "GRACE_SECONDS", 0.05)
 
     async def script(connection: ControlConnection) -> None:
         await shepherd.begin(connection)

@@ -8,6 +8,7 @@ from pcp.distributed.worker.effects import (
     Connect,
     Disconnect,
     Effect,
+    ForgetBlob,
     Notice,
     Prepare,
     SendMessage,
@@ -39,13 +40,20 @@ class Turn:
         """Give a lease up, trained or not. What was trained on it is lost, so only a fresh one can follow."""
         state = self.state
         if state.task is not None and state.task.lease.lease_id == lease_id:
-            state.task = None
+            self.end_task()
             state.fresh_needed = True
         elif (push := state.pushes.pop(lease_id, None)) is not None:
             state.fresh_needed |= push.settles
         else:
             return
         self.effects.append(AbortLease(lease_id, reason))
+
+    def end_task(self) -> None:
+        """Let go of the current lease and of what was fetched for it."""
+        task, self.state.task = self.state.task, None
+        for incoming in task.incoming if task is not None else ():
+            if incoming.blob is not None:
+                self.effects.append(ForgetBlob(incoming.blob))
 
     def drop_all(self, reason: str) -> None:
         """Give every lease up."""

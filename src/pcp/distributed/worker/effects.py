@@ -49,6 +49,16 @@ class FetchBlob:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetBlob:
+    """What was fetched for a lease that has ended is of no use any more: delete it. No answer is expected.
+
+    The same blob may be fetched again for a later lease.
+    """
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
 class StartLease:
     """Train a lease, then encode its push; answer with LeaseProgress, then LeaseTrained or LeaseFailed.
 
@@ -140,6 +150,7 @@ Effect = (
     | SendMessage
     | Prepare
     | FetchBlob
+    | ForgetBlob
     | StartLease
     | Adopt
     | SettlePush

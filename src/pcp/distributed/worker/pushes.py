@@ -11,7 +11,7 @@ from pcp.distributed.worker.state import Push, Task
 def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     """Upload what was trained. With overlap the update is told first, so that the next lease need not wait for it."""
     state = turn.state
-    state.task = None
+    turn.end_task()
     for incoming in task.incoming:
         state.versions[incoming.adoption.fragment] = incoming.adoption.version
     push = Push(task.lease, _update(task.lease, event))

@@ -28,6 +28,7 @@ from pcp.distributed.worker.effects import (
     Adopt,
     CancelUpload,
     FetchBlob,
+    ForgetBlob,
     Prepare,
     SettlePush,
     StartLease,
@@ -55,7 +56,17 @@ GRACE_SECONDS = 5.0
 PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
 """What may go wrong while a run is prepared and not go wrong the next time."""
 
-Work = Prepare | FetchBlob | StartLease | Adopt | SettlePush | AbortLease | UploadUpdate | CancelUpload
+Work = (
+    Prepare
+    | FetchBlob
+    | ForgetBlob
+    | StartLease
+    | Adopt
+    | SettlePush
+    | AbortLease
+    | UploadUpdate
+    | CancelUpload
+)
 """The effects that are performed here."""
 
 
@@ -107,6 +118,8 @@ class Workshop:
                 self._fetches.submit(lambda: self._prepare(run, blobs))
             case FetchBlob(blob):
                 self._fetches.submit(lambda: self._fetch(blob))
+            case ForgetBlob(blob):
+                self._fetches.submit(lambda: self._store.remove(blob.digest))
             case StartLease(lease):
                 self._lease_id = lease.lease_id
                 self._training.submit(lambda: self._train(lease))
