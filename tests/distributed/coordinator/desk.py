@@ -73,22 +73,22 @@ class Desk:
     Arguments:
         config: of a new run.
         log: payloads of an event log to restore a run from instead.
+        now: the time.
     """
 
-    def __init__(self, config: RunConfig = CONFIG, log: list[bytes] | None = None) -> None:
-        self.now = 0.0
+    def __init__(self, config: RunConfig = CONFIG, log: list[bytes] | None = None, now: float = 0.0) -> None:
+        self.now = now
         self.log = [] if log is None else list(log)
         self.history = list(self.log)  # never compacted
+        count = config.algorithm.fragments
         self.coordinator = (
-            Coordinator.create(
-                config, (PARAMETERS,) * config.algorithm.fragments, (MOMENTUM,) * config.algorithm.fragments
-            )
+            Coordinator.create(config, (PARAMETERS,) * count, (MOMENTUM,) * count)
             if log is None
             else Coordinator.restore(log)
         )
         self.effects: list[Effect] = []
         self.generations: dict[int, int] = {}
-        self.do(Started(0.0))
+        self.do(Started(now))
 
     @property
     def state(self) -> Any:
@@ -151,9 +151,9 @@ class Desk:
         )
         return replace(right, **changes)
 
-    def fulfil(self, connection: int) -> list[Effect]:
+    def fulfil(self, connection: int, **changes: Any) -> list[Effect]:
         """Let a worker upload and report the update of its lease."""
-        update = self.update(self.lease(connection))
+        update = self.update(self.lease(connection), **changes)
         self.do(BlobStored(self.now, update.payload))
         return self.say(connection, update)
 

@@ -130,9 +130,7 @@ def test_a_training_that_diverged_ends_the_run(desk: Desk) -> None:
                 desk.say(connection, Heartbeat(1, desk.generations[connection], 0, 0, 0.0))
             desk.do(Tick(desk.now))
     [finish] = desk.made(Finish)
-    assert (
-        "every worker's last 5 updates were unusable: the training has diverged" in finish.failure
-    )
+    assert "every worker's last 5 updates were unusable: the training has diverged" in finish.failure
     assert not Desk(log=desk.log).state.finished
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcp.distributed.coordinator import data_ranges
-from pcp.distributed.coordinator.data_ranges import RangeNotHeld, Ranges
+from pcp.distributed.coordinator.data_ranges import Ranges, RangesOverlap
 from pcp.distributed.messages import DataRange
 
 
@@ -33,23 +33,22 @@ def test_coalesce_keeps_the_batches(ranges: Ranges, random: object) -> None:
     assert all(one.start + one.count < other.start for one, other in pairwise(result))
 
 
-@given(range_sets(), st.integers(0, 30), st.integers(1, 6))
-def test_subtract_and_insert_are_inverse(ranges: Ranges, start: int, count: int) -> None:
-    piece = DataRange(start, count)
-    held = any(each.start <= start and start + count <= each.start + each.count for each in ranges)
-    if not held:
-        with pytest.raises(RangeNotHeld, match="is not inside one of the ranges"):
-            data_ranges.subtract(ranges, piece)
-        return
-    rest = data_ranges.subtract(ranges, piece)
-    assert batches(rest) == batches(ranges) - batches((piece,))
-    again = data_ranges.insert(rest, piece)
-    assert data_ranges.coalesce(again) == data_ranges.coalesce(ranges)
-    assert list(again) == sorted(again, key=lambda each: each.start)
+@given(range_sets(), st.integers(0, 50))
+def test_gaps_are_what_is_left_out(ranges: Ranges, limit: int) -> None:
+    coalesced = data_ranges.coalesce(ranges)
+    result = data_ranges.gaps(coalesced, limit)
+    assert batches(result) == set(range(limit)) - batches(ranges)
+    assert data_ranges.coalesce(result) == result
+
+
+@given(range_sets(), st.integers(0, 50))
+def test_totals(ranges: Ranges, limit: int) -> None:
+    assert data_ranges.total(ranges) == len(batches(ranges))
+    assert data_ranges.total_below(ranges, limit) == len(batches(ranges) & set(range(limit)))
 
 
 def test_overlaps_are_named() -> None:
-    with pytest.raises(RangeNotHeld, match=r"start=2.* overlaps .*start=0.* its batches would count twice"):
+    with pytest.raises(RangesOverlap, match=r"start=2.* overlaps .*start=0.* its batches would count twice"):
         data_ranges.coalesce((DataRange(0, 3), DataRange(2, 2)))
 
 
@@ -57,4 +56,5 @@ def test_overlaps_are_named() -> None:
 def test_cut_covers_everything_in_order(start: int, count: int, length: int) -> None:
     pieces = data_ranges.cut(start, count, length)
     assert data_ranges.coalesce(pieces) == ((DataRange(start, count),) if count else ())
-    assert all(each.count == length for each in pieces[:-1])
+    assert all(each.count == length for each in pieces[1:-1])
+    assert all(each.start % length == 0 for each in pieces[1:])

@@ -19,7 +19,7 @@ from pcp.distributed.coordinator.effects import (
 )
 from pcp.distributed.coordinator.events import CheckpointFailed, OuterStepDone, OuterStepFailed
 from pcp.distributed.coordinator.records import OuterStepTaken, RoundClosed, RunFinished
-from pcp.distributed.messages import Adoption, DataRange, Goodbye, Revoke, UpdateReply
+from pcp.distributed.messages import Adoption, DataRange, Failure, Goodbye, Revoke, UpdateReply
 from tests.distributed.coordinator.desk import CONFIG, MOMENTUM, PARAMETERS, Desk, blob
 
 
@@ -212,7 +212,7 @@ def test_the_grace_follows_the_past_of_the_worker_that_is_waited_for() -> None:
 def test_every_batch_is_merged_once_although_rounds_close_early() -> None:
     desk = quorum_of_half()
     for _ in range(20):
-        if desk.state.members[1].training:
+        if not desk.state.finished and desk.state.members[1].training:
             desk.fulfil(1)
             desk.wait(30.0)
         if desk.state.outer_step_running:
@@ -226,21 +226,39 @@ def test_every_batch_is_merged_once_although_rounds_close_early() -> None:
 def test_step_budgets_cut_the_range_of_a_slow_worker() -> None:
     desk = two_workers(Desk(replace(CONFIG, step_budgets=True, missed_heartbeats=1000)))
     desk.wait(4.0)
-    desk.fulfil(1)
-    desk.wait(12.0)
-    desk.fulfil(2)
+    desk.fulfil(1, seconds=4.0)
+    desk.wait(8.0)
+    desk.fulfil(2, seconds=12.0)
     desk.step()
     fast, slow = desk.assigned(1), desk.assigned(2)
     assert fast is not None
     assert slow is not None
-    # The median of 1 s and 4 s a step is 2.5 s, in which the slow one does 2 of 4 steps.
+    # 1 s and 3 s a step make 4/3 steps a second together, so 8 steps take 6 s, in which the slow one does 2.
     assert (fast.data, slow.data) == (DataRange(8, 4), DataRange(12, 2))
-    desk.fulfil(1)
+    desk.wait(4.0)
+    desk.fulfil(1, seconds=4.0)
     assert desk.lease(1).data == DataRange(14, 2)
-    desk.fulfil(1)
-    desk.fulfil(2)
-    weights = desk.made(RunOuterStep)[0].weights
-    assert weights == pytest.approx((0.5, 0.25, 0.25))
+    desk.wait(2.0)
+    desk.fulfil(1, seconds=2.0)
+    desk.fulfil(2, seconds=6.0)
+    assert desk.made(RunOuterStep)[0].weights == pytest.approx((0.5, 0.25, 0.25))
+
+
+def test_the_fast_take_what_the_slow_have_no_time_for() -> None:
+    desk = two_workers(Desk(replace(CONFIG, step_budgets=True, missed_heartbeats=1000)))
+    desk.wait(4.0)
+    desk.fulfil(1, seconds=4.0)
+    desk.wait(8.0)
+    desk.fulfil(2, seconds=12.0)
+    desk.step()
+    desk.wait(30.0)  # both stood still
+    lease = desk.lease(2)
+    desk.say(2, Failure(lease.generation, lease.lease_id, "out of memory"))
+    desk.fulfil(1, seconds=4.0)
+    # The round is overdue with 4 batches left: shared at 4/3 steps a second they take 3 s, 3 steps of the fast.
+    assert desk.lease(1).data == DataRange(12, 2)
+    desk.wait(1.0)
+    assert desk.lease(2).data == DataRange(14, 1)
 
 
 def test_a_run_that_does_not_divide_ends_on_a_short_round() -> None:

@@ -6,8 +6,10 @@ from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.timing import (
     PAST,
     Pace,
+    RoundClock,
     bounded,
     expected_seconds,
+    joint_speed,
     lease_seconds,
     spread_limit,
     step_budget,
@@ -49,9 +51,23 @@ def test_success_forgives() -> None:
     pace.rest(100.0, 2.0)
     assert pace.rest_until == 108.0
     for seconds in range(1, 40):
-        pace.succeeded(4.0 * seconds, 4)
+        pace.succeeded(4.0 * seconds, 2.0 * seconds, 4)
     assert (pace.expired, pace.failed, pace.fenced) == (0, 0, 0)
     assert pace.step_seconds == tuple(float(seconds) for seconds in range(40 - PAST, 40))
+    assert pace.work_seconds == tuple(seconds / 2 for seconds in range(40 - PAST, 40))
+
+
+@pytest.mark.parametrize("told", [0.0, -1.0, 9.0, float("nan")])
+def test_a_worker_cannot_have_trained_longer_than_it_took_nor_in_no_time(told: float) -> None:
+    pace = Pace()
+    pace.succeeded(8.0, told, 4)
+    assert pace.work_seconds == (2.0,)
+
+
+def test_a_push_alone_says_nothing_about_steps() -> None:
+    pace = Pace(failed=1)
+    pace.succeeded(8.0, 1.0, 0)
+    assert pace == Pace()
 
 
 def test_expected_end_of_a_lease() -> None:
@@ -59,10 +75,21 @@ def test_expected_end_of_a_lease() -> None:
     assert expected_seconds(Pace(step_seconds=(2.0,)), 4, POLICY) == 16.0
 
 
-def test_budgets_are_proportional_to_speed() -> None:
-    paces = [Pace(step_seconds=(1.0,)), Pace(step_seconds=(1.0, 1.0)), Pace(step_seconds=(4.0,)), Pace()]
+def test_budgets_let_slow_and_fast_end_together() -> None:
+    paces = [Pace(work_seconds=(1.0,)), Pace(work_seconds=(1.0, 1.0)), Pace(work_seconds=(4.0,)), Pace()]
     typical = typical_step_seconds(paces)
     assert typical == 1.0
-    assert [step_budget(pace, typical, 20) for pace in paces] == [20, 20, 5, 20]
-    assert step_budget(Pace(step_seconds=(1000.0,)), typical, 20) == 1
-    assert step_budget(Pace(step_seconds=(1.1,)), typical, 20) == 20
+    speed = joint_speed(paces, typical)
+    assert speed == 3.25
+    clock = RoundClock(opened=100.0, speed=speed, end=100.0 + 65 / speed)
+    assert [step_budget(pace, clock, 100.0, 65, 20) for pace in paces] == [20, 20, 5, 20]
+    # Half of the time is over; what is pending matters once all of it is.
+    assert [step_budget(pace, clock, 110.0, 13, 20) for pace in paces] == [10, 10, 2, 20]
+    assert [step_budget(pace, clock, 130.0, 13, 20) for pace in paces] == [4, 4, 1, 20]
+    assert step_budget(Pace(work_seconds=(1000.0,)), clock, 100.0, 65, 20) == 1
+    assert step_budget(Pace(work_seconds=(1.1,)), clock, 100.0, 65, 20) == 20
+
+
+def test_nothing_measured_means_no_budgets() -> None:
+    assert joint_speed([Pace(), Pace()], 0.0) == 0.0
+    assert step_budget(Pace(work_seconds=(9.0,)), RoundClock(0.0), 1.0, 100, 20) == 20

@@ -6,6 +6,7 @@ from statistics import median
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 
+SHORTEST = 1e-6  # seconds; a virtual clock may stand still
 PAST = 16  # durations remembered for each worker
 CLOSE_ENOUGH = 0.9  # of a range; it is not cut for mere noise
 
@@ -63,6 +64,7 @@ class Pace:
         """
         self.expired = self.failed = self.fenced = self.unusable = 0
         if steps:
+            elapsed = max(elapsed, SHORTEST)
             worked = worked if 0 < worked < elapsed else elapsed
             self.step_seconds = (*self.step_seconds[-(PAST - 1) :], elapsed / steps)
             self.work_seconds = (*self.work_seconds[-(PAST - 1) :], worked / steps)
