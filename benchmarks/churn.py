@@ -27,7 +27,8 @@ MEGABIT = 125_000.0  # bytes a second
 WORKER_RATE = 100 * MEGABIT
 SHEPHERD_RATE = 1000 * MEGABIT
 MERGE_SECONDS = 0.3
-WARM_ROUNDS = 4
+WARM_ROUNDS = 6
+ROUND_SECONDS = 18.0  # of H steps with transfers; workers fail every twenty of them, whatever the way
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ def churn(way: Way, workers: int, rounds: int, seeds: Sequence[int]) -> dict[str
     round_seconds = (end - begin) / window_rounds
     of_all, of_up, up = [], [], []
     for seed in seeds:
-        machines = Machines(way, [STEP_SECONDS] * workers, rounds, seed, 20 * round_seconds, round_seconds)
+        machines = Machines(way, [STEP_SECONDS] * workers, rounds, seed, 20 * ROUND_SECONDS, ROUND_SECONDS)
         result = machines.run()
         up.append(machines.share_up(result.window(), workers))
         of_all.append(result.rate() / calm.rate())

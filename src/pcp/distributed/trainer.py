@@ -174,9 +174,7 @@ class InnerTrainer:
 
     def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
         began = time.monotonic()
-        found = self.inbox.wait_for(
-            work.lease.lease_id, adoption.fragment, adoption.version, work.aborted
-        )
+        found = self.inbox.wait_for(work.lease.lease_id, adoption.fragment, adoption.version, work.aborted)
         work.waited += time.monotonic() - began
         if found is None:
             raise LeaseAborted
@@ -188,7 +186,9 @@ class InnerTrainer:
         if not found.is_change:
             return load_vector(self._store, found.blob, fragment.vector.specs[0].size, finite=True)
         if fragment.change is None:
-            raise LeaseRefused(f"a change of fragment {found.fragment} was sent, but no program that takes it")
+            raise LeaseRefused(
+                f"a change of fragment {found.fragment} was sent, but no program that takes it"
+            )
         change = load_arrays(
             self._store, found.blob, fragment.change.tree, list(fragment.change.specs), finite=True
         )

@@ -32,7 +32,10 @@ class Accumulator:
             ]
             return concatenate(parts) if len(parts) > 1 else parts[0]
 
-        self._add = plan(trace(add, spec((self._size,), "f32", "state"), flat, spec((len(segments),), "f32")), device=device)
+        self._add = plan(
+            trace(add, spec((self._size,), "f32", "state"), flat, spec((len(segments),), "f32")),
+            device=device,
+        )
 
     def total(self, loaders: Sequence[Loader], factors: np.ndarray) -> Vector:
         """The sum of the contributions times their factors.

@@ -6,7 +6,17 @@ import numpy as np
 
 from pcp import ops
 from pcp.backends import Device
-from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Vector, Verdict, shares
+from pcp.distributed.merging.base import (
+    NOT_FINITE,
+    Loader,
+    Merge,
+    Merged,
+    Segment,
+    State,
+    Vector,
+    Verdict,
+    shares,
+)
 from pcp.distributed.merging.measuring import Meter, leaf_norm
 from pcp.planning import plan
 from pcp.tensor import Tensor
@@ -41,9 +51,7 @@ class CentredClipping(Merge):
             return total + factor * (vector - centre)
 
         self._distance = plan(trace(distance, flat, flat), device=device)
-        self._move = plan(
-            trace(move, spec((self.size,), "f32", "state"), flat, flat, scalar), device=device
-        )
+        self._move = plan(trace(move, spec((self.size,), "f32", "state"), flat, flat, scalar), device=device)
         self._add = plan(trace(lambda a, b: ops.add(a, b), flat, flat), device=device)
 
     def initial_state(self) -> State:
@@ -51,7 +59,11 @@ class CentredClipping(Merge):
         return {"centre": np.zeros(self.size, np.float32)}
 
     def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+        self,
+        loaders: Sequence[Loader],
+        weights: np.ndarray,
+        state: State,
+        digests: tuple[bytes, ...],  # noqa: ARG002
     ) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)
@@ -71,10 +83,15 @@ class CentredClipping(Merge):
                     step = self._move.run(step, load(), centre, np.float32(factor))
             centre = self._add.run(centre, step)
         verdicts = tuple(
-            Verdict(float(share[i]), _reason(scale[i]) if finite[i] else NOT_FINITE) for i in range(len(share))
+            Verdict(float(share[i]), _reason(scale[i]) if finite[i] else NOT_FINITE)
+            for i in range(len(share))
         )
         return Merged(centre, verdicts, {"centre": centre})
 
 
 def _reason(scale: float) -> str:
-    return "" if scale >= 0.9 else f"it lies {1 / max(scale, 1e-300):.3g} times as far from the centre as the median"
+    return (
+        ""
+        if scale >= 0.9
+        else f"it lies {1 / max(scale, 1e-300):.3g} times as far from the centre as the median"
+    )

@@ -25,7 +25,11 @@ class Clip(Merge):
         self._accumulator = Accumulator(segments, device)
 
     def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+        self,
+        loaders: Sequence[Loader],
+        weights: np.ndarray,
+        state: State,
+        digests: tuple[bytes, ...],  # noqa: ARG002
     ) -> Merged:
         measures = self._meter.measure(loaders)
         share = shares(weights, measures.finite)
@@ -33,7 +37,9 @@ class Clip(Merge):
         scale = clipped(measures.norms, np.broadcast_to(bound, measures.norms.shape))
         total = self._accumulator.total(loaders, share[:, None] * scale)
         verdicts = tuple(
-            Verdict(float(each), clip_reason(measures.norms[i], scale[i]) if measures.finite[i] else NOT_FINITE)
+            Verdict(
+                float(each), clip_reason(measures.norms[i], scale[i]) if measures.finite[i] else NOT_FINITE
+            )
             for i, each in enumerate(share)
         )
         return Merged(total, verdicts, state)
@@ -41,10 +47,14 @@ class Clip(Merge):
 
 def clipped(norms: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The factor of each leaf that brings its norm to its bound; 1 for a norm within it."""
-    return np.minimum(1.0, bounds / np.where(norms > bounds, norms, 1.0), where=norms > bounds, out=np.ones_like(norms))
+    return np.minimum(
+        1.0, bounds / np.where(norms > bounds, norms, 1.0), where=norms > bounds, out=np.ones_like(norms)
+    )
 
 
 def clip_reason(norms: np.ndarray, scale: np.ndarray) -> str:
     """Say by how much a contribution was clipped; empty where its whole norm lost less than a tenth."""
     whole, kept = np.linalg.norm(norms), np.linalg.norm(norms * scale)
-    return "" if kept >= 0.9 * whole else f"its norm is {whole / max(kept, 1e-300):.3g} times what others allow"
+    return (
+        "" if kept >= 0.9 * whole else f"its norm is {whole / max(kept, 1e-300):.3g} times what others allow"
+    )

@@ -24,7 +24,11 @@ class Mean(Merge):
         self._accumulator = Accumulator(whole, device)
 
     def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+        self,
+        loaders: Sequence[Loader],
+        weights: np.ndarray,
+        state: State,
+        digests: tuple[bytes, ...],  # noqa: ARG002
     ) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)

@@ -31,7 +31,11 @@ class Radial(Merge):
         self._accumulator = Accumulator(segments, device)
 
     def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+        self,
+        loaders: Sequence[Loader],
+        weights: np.ndarray,
+        state: State,
+        digests: tuple[bytes, ...],  # noqa: ARG002
     ) -> Merged:
         measures = self._meter.measure(loaders)
         share = shares(weights, measures.finite)

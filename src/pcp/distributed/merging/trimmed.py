@@ -6,7 +6,17 @@ import numpy as np
 
 from pcp import ops
 from pcp.backends import Device
-from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Vector, Verdict, shares
+from pcp.distributed.merging.base import (
+    NOT_FINITE,
+    Loader,
+    Merge,
+    Merged,
+    Segment,
+    State,
+    Vector,
+    Verdict,
+    shares,
+)
 from pcp.distributed.merging.measuring import Meter
 from pcp.planning import Plan, plan
 from pcp.tensor import Tensor
@@ -36,7 +46,11 @@ class TrimmedMean(Merge):
         self._plans: dict[int, Plan] = {}
 
     def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]  # noqa: ARG002
+        self,
+        loaders: Sequence[Loader],
+        weights: np.ndarray,
+        state: State,
+        digests: tuple[bytes, ...],  # noqa: ARG002
     ) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(np.ones_like(weights), finite)

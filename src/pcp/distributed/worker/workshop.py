@@ -211,9 +211,7 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
-        return LeaseTrained(
-            self._now(), lease.lease_id, done.payload, done.tokens, done.losses, done.seconds
-        )
+        return LeaseTrained(self._now(), lease.lease_id, done.payload, done.tokens, done.losses, done.seconds)
 
     def _upload(self, lease_id: int, blob: Blob) -> Event | None:
         began = self._now()
