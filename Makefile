@@ -5,6 +5,7 @@ PYTHON      ?= python3
 JOBS        ?= 2
 DEMO_FLAGS  ?= --workers 2 --tolerance 1e-2 --plan-seconds 30
 TEST_FLAGS  ?=
+SCHEDULES   ?= 10000
 BENCH_FLAGS ?=
 
 BIN       := .venv/bin
@@ -20,11 +21,11 @@ PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers i
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-peers test-long check format bench docs lock clean
+.PHONY: help install demo test test-schedules test-peers test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Make .venv with PCP and the locked versions of all it needs
 
@@ -33,6 +34,9 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 
 test: install ## Run the tests (no torch needed)
 	$(PYTEST) -n $(JOBS) -m "not long" --ignore=tests/peers $(TEST_FLAGS)
+
+test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
+	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
 
 test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
 	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)

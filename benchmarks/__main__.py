@@ -5,13 +5,18 @@ import importlib
 
 BENCHMARKS = {
     "churn": "work merged beside a slow worker, and under failures, in virtual time",
+    "compression": "bytes, error and time of codecs, beside NumPy",
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_overhead": "what calling a Plan costs",
     "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
+    "low_communication": "the loss of training that seldom communicates, beside data parallel training",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
+
+# Only by name: on a CPU it takes hours.
+LONG = ("low_communication",)
 
 
 def main() -> None:
@@ -23,7 +28,7 @@ def main() -> None:
     for name, summary in BENCHMARKS.items():
         modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
-    for name in [arguments.name] if arguments.name else list(BENCHMARKS):
+    for name in [arguments.name] if arguments.name else [n for n in BENCHMARKS if n not in LONG]:
         given = (
             arguments
             if arguments.name

@@ -207,7 +207,11 @@ def churn(way: Way, workers: int, rounds: int, seeds: Sequence[int]) -> dict[str
 
 def show(row: dict[str, Any]) -> None:
     """Print a row for a reader."""
-    print("  ".join(f"{key} {value if isinstance(value, str) else f'{value:.3f}'}" for key, value in row.items()))
+    print(
+        "  ".join(
+            f"{key} {value if isinstance(value, str) else f'{value:.3f}'}" for key, value in row.items()
+        )
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.messages import DataRange
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
 from pcp.distributed.simulator.region import Region
@@ -88,7 +88,7 @@ def machine(random: Random) -> Machine:
 
 def planned(rounds: int, batches: int) -> bytes:
     """The parameters that a run which loses nothing ends with."""
-    return training.reference([[DataRange(each * batches, batches)] for each in range(rounds)])
+    return sums.reference(DataRange(each * batches, batches) for each in range(rounds))
 
 
 def finish(root: Root, expected: bytes | None) -> float:

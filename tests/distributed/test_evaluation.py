@@ -5,8 +5,9 @@ import logging
 import numpy as np
 import pytest
 
-from pcp.distributed.array_blobs import store_arrays
 from pcp.distributed.evaluation import EvaluationQueue, Evaluator
+from pcp.distributed.flat_blobs import store_vector
+from pcp.distributed.fragments import partition
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.planning import plan
@@ -27,9 +28,10 @@ class Desk:
 
 
 def test_the_loss_is_that_of_the_evaluation_program(recipe: Recipe, store: BlobStore) -> None:
-    evaluator = Evaluator(recipe, store)
+    parts = partition(recipe.parameters, 2)
+    evaluator = Evaluator(recipe, store, parts)
     evaluator.compile()
-    found = evaluator.loss(store_arrays(store, recipe.parameters))
+    found = evaluator.loss(tuple(store_vector(store, each) for each in parts.vectors(recipe.parameters)))
     assert found == recipe.validation_loss(plan(recipe.evaluation).bind(recipe.parameters).run)
     assert found == pytest.approx(np.log(recipe.model.vocabulary), abs=0.1)
 
@@ -37,8 +39,8 @@ def test_the_loss_is_that_of_the_evaluation_program(recipe: Recipe, store: BlobS
 def test_one_runs_and_the_next_follows() -> None:
     desk = Desk()
     assert desk.queue.idle
-    desk.queue.add(20, blob(1))
-    desk.queue.add(40, blob(2))
+    desk.queue.add(20, (blob(1),))
+    desk.queue.add(40, (blob(2),))
     assert desk.started == [20]
     desk.queue.done()
     assert desk.started == [20, 40]
@@ -52,7 +54,7 @@ def test_of_those_that_wait_only_the_newest_is_kept(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     desk = Desk()
     for step in (20, 40, 60, 80):
-        desk.queue.add(step, blob(step))
+        desk.queue.add(step, (blob(step),))
     desk.queue.done()
     desk.queue.done()
     assert desk.started == [20, 80]
@@ -65,7 +67,7 @@ def test_blobs_stay_as_long_as_an_evaluation_needs_them() -> None:
     desk.queue.remove(blob(9))
     assert desk.removed == [blob(9)]
     for number in (1, 2, 3):
-        desk.queue.add(number, blob(number))
+        desk.queue.add(number, (blob(number),))
         desk.queue.remove(blob(number))
     assert desk.removed == [blob(9), blob(2)]  # the skipped one
     desk.queue.done()

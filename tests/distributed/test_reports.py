@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.coordinator import Run, RunConfig, State
+from pcp.distributed.coordinator import RunConfig, State
 from pcp.distributed.coordinator.effects import (
     LeaseChanged,
     LeaseProgressed,
@@ -16,7 +16,9 @@ from pcp.distributed.coordinator.effects import (
     UpdateRefused,
     WorkerChanged,
 )
-from pcp.distributed.coordinator.state import HeldLease
+from pcp.distributed.coordinator.records import RunStarted
+from pcp.distributed.coordinator.run import start_run
+from pcp.distributed.coordinator.state import HeldLease, state_of
 from pcp.distributed.messages import Blob, DataRange
 from pcp.distributed.reports import PROGRESS_SECONDS, Record, Reporter, records_of
 from pcp.training.progress import RunProgress, advance
@@ -28,16 +30,19 @@ PARAMETERS = Blob(b"p" * 32, 100)
 @pytest.fixture
 def state() -> State:
     config = RunConfig("run", 2, 10, DiLoCo(20), tokens_per_batch=768)
-    run = Run(config, PARAMETERS, None, worker_ids={"ada": 1, "bob": 2}, version=3)
-    held = HeldLease(lease_of(7, DataRange(40, 20), PARAMETERS), 2, 0.0, 60.0)
-    return State(run, leases={7: held})
+    state = state_of(start_run(RunStarted(config, (PARAMETERS,), (None,))))
+    state.run.worker_ids |= {"ada": 1, "bob": 2}
+    for number, count in ((7, 20), (8, 0)):
+        lease = lease_of(number, DataRange(40, count), PARAMETERS)
+        state.leases[number] = HeldLease(lease, 2, frozenset({0}), 0.0, 60.0)
+    return state
 
 
 def worker(name: str, **facts: Any) -> Record:
     return {"event": "worker", "worker": name, **facts}
 
 
-ROUND = RoundMerged(2, 1.75, 2, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLICATE", 2)))
+ROUND = RoundMerged(2, 0, 1.75, 2, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLICATE", 2)))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +57,7 @@ ROUND = RoundMerged(2, 1.75, 2, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLICAT
             worker("ada", state="lost", reason="silent", live=1),
         ),
         (LeaseChanged(7, 2, "granted", "batches 40 to 59"), worker("bob", state="training", lease="40-59")),
+        (LeaseChanged(8, 2, "granted", "only its push"), worker("bob", state="training", lease="push")),
         (LeaseChanged(6, 1, "ended", "expired"), worker("ada", state="waiting", lease="", reason="expired")),
         (LeaseProgressed(2, 7, 5, 0.08), worker("bob", state="training", steps_per_second=12.5)),
         (UpdateAccepted(2, 2, 0, (1.0,), 768, 1.0), worker("bob", state="waiting", lease="")),

@@ -9,11 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.distributed.array_blobs import load_arrays, store_arrays
+from pcp.distributed import shepherd as shepherd_module
+from pcp.distributed.array_blobs import store_arrays
 from pcp.distributed.coordinator import EventLogWriteFailed, RunLocked
 from pcp.distributed.evaluation import Evaluator
-from pcp.distributed.merger import Merger, layout
-from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Lease, Ready, Update, UpdateReply, Welcome
+from pcp.distributed.fragments import partition
+from pcp.distributed.merger import Merger
+from pcp.distributed.messages import (
+    Assign,
+    Blob,
+    Goodbye,
+    Hello,
+    Lease,
+    Outcome,
+    Ready,
+    Update,
+    UpdateReply,
+    Welcome,
+)
 from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.wire import (
     Authority,
@@ -23,7 +36,6 @@ from pcp.distributed.wire import (
     ControlConnection,
     connect,
 )
-from pcp.ir.tree import map_tree
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.tiny_run import assert_equal_arrays, tiny_recipe
@@ -59,16 +71,19 @@ class Worker:
         return assign.lease
 
     async def upload(self, lease: Lease, delta: Any) -> Update:
-        """Push a pseudo-gradient and tell of it."""
+        """Upload a push and tell of it."""
         blob = store_arrays(self.store, delta)
         await asyncio.to_thread(self.bulk.push, blob, self.store)
+        return self.tell(lease, blob)
+
+    def tell(self, lease: Lease, blob: Blob) -> Update:
+        """Tell of a push."""
         count = lease.data.count
         tokens = count * self.recipe.tokens_per_step
         update = Update(
             lease.lease_id,
             self.generation,
             lease.round,
-            lease.base_version,
             blob,
             count,
             tokens,
@@ -109,13 +124,8 @@ class Run:
 
     def delta(self, seed: int = 0) -> Any:
         generator = np.random.default_rng(seed)
-        return map_tree(
-            lambda leaf: (generator.standard_normal(leaf.shape) * 0.01).astype(leaf.dtype),
-            self.recipe.parameters,
-        )
-
-    def parameters(self, blob: Blob) -> Any:
-        return load_arrays(BlobStore(self.folder.path / "blobs"), blob, *layout(self.recipe.parameters))
+        size = partition(self.recipe.parameters, 1).size(0)
+        return {"values": (generator.standard_normal(size) * 0.01).astype(np.float32)}
 
     def drive(self, script: Script, shepherd: Shepherd | None = None) -> bool:
         """Run a Shepherd and one scripted worker until the Shepherd ends; whether the run is complete."""
@@ -151,45 +161,81 @@ def test_a_run_of_a_scripted_worker_is_nesterov_in_numpy(run: Run) -> None:
         for round in range(2):
             lease = await worker.lease()
             assert (lease.data.start, lease.data.count, lease.first_step) == (3 * round, 3, 3 * round)
-            assert await worker.answer(lease, run.delta(round)) == UpdateReply(lease.lease_id, True, "")
+            assert await worker.answer(lease, run.delta(round)) == UpdateReply(
+                lease.lease_id, Outcome.ADMITTED, ""
+            )
         assert await worker.next(Goodbye) == Goodbye(True, "the run is complete")
 
     assert run.drive(script)
     step, state, metadata = load_state(run.folder)
     assert (step, metadata["round"]) == (6, 2)
-    expected, velocity = run.recipe.parameters, map_tree(np.zeros_like, run.recipe.parameters)
+    parts = partition(run.recipe.parameters, 1)
+    [expected] = parts.vectors(run.recipe.parameters)
+    velocity = np.zeros_like(expected)
     for round in range(2):
-        velocity = map_tree(lambda v, d: np.float32(0.9) * v + d, velocity, run.delta(round))
-        expected = map_tree(
-            lambda p, d, v: p - np.float32(0.7) * (d + np.float32(0.9) * v),
-            expected,
-            run.delta(round),
-            velocity,
-        )
-    assert_equal_arrays(state["params"], expected, 1e-5, 1e-7)
+        push = run.delta(round)["values"]
+        velocity = np.float32(0.9) * velocity + push
+        expected = expected - np.float32(0.7) * (push + np.float32(0.9) * velocity)
+    assert_equal_arrays(state["params"], parts.parameters([expected]), 1e-5, 1e-7)
     assert [record["round"] for record in run.records if "round" in record] == [1, 2]
     assert [record["step"] for record in run.records if "validation_loss" in record][-1] == 6
     blobs = {path.name for path in (run.folder.path / "blobs").iterdir()}
-    assert len(blobs) == 4 + 1 + 2, "programs, tokens, parameters and momentum; what else was stored is gone"
+    assert len(blobs) == 6 + 1 + 2, "programs, tokens, parameters and momentum; what else was stored is gone"
 
 
 def test_an_update_of_nan_is_refused_and_its_batches_are_leased_again(run: Run) -> None:
     async def script(worker: Worker) -> None:
         lease = await worker.lease()
         broken = run.delta()
-        broken["wte"][0, 0] = np.nan
+        broken["values"][7] = np.nan
         reply = await worker.answer(lease, broken)
-        assert not reply.accepted
-        assert "the pseudo-gradient is unusable" in reply.reason
-        assert "array 'wte'" in reply.reason
+        assert reply.outcome is Outcome.REFUSED
+        assert "the push is unusable" in reply.reason
+        assert "array 'values'" in reply.reason
         again = await worker.lease()
         assert again.data == lease.data
-        assert again.lease_id != lease.lease_id
+        assert (again.fresh, again.lease_id != lease.lease_id) == (True, True)
         await worker.answer(again, run.delta())
         await worker.answer(await worker.lease(), run.delta())
 
     assert run.drive(script)
     assert sum(record["refused"] for record in run.records if record.get("round") == 2) == 1
+
+
+def test_an_update_that_is_told_first_is_admitted_when_its_upload_is_there(run: Run) -> None:
+    async def script(worker: Worker) -> None:
+        for round in range(2):
+            lease = await worker.lease()
+            blob = store_arrays(worker.store, run.delta(round))
+            worker.tell(lease, blob)
+            worker.tell(lease, blob)  # as after a lost connection
+            await asyncio.to_thread(worker.bulk.push, blob, worker.store)
+            reply = await worker.next(UpdateReply)
+            assert reply == UpdateReply(lease.lease_id, Outcome.ADMITTED, "")
+
+    assert run.drive(script)
+
+
+def test_an_upload_that_no_update_names_is_removed_after_a_while(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shepherd_module, "UNCLAIMED_SECONDS", 0.0)
+    blobs = BlobStore(run.folder.path / "blobs")
+
+    async def script(worker: Worker) -> None:
+        lease = await worker.lease()
+        stray = worker.store.put(b"nobody tells of this")
+        await asyncio.to_thread(worker.bulk.push, stray, worker.store)
+        while blobs.has(stray):
+            await asyncio.to_thread(threading.Event().wait, 0.02)
+        for round in range(2):
+            blob = store_arrays(worker.store, run.delta(round))
+            worker.tell(lease, blob)
+            await asyncio.to_thread(worker.bulk.push, blob, worker.store)
+            assert (await worker.next(UpdateReply)).outcome is Outcome.ADMITTED
+            lease = await worker.lease() if round == 0 else lease
+
+    assert run.drive(script)
 
 
 def test_updates_that_the_coordinator_refuses_cost_no_computation(
@@ -198,9 +244,9 @@ def test_updates_that_the_coordinator_refuses_cost_no_computation(
     checked: list[Blob] = []
     check = Merger.check
 
-    def counted(merger: Merger, blob: Blob) -> None:
+    def counted(merger: Merger, fragment: int, blob: Blob) -> None:
         checked.append(blob)
-        check(merger, blob)
+        check(merger, fragment, blob)
 
     monkeypatch.setattr(Merger, "check", counted)
 
@@ -208,10 +254,10 @@ def test_updates_that_the_coordinator_refuses_cost_no_computation(
         lease = await worker.lease()
         for _ in range(5):
             worker.connection.post(
-                Update(77, worker.generation, 0, 0, Blob(b"x" * 32, 5), 3, 48, (2.0,) * 3, 0.1)
+                Update(77, worker.generation, 0, Blob(b"x" * 32, 5), 3, 48, (2.0,) * 3, 0.1)
             )
             reply = await worker.next(UpdateReply)
-            assert (reply.accepted, reply.reason) == (False, "unknown lease")
+            assert (reply.outcome, reply.reason) == (Outcome.REFUSED, "unknown lease")
         await worker.answer(lease, run.delta())
         await worker.answer(await worker.lease(), run.delta())
 
@@ -233,7 +279,7 @@ def test_a_bug_in_an_outer_step_ends_the_process_with_its_traceback(
 
     with pytest.raises(ZeroDivisionError, match="a bug") as raised:
         run.drive(script)
-    assert any(entry.name == "_outer_step" for entry in raised.traceback)
+    assert any(entry.name == "_stepped" for entry in raised.traceback)
 
 
 def test_a_full_disk_under_the_outer_step_fails_the_run_and_a_restart_tries_again(
@@ -294,7 +340,7 @@ def test_a_stopped_shepherd_says_goodbye_and_another_goes_on(run: Run) -> None:
 
     async def to_the_end(worker: Worker) -> None:
         lease = await worker.lease()
-        assert (lease.round, lease.base_version, lease.data.start) == (1, 1, 3)
+        assert (lease.round, lease.adopt[0].version, lease.data.start) == (1, 1, 3)
         assert not BlobStore(run.folder.path / "blobs").has(orphan)
         await worker.answer(lease, run.delta(1))
 
@@ -327,7 +373,7 @@ def test_a_worker_that_comes_too_late_hears_that_the_run_is_complete(
     go_on = threading.Event()
     loss = Evaluator.loss
 
-    def slow_loss(evaluator: Evaluator, parameters: Blob) -> float:
+    def slow_loss(evaluator: Evaluator, parameters: tuple[Blob, ...]) -> float:
         assert go_on.wait(SECONDS)
         return loss(evaluator, parameters)
 

@@ -11,7 +11,7 @@ import pytest
 
 from pcp.distributed import trainer as trainer_module
 from pcp.distributed.algorithms import StreamingDiLoCo
-from pcp.distributed.array_blobs import ArraysRefused, load_arrays, store_arrays
+from pcp.distributed.array_blobs import ArraysRefused, store_arrays
 from pcp.distributed.flat_blobs import load_vector, store_vector
 from pcp.distributed.fragments import partition
 from pcp.distributed.job import Job
@@ -193,9 +193,7 @@ class Stream:
     def merged(self, fragment: int, seed: int) -> tuple[Any, Any]:
         """The next version of a fragment, and the change that leads to it."""
         mean = np.random.default_rng(seed).normal(0, 1e-2, self.vectors[fragment].size).astype(np.float32)
-        stepped = self.steps.take(
-            fragment, self.vectors[fragment], self.steps.first(fragment)[1], mean, 0
-        )
+        stepped = self.steps.take(fragment, self.vectors[fragment], self.steps.first(fragment)[1], mean, 0)
         return np.asarray(stepped.shadow), store_arrays(self.store, stepped.change)
 
 
@@ -302,9 +300,7 @@ def test_what_cannot_be_adopted_is_refused(
         lease_of(2, DataRange(0, 1), broken), fresh=False, adopt=(Adoption(0, 1, 0, None, change),)
     )
     train(trainer, lease_of(1, DataRange(0, 1), store_vector(shared_store, vector_of(recipe))))
-    with pytest.raises(
-        LeaseRefused, match="a change of fragment 0 was sent, but no program that takes it"
-    ):
+    with pytest.raises(LeaseRefused, match="a change of fragment 0 was sent, but no program that takes it"):
         train(trainer, lease)
 
 
@@ -322,9 +318,7 @@ def test_a_lease_that_fails_leaves_a_usable_trainer(
 
 
 @pytest.mark.parametrize(("count", "first"), [(-1, 0), (3, 2**31 - 2), (1, 2**40)])
-def test_a_lease_of_no_possible_steps_is_refused(
-    trainer: InnerTrainer, count: int, first: int
-) -> None:
+def test_a_lease_of_no_possible_steps_is_refused(trainer: InnerTrainer, count: int, first: int) -> None:
     message = f"lease 8 asks for {count} steps from step {first} on; expected none or more, and none beyond 2147483647"
     with pytest.raises(LeaseRefused, match=message):
         train(trainer, lease_of(8, DataRange(0, count), Blob(b"", 0), first))

@@ -38,9 +38,7 @@ def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
     return GPT2Recipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
 
 
-def store_job(
-    recipe: Recipe, store: BlobStore, algorithm: Algorithm = DILOCO, **programs: bytes
-) -> Job:
+def store_job(recipe: Recipe, store: BlobStore, algorithm: Algorithm = DILOCO, **programs: bytes) -> Job:
     """Store what workers fetch; artifacts may be replaced by name."""
     made = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
     artifacts = {name: program.artifact() for name, program in made.items()} | programs

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from pcp.cli.keys import authority_of
 from pcp.cli.local_run import address_of
+from pcp.distributed.algorithm_choice import check_settings
 from pcp.distributed.coordinator import EventLogWriteFailed
+from pcp.distributed.new_run import check_run
 from pcp.distributed.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.shepherd import RunFailed, Shepherd
 from pcp.distributed.supervisor import end_with_parent
-from pcp.distributed.verification import check
 from pcp.distributed.wire import PortInUse
 from pcp.errors import PCPError
 from pcp.training.config import InvalidTrainingConfig, read_config
@@ -27,7 +28,8 @@ class FixedAtTheBeginning(PCPError):
 DESCRIPTION = {
     "description": "Coordinate a distributed run: lease data to Workers, merge what they learn, keep the parameters.",
     "epilog": """RUN is a TOML file of settings, for a new run, or the folder of a run, which goes on where it stopped.
-The settings are those of `pcp train`; workers, inner_steps, outer_learning_rate and outer_momentum say how the run is shared.
+The settings are those of `pcp train`: workers, algorithm, inner_steps, fragments, delay, mixing, outer_learning_rate,
+outer_momentum, upload, download, merge and quorum say how the run is shared; `pcp train --help` tells what they mean.
 
 The Shepherd computes little: put it where it is reachable and stays up. Workers may come, go and come back at any time; every
 batch of the run is merged exactly once. Each Worker needs a key file of its own: pcp keys worker NAME --run FOLDER.
@@ -137,6 +139,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         raise InvalidTrainingConfig(
             f"a distributed run needs workers, and {arguments.run} sets none; add `workers = 2`, or give --workers 2"
         )
+    check_settings(config)
     return RunFolder.create(arguments.folder or Path("runs") / Path(config.model).stem, config)
 
 
@@ -144,7 +147,7 @@ def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
     """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
     try:
         recipe = prepare(folder)
-        check(recipe.step)
+        check_run(recipe)
     except PCPError:
         if fresh:
             folder.discard()

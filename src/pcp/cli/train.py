@@ -14,7 +14,7 @@ from pcp.backends import device
 from pcp.cli.generate import continuation
 from pcp.errors import PCPError
 from pcp.inference import Sampling
-from pcp.training.config import TrainingConfig, read_config
+from pcp.training.config import ALGORITHM_CHOICES, TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
@@ -35,12 +35,21 @@ Ctrl-C keeps the last checkpoint; --resume goes on from there.
 examples:
   pcp train                                    2000 steps in this process
   pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
+  pcp train --workers 4 --algorithm streaming --fragments 2 --delay 5 --upload int4 --download int4
+                                               parts merged in turn, in few bytes, while the workers go on
   pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
   pcp train --tokenizer bpe --vocabulary 2048  tokens learnt from the text instead of characters
   pcp train --tolerance 1e-2                   a faster step, found by measurement, whose error is below 1 %
   pcp train --resume runs/gpt2-nano            go on after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
                                                any loss: a program of (weights, batch), from JAX, PyTorch or PCP
+
+algorithms of --workers:
+  data-parallel  every step goes along everybody's mean gradient: what the others are measured against; most bytes
+  diloco         H steps alone, then one step along everybody's mean change, with momentum
+  streaming      DiLoCo of a part of the parameters at a time (--fragments), merged while training goes on (--delay)
+  decoupled      streaming that does not wait for slow workers (--quorum): what comes late is merged later, not lost
+  sparse         H steps, then the largest 1.6 % of the changes; the rest is kept and sent later
 
 A loss is a file that Program.save wrote, or StableHLO. Its weights are arrays named as its arguments. Its data is a text where
 it takes tokens and targets, and otherwise an .npz or .safetensors file with an array for each argument of the batch. The
@@ -70,9 +79,17 @@ _OPTIONS = {
     "tolerance": "how far a step may be from exact numbers, like 1e-2: the fastest path within is looked for; 0 does not look",
     "plan_seconds": "time to look for it; what is known already takes none",
     "workers": "worker processes; 0 trains in this process",
-    "inner_steps": "steps of a worker between two outer steps (H)",
+    "algorithm": "what the workers' training is merged by: data-parallel, diloco, streaming, decoupled or sparse",
+    "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
+    "fragments": "parts of the parameters that are merged in turn (P), a divisor of --inner-steps; streaming, decoupled",
+    "delay": "steps that a worker trains on while its push is merged, before it adopts the result; below H / P",
+    "mixing": "share of its own parameters that a worker keeps when it adopts; streaming",
     "outer_learning_rate": "of the outer Nesterov step",
     "outer_momentum": "of the outer Nesterov step",
+    "upload": "codec of what workers push: f32, bf16, int8, int4 or top-k; int4 is an eighth of the bytes",
+    "download": "codec of what workers adopt; the Shepherd keeps what it loses, and sends it later",
+    "merge": "how pushes become one: mean, or one that holds where some workers are hostile, like trimmed",
+    "quorum": "part of a round's data with which it may close without the slowest, like 0.75",
 }
 
 
@@ -89,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name.replace('_', '-')}",
             type=type(default),
             default=argparse.SUPPRESS,
-            help=f"{meaning} (default: {default})",
+            help=f"{meaning} (default: {'as the algorithm' if name in ALGORITHM_CHOICES else default})",
         )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
     parser.add_argument(
@@ -197,6 +214,11 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         return RunFolder.open(arguments.resume)
     settings = (read_config(arguments.config) if "config" in arguments else {}) | given
     config = configured(settings)
+    from pcp.distributed.algorithm_choice import (
+        check_settings,  # takes a moment that --help need not wait for
+    )
+
+    check_settings(config)
     return RunFolder.create(arguments.run or _free(Path("runs") / Path(config.model).stem), config)
 
 
@@ -206,9 +228,9 @@ def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
         recipe = prepare(folder)
         device(folder.config().device)
         if folder.config().workers:
-            from pcp.distributed.verification import check
+            from pcp.distributed.new_run import check_run
 
-            check(recipe.step)  # as every Worker will
+            check_run(recipe)
     except PCPError:
         if fresh:
             folder.discard()

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 
-from pcp.distributed.array_blobs import load_arrays
-from pcp.distributed.merger import layout
+from pcp.distributed.flat_blobs import load_vector
+from pcp.distributed.fragments import Partition
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.planning import Plan, plan
@@ -19,12 +19,13 @@ class Evaluator:
     Arguments:
         recipe: what is trained.
         store: where blobs are.
+        partition: how the parameters are cut.
     """
 
-    def __init__(self, recipe: Recipe, store: BlobStore) -> None:
+    def __init__(self, recipe: Recipe, store: BlobStore, partition: Partition) -> None:
         self._recipe = recipe
         self._store = store
-        self._layout = layout(recipe.parameters)
+        self._partition = partition
         self._program = recipe.evaluation
         self._plan: Plan | None = None
 
@@ -32,13 +33,20 @@ class Evaluator:
         """Make ready to evaluate."""
         self._plan = plan(self._program, device=self._recipe.config.device)
 
-    def loss(self, parameters: Blob) -> float:
+    def loss(self, parameters: tuple[Blob, ...]) -> float:
         """The mean loss over the whole validation part, in nats.
+
+        Arguments:
+            parameters: every fragment.
 
         Raises:
             ArraysRefused, BlobMissing: the blob is not what it should be, or is not there.
         """
-        arrays = load_arrays(self._store, parameters, *self._layout)
+        vectors = [
+            load_vector(self._store, blob, self._partition.size(fragment))
+            for fragment, blob in enumerate(parameters)
+        ]
+        arrays = self._partition.parameters(vectors)
         assert self._plan is not None, "compile comes first"
         return self._recipe.validation_loss(self._plan.bind(arrays).run)
 
@@ -47,15 +55,17 @@ class EvaluationQueue:
     """Which parameters are evaluated now and next, and which blobs must stay for that.
 
     Arguments:
-        start: begins an evaluation of the parameters of a step, and leads to `done`.
+        start: begins an evaluation of the parameters (every fragment) of a step, and leads to `done`.
         remove: deletes a blob.
     """
 
-    def __init__(self, start: Callable[[int, Blob], None], remove: Callable[[Blob], None]) -> None:
+    def __init__(
+        self, start: Callable[[int, tuple[Blob, ...]], None], remove: Callable[[Blob], None]
+    ) -> None:
         self._start = start
         self._remove = remove
-        self._running: tuple[int, Blob] | None = None
-        self._waiting: tuple[int, Blob] | None = None
+        self._running: tuple[int, tuple[Blob, ...]] | None = None
+        self._waiting: tuple[int, tuple[Blob, ...]] | None = None
         self._unneeded: set[Blob] = set()
         self.skipped = 0
 
@@ -64,7 +74,7 @@ class EvaluationQueue:
         """Whether nothing is evaluated."""
         return self._running is None
 
-    def add(self, step: int, parameters: Blob) -> None:
+    def add(self, step: int, parameters: tuple[Blob, ...]) -> None:
         """Evaluate these parameters, now or next; others that still wait are skipped."""
         if self._running is None:
             self._running = (step, parameters)
@@ -94,7 +104,8 @@ class EvaluationQueue:
         self._remove_unneeded()
 
     def _remove_unneeded(self) -> None:
-        needed = {entry[1] for entry in (self._running, self._waiting) if entry is not None}
+        entries = (self._running, self._waiting)
+        needed = {blob for entry in entries if entry is not None for blob in entry[1]}
         for blob in self._unneeded - needed:
             self._remove(blob)
         self._unneeded &= needed

@@ -95,8 +95,7 @@ class Merger:
         shadow = load_vector(self._store, step.parameters, self.partition.size(fragment))
         state = self._state(fragment, step.outer)
         loaders = [self._loader(fragment, each.payload) for each in step.contributions]
-        digests = [each.payload.digest for each in step.contributions]
-        merged = self._merges[fragment](loaders, step.weights, state.pop("merge"), digests)
+        merged = self._merges[fragment](loaders, step.weights, state.pop("merge"))
         for contribution, verdict in zip(step.contributions, merged.verdicts, strict=True):
             if verdict.reason:
                 log.warning(

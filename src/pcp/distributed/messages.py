@@ -192,6 +192,68 @@ class UpdateReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a worker was told of a push of a fragment.
+
+    Where it commits to its states, a worker applies what it was told before a lease at the beginning of the
+    lease, and what it was told later at the beginning of the next; but of a fragment that it pushes, before.
+    """
+
+    fragment: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AskStates:
+    """Shepherd to Worker: upload the inner states (or the payload) with these digests, for an audit."""
+
+    audit: int
+    digests: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Worker to Shepherd: what was asked for is uploaded or about to be."""
+
+    audit: int
+    blobs: tuple[Blob, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Shepherd to Worker: repeat a piece of another worker's lease, and say what it comes to.
+
+    Arguments:
+        audit: number of the audit.
+        lease: whose piece it is; it stays the other worker's.
+        before: the inner state that the piece begins with; None where the other worker had none.
+        settled: for an opening, what the other worker had been told of its pushes, in order; for a push, what
+            became of the last one of the fragment, to be applied before the push if it was not before.
+        first, steps: of the lease's inner steps.
+        opening: whether the piece is what comes before the first step: settling, and adopting at step 0.
+        push: whether what is pushed after the last step is wanted, too.
+    """
+
+    audit: int
+    lease: Lease
+    before: Blob | None
+    settled: tuple[Settlement, ...]
+    first: int
+    steps: int
+    opening: bool
+    push: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Worker to Shepherd: the state after the piece, and the push if it was wanted; neither is uploaded yet."""
+
+    audit: int
+    after: Blob
+    payload: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Worker to Shepherd: the lease (0: the worker itself) cannot be fulfilled."""
 
@@ -219,6 +281,10 @@ Message = (
     | Merged
     | Update
     | UpdateReply
+    | AskStates
+    | States
+    | Repeat
+    | Repeated
     | Failure
     | Goodbye
 )

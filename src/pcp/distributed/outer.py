@@ -1,5 +1,6 @@
 """The outer step of a fragment: what was merged moves the global parameters, and the workers are told how."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,10 +9,14 @@ import numpy as np
 
 from pcp.distributed.algorithms import Algorithm
 from pcp.distributed.fragments import Partition, partition
+from pcp.distributed.merging import Segment
 from pcp.distributed.programs import compresses_download, outer_programs, outer_state
 from pcp.distributed.replica import Vector
 from pcp.planning import Plan, plan
 from pcp.training.recipe import Recipe
+
+# The usual names of tables that tokens or positions are looked up in: GPT-2's, those of PyTorch, Flax and Equinox.
+_EMBEDDING = re.compile(r"(^|[._])(wte|wpe|\w*embed(ding|dings|s)?\w*)([._]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,13 @@ class OuterSteps:
         self._plans: dict[str, Plan] = {
             name: plan(program, device=device) for name, program in outer_programs(recipe, algorithm).items()
         }
+
+    def segments(self, fragment: int) -> tuple[Segment, ...]:
+        """The arrays of a fragment, as its merge takes them."""
+        return tuple(
+            Segment(part.name, part.spec.size, embedding=_EMBEDDING.search(part.name) is not None)
+            for part in self.partition.fragments[fragment]
+        )
 
     def first(self, fragment: int) -> tuple[Vector, dict[str, Any]]:
         """The shadow and the outer state of a fragment before the first round."""

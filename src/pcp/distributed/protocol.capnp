@@ -19,6 +19,10 @@ struct ControlMessage {
     failure @9 :Failure;
     goodbye @10 :Goodbye;
     merged @11 :Merged;
+    askStates @12 :AskStates;
+    states @13 :States;
+    repeat @14 :Repeat;
+    repeated @15 :Repeated;
   }
 }
 
@@ -133,6 +137,38 @@ struct Merged {
   version @1 :UInt64;
   parameters @2 :Blob;
   change @3 :Blob;  # may be absent
+}
+
+struct Settlement {
+  fragment @0 :UInt32;
+  outcome @1 :Text;
+}
+
+struct AskStates {
+  audit @0 :UInt64;
+  digests @1 :List(Data);
+}
+
+struct States {
+  audit @0 :UInt64;
+  blobs @1 :List(Blob);
+}
+
+struct Repeat {
+  audit @0 :UInt64;
+  lease @1 :Lease;
+  before @2 :Blob;  # absent: the other worker had no state yet
+  settled @3 :List(Settlement);
+  first @4 :UInt64;
+  steps @5 :UInt64;
+  opening @6 :Bool;
+  push @7 :Bool;
+}
+
+struct Repeated {
+  audit @0 :UInt64;
+  after @1 :Blob;
+  payload @2 :Blob;  # absent: the push was not wanted
 }
 
 struct Failure {

@@ -1,10 +1,13 @@
 """What the coordinator reports, as records of metrics: what displays, files and `--json` show."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
-from pcp.distributed.coordinator import State
+from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.coordinator import RunConfig, State
 from pcp.distributed.coordinator.effects import (
+    AuditEnded,
     LeaseChanged,
     LeaseProgressed,
     Metrics,
@@ -72,6 +75,8 @@ def records_of(metrics: Metrics, state: State) -> list[Record]:
             if held is None or metrics.change != "granted":
                 return [_worker(name, state="waiting", lease="", reason=metrics.reason)]
             data = held.lease.data
+            if not data.count:
+                return [_worker(name, state="training", lease="push")]
             return [_worker(name, state="training", lease=f"{data.start}-{data.start + data.count - 1}")]
         case LeaseProgressed(worker_id, lease_id, _, seconds_per_step):
             if not lease_id or not seconds_per_step:
@@ -87,15 +92,17 @@ def records_of(metrics: Metrics, state: State) -> list[Record]:
                     names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}"
                 )
             ]
+        case AuditEnded():
+            return [{"event": "audit", **asdict(metrics)}]
         case Trouble():
             return [{"event": "trouble", "message": metrics.message}]
 
 
 def _round(metrics: RoundMerged, state: State) -> Record:
     config = state.run.config
-    batches = config.batches_per_round
+    batches = config.workers * segment_steps(config.algorithm)
     return {
-        "step": state.run.version * config.algorithm.inner_steps,
+        "step": steps_behind(config, metrics.tokens),
         "loss": metrics.loss,
         "tokens_per_second": batches * config.tokens_per_batch / max(metrics.seconds, 1e-9),
         "round": metrics.round + 1,
@@ -104,6 +111,11 @@ def _round(metrics: RoundMerged, state: State) -> Record:
         "tokens": metrics.tokens,
         "refused": sum(count for _, count in metrics.refused),
     }
+
+
+def steps_behind(config: RunConfig, tokens: int) -> int:
+    """Inner steps of each worker slot behind parameters, from the tokens behind them."""
+    return tokens // (config.workers * config.tokens_per_batch)
 
 
 def _worker(name: str, **facts: Any) -> Record:

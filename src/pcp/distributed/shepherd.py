@@ -1,18 +1,19 @@
 """The Shepherd's process: the coordinator's host. It performs effects and feeds events; it decides nothing.
 
-One asyncio loop handles events one at a time in the order they come. What the run waits for (checks, outer steps,
-checkpoints) is computed in one lane beside it, what only informs (validation losses) in another.
+One asyncio loop handles events one at a time in the order they come; what takes long is computed beside it.
 """
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from pcp.distributed.algorithm_choice import algorithm_of
+from pcp.distributed.arrivals import ArrivalStore
+from pcp.distributed.calculation import Calculation
 from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, RunLocked, encode
 from pcp.distributed.coordinator.effects import (
     Append,
@@ -28,23 +29,15 @@ from pcp.distributed.coordinator.effects import (
     WriteCheckpoint,
 )
 from pcp.distributed.coordinator.events import (
-    BlobRefused,
-    BlobStored,
-    CheckpointDone,
-    CheckpointFailed,
     ConnectionLost,
     Event,
     MemberJoined,
     MessageReceived,
-    OuterStepDone,
-    OuterStepFailed,
     Started,
     Tick,
 )
-from pcp.distributed.evaluation import EvaluationQueue, Evaluator
-from pcp.distributed.lane import Lane
 from pcp.distributed.merger import Merger
-from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Message, Update, Welcome
+from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Merged, Message, Update, Welcome
 from pcp.distributed.new_run import new_run
 from pcp.distributed.reports import Record, Reporter
 from pcp.distributed.wire import (
@@ -59,14 +52,16 @@ from pcp.distributed.wire import (
 )
 from pcp.errors import PCPError
 from pcp.training.recipe import Recipe
-from pcp.training.run_folder import RunFolder, save_state
+from pcp.training.run_folder import RunFolder
 
 log = logging.getLogger("pcp.distributed.shepherd")
 
 TICK_SECONDS = 0.25
-GRACE_SECONDS = 5.0
-"""How long a computation that is under way may take to end when the Shepherd stops."""
 POLL_SECONDS = 0.25
+UNCLAIMED_SECONDS = 600.0
+"""How long an upload is kept of which no update tells."""
+PUSHES_ALLOWED = 4
+"""Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
 
 
 class RunFailed(PCPError):
@@ -98,8 +93,6 @@ class Shepherd:
         report: Callable[[Record], None],
         patience_seconds: float = 0.0,
     ) -> None:
-        self._folder = folder
-        self._recipe = recipe
         self._credentials = credentials
         self._revocations = revocations
         self._report = report
@@ -107,23 +100,20 @@ class Shepherd:
         self._storage = _lock(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
-        self._merger = Merger(recipe, self._store)
-        self._evaluator = Evaluator(recipe, self._store)
-        self._evaluations = EvaluationQueue(
-            self._start_evaluation, lambda blob: self._store.remove(blob.digest)
-        )
-        # Traced here, because MLIR is not to be used from two threads at once, and the lanes begin to compile.
-        self._program_digest = recipe.step.digest
         records = list(self._log.records())
-        self._coordinator = (
-            Coordinator.restore(records) if records else new_run(folder, recipe, self._store, self._merger)
-        )
+        restored = Coordinator.restore(records) if records else None
+        algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
+        merger = Merger(recipe, algorithm, self._store)
+        self._calculation = Calculation(folder, recipe, algorithm, self._store, merger)
+        self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
+        self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
+        self._awaited: dict[Blob, int] = {}  # pushes that were told before they arrived, and their fragments
+        self._unclaimed: dict[Blob, float] = {}  # uploads that no update told of, and when they arrived
         self._announcements = Announcements()
         self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._last_connection = 0
         self._merged_all = False
-        self._can_evaluate = False
 
     async def run(
         self, host: str, port: int, ready: Callable[[int], None], patience_seconds: float = 0.0
@@ -152,8 +142,6 @@ class Shepherd:
         self._outcome: asyncio.Future[bool] = self._loop.create_future()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         server = await self._listen(host, port, patience_seconds)
-        self._compute: Lane[Event] = Lane("compute", self._post, self._fail_from_thread)
-        self._aside: Lane[Record] = Lane("evaluate", self._deliver_evaluation, self._fail_from_thread)
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events())]
         for task in tasks:
             task.add_done_callback(self._ended)
@@ -169,8 +157,7 @@ class Shepherd:
             # Those that are being closed hear their last word, too.
             await asyncio.gather(*tasks, *left, *self._closing, return_exceptions=True)
             await server.close()
-            lanes = (self._compute, self._aside)
-            await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+            await asyncio.to_thread(self._calculation.close)
 
     async def _listen(self, host: str, port: int, patience_seconds: float) -> WireServer:
         deadline = self._now() + patience_seconds
@@ -181,7 +168,7 @@ class Shepherd:
                     port,
                     self._credentials,
                     self._serve,
-                    self._store,
+                    ArrivalStore(self._store, lambda blob: self._call(self._arrived, blob)),
                     self._announcements,
                     revocations=self._revocations,
                 )
@@ -204,19 +191,19 @@ class Shepherd:
             run.version,
             removed,
         )
-        self._compute.submit(self._compile)
+        self._calculation.start(
+            self._post, self._call, self._fail_from_thread, self._evaluated, self._compiled
+        )
         self._events.put_nowait(Started(self._now()))
 
-    def _compile(self) -> None:
-        """Compile what will be computed here, while the workers do the same with their programs."""
-        self._merger.compile()
-        self._evaluator.compile()
-        self._call(self._compiled)
-
     def _compiled(self) -> None:
-        self._can_evaluate = True
         if self._coordinator.state.run.version:
-            self._evaluate_if_due()  # an earlier Shepherd may have been killed while it evaluated
+            # An earlier Shepherd may have been killed while it evaluated.
+            self._calculation.evaluate_if_due(self._coordinator.state.run)
+        self._end_if_done()
+
+    def _evaluated(self, record: Record) -> None:
+        self._report(record)
         self._end_if_done()
 
     def _now(self) -> float:
@@ -247,6 +234,7 @@ class Shepherd:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
+            self._drop_unclaimed()
             for number, connection in list(self._connections.items()):
                 if self._revocations is not None and connection.peer.serial in self._revocations:
                     self._put_out(number, connection)
@@ -281,10 +269,28 @@ class Shepherd:
                 self._check_if_wanted(event.message)
 
     def _check_if_wanted(self, update: Update) -> None:
-        """Look at a pseudo-gradient, if the coordinator found nothing else wrong with its update."""
-        held = self._coordinator.state.leases.get(update.lease_id)
-        if held is not None and held.update == update:
-            self._compute.submit(functools.partial(self._checked, update.pseudo_gradient))
+        """Look at a push as soon as it is here, if the coordinator found nothing else wrong with its update."""
+        state, blob = self._coordinator.state, update.payload
+        if update.lease_id in state.waiting.get(blob, ()):
+            self._unclaimed.pop(blob, None)
+            self._awaited[blob] = state.leases[update.lease_id].lease.fragment
+            if self._store.has(blob):
+                self._arrived(blob)
+
+    def _arrived(self, blob: Blob) -> None:
+        if (fragment := self._awaited.pop(blob, None)) is not None:
+            self._calculation.check(fragment, blob)
+        else:
+            self._unclaimed[blob] = self._now()
+
+    def _drop_unclaimed(self) -> None:
+        """Remove what was uploaded for updates that were answered without it, or never came."""
+        needed = self._coordinator.state.run.blobs() if self._unclaimed else frozenset()
+        for blob, since in list(self._unclaimed.items()):
+            if self._now() - since > UNCLAIMED_SECONDS:
+                del self._unclaimed[blob]
+                if blob not in needed:
+                    self._calculation.remove(blob)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -299,18 +305,19 @@ class Shepherd:
             case Compact(snapshot):
                 self._log.compact(snapshot)
             case RunOuterStep():
-                self._compute.submit(functools.partial(self._outer_step, effect))
+                self._calculation.outer_step(effect)
             case WriteCheckpoint():
-                self._compute.submit(functools.partial(self._checkpoint, effect))
+                self._calculation.checkpoint(effect)
             case DeleteBlob(blob):
                 self._announcements.withdraw([blob])
-                self._evaluations.remove(blob)
+                self._awaited.pop(blob, None)
+                self._calculation.remove(blob)
             case Finish(failure):
                 self._finish(failure)
             case Report(metrics):
                 self._reporter.report(metrics, self._coordinator.state, self._now())
                 if isinstance(metrics, RoundMerged):
-                    self._evaluate_if_due()
+                    self._calculation.evaluate_if_due(self._coordinator.state.run)
 
     def _close(self, closing: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(closing)
@@ -324,8 +331,7 @@ class Shepherd:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        done = self._merged_all and self._can_evaluate and self._evaluations.idle
-        if done and not self._outcome.done():
+        if self._merged_all and self._calculation.idle and not self._outcome.done():
             self._outcome.set_result(True)
 
     def _send(self, number: int, message: Message) -> None:
@@ -334,67 +340,20 @@ class Shepherd:
             return
         if isinstance(message, Welcome):
             self._announcements.announce(message.blobs)
+        elif isinstance(message, Merged):
+            self._announcements.announce(_there(message.parameters, message.change))
         elif isinstance(message, Assign):
-            self._announcements.announce([message.lease.parameters])
-            # Room for one pseudo-gradient, and one more for a retry with other content.
-            self._announcements.allow_push(
-                connection.peer.name, 2 * self._coordinator.state.run.config.update_bytes
-            )
+            for each in message.lease.adopt:
+                self._announcements.announce(_there(each.parameters, each.change))
+            self._announcements.allow_push(connection.peer.name, self._push_bytes)
         try:
             connection.post(message)
         except PCPError as error:
             log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
 
-    def _checked(self, blob: Blob) -> Event:
-        try:
-            self._merger.check(blob)
-        except PCPError as error:
-            return BlobRefused(self._now(), blob, str(error))
-        return BlobStored(self._now(), blob)
 
-    def _outer_step(self, effect: RunOuterStep) -> Event:
-        began = self._now()
-        try:
-            parameters, momentum = self._merger.merge(
-                effect.contributions, effect.weights, effect.parameters, effect.optimizer_state, effect.round
-            )
-        except (PCPError, OSError) as error:
-            return OuterStepFailed(self._now(), effect.round, str(error))
-        log.info("the outer step of round %d took %.1f ms", effect.round, 1e3 * (self._now() - began))
-        return OuterStepDone(self._now(), effect.round, parameters, momentum)
-
-    def _checkpoint(self, effect: WriteCheckpoint) -> Event:
-        try:
-            state = self._merger.load(effect.parameters, effect.optimizer_state)
-            step = effect.version * self._recipe.config.inner_steps
-            save_state(
-                self._folder,
-                step,
-                state,
-                {"tokens": effect.tokens, "round": effect.version},
-                self._program_digest,
-            )
-        except (PCPError, OSError) as error:
-            return CheckpointFailed(self._now(), effect.version, str(error))
-        return CheckpointDone(self._now(), effect.version)
-
-    def _evaluate_if_due(self) -> None:
-        run, config = self._coordinator.state.run, self._recipe.config
-        step = run.version * config.inner_steps
-        every = config.evaluate_every
-        if run.complete or (every > 0 and step // every > (step - config.inner_steps) // every):
-            self._evaluations.add(step, run.parameters)
-
-    def _start_evaluation(self, step: int, parameters: Blob) -> None:
-        self._aside.submit(lambda: {"step": step, "validation_loss": self._evaluator.loss(parameters)})
-
-    def _deliver_evaluation(self, record: Record) -> None:
-        self._call(self._evaluated, record)
-
-    def _evaluated(self, record: Record) -> None:
-        self._report(record)
-        self._evaluations.done()
-        self._end_if_done()
+def _there(*blobs: Blob | None) -> list[Blob]:
+    return [blob for blob in blobs if blob is not None]
 
 
 def _lock(directory: Path, patience_seconds: float) -> DirectoryStorage:

@@ -21,6 +21,22 @@ _NOT_NEGATIVE = (
     "seed",
 )
 
+OWN = -1
+"""A number that the algorithm of a distributed run chooses itself; an empty text says the same."""
+
+ALGORITHM_CHOICES = (
+    "fragments",
+    "delay",
+    "mixing",
+    "outer_learning_rate",
+    "outer_momentum",
+    "upload",
+    "download",
+    "merge",
+    "quorum",
+)
+"""The settings for which it may."""
+
 
 class InvalidTrainingConfig(PCPError):
     """A setting that does not exist, has the wrong type, or makes no sense."""
@@ -56,9 +72,19 @@ class TrainingConfig:
             within is looked for. 0 runs the step as it is written.
         plan_seconds: that may be spent on looking for it; what is known already takes none.
         workers: worker processes; 0 trains in this process.
-        inner_steps: H, steps of a worker between two outer steps.
+        algorithm: what a run with workers merges, and when: `data-parallel`, `diloco`, `streaming`, `decoupled` or `sparse`.
+        inner_steps: H, steps of a worker between two outer steps of a fragment.
+        fragments: P, parts of the parameters that are merged in turn.
+        delay: tau, steps between a push and the adoption of its result.
+        mixing: alpha, the share of its own parameters that a worker keeps when it adopts.
         outer_learning_rate: of the outer Nesterov step.
         outer_momentum: of the outer Nesterov step.
+        upload: codec of what workers push: `f32`, `bf16`, `int8`, `int4` or `top-k`.
+        download: codec of what they adopt.
+        merge: how pushes become one.
+        quorum: part of a round's data with which it may close without the rest.
+
+    What follows `inner_steps` is by default -1 or empty: the algorithm's own choice.
 
     Raises:
         InvalidTrainingConfig: a number is out of its range.
@@ -87,25 +113,30 @@ class TrainingConfig:
     tolerance: float = 0.0
     plan_seconds: float = 60.0
     workers: int = 0
+    algorithm: str = "diloco"
     inner_steps: int = 50
-    outer_learning_rate: float = 0.7
-    outer_momentum: float = 0.9
+    fragments: int = OWN
+    delay: int = OWN
+    mixing: float = float(OWN)
+    outer_learning_rate: float = float(OWN)
+    outer_momentum: float = float(OWN)
+    upload: str = ""
+    download: str = ""
+    merge: str = ""
+    quorum: float = float(OWN)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):
             _require(name, getattr(self, name), getattr(self, name) >= 1, "at least 1")
         for name in _NOT_NEGATIVE:
             _require(name, getattr(self, name), getattr(self, name) >= 0, "at least 0")
-        for name in ("beta1", "beta2", "outer_momentum"):
+        for name in ("beta1", "beta2"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
         _require("warmup_steps", self.warmup_steps, 0 <= self.warmup_steps < self.steps, "below steps")
         divides = self.batch % self.accumulate == 0
         _require("accumulate", self.accumulate, divides, f"a divisor of batch, which is {self.batch}")
         _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
-        if self.workers:
-            divides = self.steps % self.inner_steps == 0
-            _require("inner_steps", self.inner_steps, divides, f"a divisor of steps, which is {self.steps}")
 
     def replaced(self, **settings: Any) -> "TrainingConfig":
         """The same run with other settings.

@@ -131,6 +131,8 @@ class Chaos:
     Arguments:
         config: of the run.
         seed: of all that is random.
+
+    `seen` says what has happened.
     """
 
     def __init__(self, config: RunConfig, seed: int) -> None:
@@ -140,7 +142,7 @@ class Chaos:
         self.connections = 0
         self.names = [f"worker {number}" for number in range(config.workers + 1)]
         self.config = config
-        self.restarts = 0
+        self.seen: set[str] = set()
 
     def do(self, event: Event) -> None:
         """Feed an event and let everybody hear what it leads to."""
@@ -173,17 +175,28 @@ class Chaos:
                 if worker.generation != message.generation:
                     worker.generation, worker.lease = message.generation, None
             case Assign(lease):
+                self._note(lease)
                 if lease.lease_id not in worker.pushes:
                     worker.lease = lease
             case Merged(fragment, version):
+                self.seen.add("merged while waiting")
                 worker.merged[fragment, version] = message
             case UpdateReply():
+                self.seen.add(message.outcome)
                 worker.settle(message)
             case Revoke(lease_id):
                 if worker.lease and worker.lease.lease_id == lease_id:
                     worker.lease = None
                 worker.pushes.pop(lease_id, None)
                 worker.updates.pop(lease_id, None)
+
+    def _note(self, lease: Lease) -> None:
+        if not lease.data.count:
+            self.seen.add("a push alone")
+        if lease.fragments:
+            self.seen.add("some fragments")
+        if any(each.step for each in lease.adopt):
+            self.seen.add("a later adoption")
 
     def act(self) -> None:
         """Let something random happen."""
@@ -299,7 +312,7 @@ class Chaos:
 
     def restart(self) -> None:
         """Let the Shepherd stop and another go on from its log."""
-        self.restarts += 1
+        self.seen.add("restart")
         digest = self.desk.state.run.digest()
         now, log = self.desk.now, self.desk.log
         run = replay(log)

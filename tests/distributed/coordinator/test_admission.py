@@ -134,6 +134,17 @@ def test_a_training_that_diverged_ends_the_run(desk: Desk) -> None:
     assert not Desk(log=desk.log).state.finished
 
 
+def test_a_run_may_end_with_one_of_several_updates_of_a_blob(desk: Desk) -> None:
+    same = blob(4242)
+    for worker_id in (1, 2):
+        desk.state.paces[worker_id].unusable = 4
+        desk.say(worker_id, desk.update(desk.lease(worker_id), content=same))
+    desk.state.paces[2].unusable = 5
+    desk.do(BlobRefused(desk.now, same, "it holds NaN"))
+    [finish] = desk.made(Finish)
+    assert "the training has diverged" in finish.failure
+
+
 def test_a_better_verdict_of_a_blob_replaces_the_worse(desk: Desk) -> None:
     update = desk.update(desk.lease(1))
     desk.do(BlobRefused(desk.now, update.payload, "it is not there"))

@@ -28,16 +28,48 @@ def config(fragments: int, delay: int, quorum: float, late: str, budgets: bool =
     )
 
 
-@pytest.mark.parametrize("fragments", [1, 2, 3, 4])
-@pytest.mark.parametrize("delay", [0, 1])
-@pytest.mark.parametrize(("quorum", "late"), [(1.0, "again"), (1.0, "carry"), (0.5, "again"), (0.5, "carry")])
-def test_nothing_is_lost_whatever_happens(fragments: int, delay: int, quorum: float, late: str) -> None:
-    restarts = 0
-    for seed in range(4):
-        chaos = Chaos(config(fragments, delay, quorum, late, budgets=seed % 2 == 1), seed)
-        for _ in range(250):
-            if not chaos.desk.state.finished:
-                chaos.act()
-        chaos.calm()
-        assert chaos.desk.state.run.complete
-        restarts += chaos.restarts
+PLANS = [
+    (fragments, delay, quorum, late)
+    for fragments in (1, 2, 3, 4)
+    for delay in (0, 1)
+    for quorum, late in ((1.0, "again"), (1.0, "carry"), (0.5, "again"), (0.5, "carry"))
+]
+
+
+def live(plan: tuple[int, int, float, str], seed: int, length: int) -> Chaos:
+    """Let a run have so many random events, and then end."""
+    chaos = Chaos(config(*plan, budgets=seed % 2 == 1), seed)
+    for _ in range(length):
+        if not chaos.desk.state.finished:
+            chaos.act()
+    chaos.calm()
+    return chaos
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_nothing_is_lost_whatever_happens(plan: tuple[int, int, float, str], seed: int) -> None:
+    assert live(plan, seed, length=150).desk.state.run.complete
+
+
+def test_the_lives_are_as_eventful_as_they_should_be() -> None:
+    seen: set[str] = set()
+    for seed in range(3):
+        seen |= live((3, 1, 0.5, "carry"), seed, length=250).seen
+    assert seen >= {
+        "restart",
+        "admitted",
+        "carried",
+        "refused",
+        "a push alone",
+        "some fragments",
+        "a later adoption",
+        "merged while waiting",
+    }
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_nothing_is_lost_in_many_lives(plan: tuple[int, int, float, str]) -> None:
+    for seed in range(100, 140):
+        assert live(plan, seed, length=400).desk.state.run.complete, f"seed {seed}"

@@ -15,7 +15,8 @@ from pcp.distributed.coordinator import (
     Storage,
 )
 from pcp.distributed.coordinator.event_log import MAGIC, frame, scan
-from pcp.distributed.simulator.memory_storage import MemoryStorage, PowerCut
+from pcp.distributed.simulator.disk import Disk, PowerCut
+from pcp.distributed.simulator.memory_storage import MemoryStorage
 
 PAYLOADS = [bytes([65 + number]) * (7 + 5 * number) for number in range(5)]
 
@@ -106,23 +107,25 @@ def test_another_file_is_not_an_event_log() -> None:
 
 
 def test_a_full_disk_leaves_the_log_readable() -> None:
-    storage = MemoryStorage(Random(3))
+    disk = Disk(Random(3))
+    storage = MemoryStorage(disk)
     log = filled(storage)
-    storage.full = True
+    disk.full = True
     with pytest.raises(
         EventLogWriteFailed, match=r"could not be written \(.*No space left on device\); it is intact up to"
     ):
         log.append(b"lost" * 10, sync=True)
-    storage.full = False
+    disk.full = False
     with pytest.raises(EventLogWriteFailed, match="the event log already failed"):
         log.append(b"refused", sync=True)
     assert records(storage) == PAYLOADS
 
 
 def test_a_full_disk_in_compaction_leaves_the_old_segment() -> None:
-    storage = MemoryStorage(Random(3))
+    disk = Disk(Random(3))
+    storage = MemoryStorage(disk)
     log = filled(storage)
-    storage.full = True
+    disk.full = True
     with pytest.raises(EventLogWriteFailed, match="free some space and start the Shepherd again"):
         log.compact(b"snapshot")
     assert records(storage) == PAYLOADS
@@ -150,18 +153,20 @@ def test_a_crash_between_the_two_steps_of_compaction_is_cleaned_up(tmp_path: Pat
 @pytest.mark.parametrize("seed", range(50))
 def test_what_was_synced_survives_a_power_failure(seed: int) -> None:
     random = Random(seed)
-    storage = MemoryStorage(random)
+    disk = Disk(random)
+    storage = MemoryStorage(disk)
     log = EventLog(storage)
     written: list[bytes] = []
     synced = 0
     for number in range(random.randint(1, 20)):
         sync = random.random() < 0.3
-        storage.tear_next = random.random() < 0.05
+        disk.tear_next = random.random() < 0.05
         payload = random.randbytes(random.randint(1, 30))
         try:
             log.append(payload, sync)
         except PowerCut:
             break
+        storage.settle()
         written.append(payload)
         synced = number + 1 if sync else synced
     storage.cut_power()

@@ -51,7 +51,9 @@ def test_success_forgives() -> None:
     pace.rest(100.0, 2.0)
     assert pace.rest_until == 108.0
     for seconds in range(1, 40):
-        pace.succeeded(4.0 * seconds, 2.0 * seconds, 4)
+        pace.trained(4.0 * seconds, 2.0 * seconds, 4)
+    assert (pace.expired, pace.failed, pace.fenced) == (3, 3, 1)
+    pace.succeeded()
     assert (pace.expired, pace.failed, pace.fenced) == (0, 0, 0)
     assert pace.step_seconds == tuple(float(seconds) for seconds in range(40 - PAST, 40))
     assert pace.work_seconds == tuple(seconds / 2 for seconds in range(40 - PAST, 40))
@@ -60,13 +62,13 @@ def test_success_forgives() -> None:
 @pytest.mark.parametrize("told", [0.0, -1.0, 9.0, float("nan")])
 def test_a_worker_cannot_have_trained_longer_than_it_took_nor_in_no_time(told: float) -> None:
     pace = Pace()
-    pace.succeeded(8.0, told, 4)
+    pace.trained(8.0, told, 4)
     assert pace.work_seconds == (2.0,)
 
 
 def test_a_push_alone_says_nothing_about_steps() -> None:
-    pace = Pace(failed=1)
-    pace.succeeded(8.0, 1.0, 0)
+    pace = Pace()
+    pace.trained(8.0, 1.0, 0)
     assert pace == Pace()
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.distributed.programs import worker_programs
+from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
 from pcp.training.prepare import prepare
@@ -25,24 +25,22 @@ def leases_of(records: list[Record]) -> list[dict[str, tuple[int, int]]]:
 
 
 def replay(folder: RunFolder, leases: list[dict[str, tuple[int, int]]], order: list[str]) -> Any:
-    """The parameters that the same leases lead to: the training step in this process, the outer step in NumPy."""
+    """The parameters that the same leases of DiLoCo lead to: the training step in this process, the outer step in NumPy."""
     recipe = prepare(folder)
-    config = recipe.config
-    programs = worker_programs(recipe.step, recipe.parameters)
-    start, adopt, step = (plan(getattr(programs, name)).run for name in ("start", "adopt", "step"))
-    rate, momentum = np.float32(config.outer_learning_rate), np.float32(config.outer_momentum)
+    algorithm, step = algorithm_of(recipe.config), plan(recipe.step).run
+    rate, momentum = np.float32(algorithm.outer_learning_rate), np.float32(algorithm.outer_momentum)
     params, states = recipe.parameters, {}
     velocity = map_tree(np.zeros_like, params)
     for number, held in enumerate(leases):
-        first = np.int32(number * config.inner_steps)
+        begun = {"params": params, "step": np.int32(number * algorithm.inner_steps)}
         deltas = []
         for worker in order:
             begin, end = held[worker]
-            state = adopt(states[worker], params, first) if worker in states else start(params, first)
+            state = states.get(worker, recipe.step.initial_state(params)) | begun
             for index in range(begin, end + 1):
                 state, _ = step(state, recipe.batches.batch(index))
-            states[worker] = state
-            deltas.append(map_tree(lambda a, b: a - np.asarray(b), params, state["params"]))
+            states[worker] = map_tree(np.asarray, state)
+            deltas.append(map_tree(lambda a, b: a - b, params, states[worker]["params"]))
         mean = map_tree(lambda *each: sum(np.float32(1 / len(each)) * one for one in each), *deltas)
         velocity = map_tree(lambda v, d: momentum * v + d, velocity, mean)
         params = map_tree(lambda p, d, v: p - rate * (d + momentum * v), params, mean, velocity)

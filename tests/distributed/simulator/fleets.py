@@ -5,7 +5,7 @@ from random import Random
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.messages import DataRange
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
 from pcp.distributed.simulator.region import Region
@@ -20,7 +20,7 @@ def plan(run_id: str, workers: int, rounds: int, steps: int) -> RunConfig:
 
 def planned(batches: int) -> bytes:
     """The parameters of a run that merges so many batches a round, each once."""
-    return training.reference([[DataRange(number * batches, batches)] for number in range(ROUNDS)])
+    return sums.reference(DataRange(number * batches, batches) for number in range(ROUNDS))
 
 
 def star(workers: int) -> tuple[Root, list[FleetWorker]]:

@@ -12,7 +12,7 @@ from tests.distributed.simulator.fleets import ROUNDS, STEPS, finish, planned, s
 
 
 def test_a_star_ends_with_the_parameters_of_its_plan() -> None:
-    root, team = star(7)
+    root, _ = star(7)
     finish(root)
     assert root.parameters() == planned(7 * STEPS)
     assert sum(each.batches for each in root.merged) == 7 * STEPS * ROUNDS

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import Refusal, RunConfig
-from pcp.distributed.messages import DataRange
 from pcp.distributed.simulator import (
     FAULTS,
     Fault,
@@ -55,14 +55,50 @@ def calm(config: RunConfig, workers: int) -> Scenario:
     )
 
 
+def planned(algorithm: Algorithm, rounds: int, quorum: float = 1.0) -> RunConfig:
+    sizes = (training.PAYLOAD_BYTES,) * algorithm.fragments
+    config = replace(scenario_of(1).config, algorithm=algorithm, update_bytes=sizes)
+    return replace(config, workers=3, rounds=rounds, quorum=quorum, step_budgets=False)
+
+
 def test_without_faults_each_worker_trains_one_range_a_round() -> None:
-    config = replace(scenario_of(1).config, workers=3, rounds=4, quorum=1.0, step_budgets=False)
+    config = planned(DiLoCo(inner_steps=3), rounds=4)
     simulation = Simulation(calm(config, workers=3))
     outcome = simulation.run()
     size = config.batches_per_round
-    assert outcome.parameters == training.reference([[DataRange(number * size, size)] for number in range(4)])
+    rounds = [range(at, at + size) for at in range(0, 4 * size, size)]
+    assert outcome.parameters == (training.reference(config.algorithm, rounds),)
     assert (outcome.rounds, outcome.epochs) == (4, 1)
-    assert [len(ranges) for ranges in simulation.observer.rounds] == [3, 3, 3, 3]
+    assert simulation.witness.merged_contributions == 4 * 3
+
+
+@pytest.mark.parametrize("download", ["f32", "int4"])
+@pytest.mark.parametrize("delay", [0, 2])
+def test_without_faults_fragments_take_turns(delay: int, download: str) -> None:
+    algorithm = StreamingDiLoCo(inner_steps=6, fragments=2, delay=delay, upload="int4", download=download)
+    simulation = Simulation(calm(planned(algorithm, rounds=3), workers=3))
+    outcome = simulation.run()
+    # Each fragment merges in every second round; the last push of the other one follows in a flush round.
+    assert (outcome.rounds, outcome.epochs) == (7, 1)
+    assert simulation.witness.merged_contributions == 7 * 3
+    assert simulation.observer.most_in_flight == (2 if delay else 1)
+
+
+def test_late_workers_carry_what_a_round_closed_without() -> None:
+    algorithm = DecoupledDiLoCo(inner_steps=4, fragments=2, delay=1)
+    scenario = calm(planned(algorithm, rounds=3, quorum=0.5), workers=3)
+    lines: list[str] = []
+    simulate(replace(scenario, step_seconds=(0.3, 0.3, 3.0)), lines.append)
+    assert any("Outcome.CARRIED" in line for line in lines)
+    assert any("count=0" in line and "Assign" in line for line in lines), "a lease of nothing but its push"
+
+
+def test_the_numbers_that_a_batch_moves_do_not_depend_on_time() -> None:
+    algorithm = DecoupledDiLoCo(inner_steps=4, fragments=2, delay=1, upload="f32")
+    scenarios = [calm(planned(algorithm, rounds=3, quorum=quorum), workers=3) for quorum in (1.0, 0.5)]
+    first, second = (simulate(replace(each, seed=seed)) for seed, each in enumerate(scenarios))
+    assert first.parameters == second.parameters
+    assert first.seconds != second.seconds
 
 
 def test_a_run_that_cannot_end_fails_with_its_seed() -> None:
@@ -75,6 +111,7 @@ def test_a_run_that_cannot_end_fails_with_its_seed() -> None:
 
 def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     faults: Counter[str] = Counter()
+    inside: set[str] = set()
     seen: Counter[str] = Counter()
     words = (
         "reconnected",
@@ -82,20 +119,52 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
         "expired",
         "superseded",
         "Compact",
-        "carried=1",
-        "it failed",
+        "left=1",
+        "CARRIED",
+        "Merged(",
+        "is_change=True",
+        "fresh=True",
+        "CancelUpload",
         "power lost",
+        "killed",
+        "say hello first",
+        "PreparationFailed",
+        "LeaseFailed",
+        "UploadFailed",
+        "BlobUnavailable",
+        "CheckpointFailed",
     )
     for seed in range(150):
         scenario = scenario_of(seed)
         faults.update(fault.kind for fault in scenario.faults)
         lines: list[str] = []
-        outcome = simulate(scenario, lines.append)
+        simulation = Simulation(scenario, lines.append)
+        outcome = simulation.run()
         text = "\n".join(lines)
+        inside |= simulation.faults.inside
         seen["restart"] += outcome.epochs > 1
         seen.update(word for word in words if word in text)
+        network = simulation.network
+        seen += Counter(lost=network.lost, doubled=network.doubled, reordered=network.reordered)
+        seen["masked"] += simulation.witness.masked_leases
+        seen["two in flight"] += simulation.observer.most_in_flight == 2
+        for machine in (simulation.shepherd_machine, *simulation.worker_machines):
+            seen["resumed"] += machine.blobs.resumed
+            seen["damaged"] += machine.blobs.damaged
     assert set(faults) == set(FAULTS)
-    assert all(seen[word] > 2 for word in ("restart", *words)), seen
+    assert len(inside) > len(set(FAULTS)) / 2, "half of them strike inside of a transfer, too"
+    reached = (
+        "restart",
+        "lost",
+        "doubled",
+        "reordered",
+        "resumed",
+        "damaged",
+        "masked",
+        "two in flight",
+        *words,
+    )
+    assert not [word for word in reached if not seen[word]]
 
 
 def test_hostile_updates_meet_every_refusal() -> None:
@@ -106,7 +175,6 @@ def test_hostile_updates_meet_every_refusal() -> None:
         hostile = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
         lines: list[str] = []
         simulate(replace(scenario, faults=hostile + scenario.faults), lines.append)
-        refusals = "\n".join(line for line in lines if "UpdateRefused" in line)
-        seen |= {refusal for refusal in Refusal if refusal.value in refusals}
-    # The simulated workers upload only sound blobs, and know no lease but their own.
-    assert set(Refusal) - seen <= {Refusal.UNUSABLE, Refusal.FOREIGN_LEASE}
+        counted = "\n".join(line for line in lines if "RoundMerged" in line)
+        seen |= {refusal for refusal in Refusal if f"'{refusal.name}'" in counted}
+    assert set(Refusal) - seen <= {Refusal.FOREIGN_LEASE}  # the simulated workers know no lease but their own

@@ -1,9 +1,12 @@
 """Integers with one scale for each block: what int8 and int4 share.
 
-A block with the largest magnitude m has the scale s = m / levels, rounded up to bf16, and an element x becomes
-q = round(x / s), from -levels to levels. q * s has at most 7 + 8 significant bits, so f32 holds it exactly: every device
-decodes to the same bits, also where it fuses the product with an addition. And x - q * s is exact, too (Sterbenz: q = 0, or
-q * s lies between x / 2 and 2 * x), so an element is exactly what is decoded plus the residual.
+A block whose element of largest magnitude is m has the scale s = m / lowest, its magnitude rounded up to bf16, and an element
+x becomes q = round(x / s), from `lowest` to -lowest - 1: every number that the bits can tell apart is used, and m gets the one
+that has no counterpart. For int4 that takes an eighth off the error of a scale by which both signs reach equally far.
+
+q * s has at most 8 + 8 significant bits, so f32 holds it exactly: every device decodes to the same bits, also where it fuses
+the product with an addition. And x - q * s is exact, too (Sterbenz: q = 0, or q * s lies between x / 2 and 2 * x), so an
+element is exactly what is decoded plus the residual.
 """
 
 import abc
@@ -14,16 +17,32 @@ import numpy as np
 
 from pcp.distributed.compression.brain_float import (
     INFINITY,
+    LARGEST,
     NAN,
+    SIGN,
     SMALLEST_NORMAL,
     UPPER,
     bf16_of_bits,
     from_bf16,
     magnitude_bits,
+    sign_bits,
 )
 from pcp.distributed.compression.codec import Codec, InvalidCodec, Payload
 from pcp.ir import DType, TensorSpec
-from pcp.ops import bitcast, bitwise_and, clip, expand_dims, minimum, pad, reshape, where
+from pcp.ops import (
+    bitcast,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    clip,
+    expand_dims,
+    minimum,
+    pad,
+    reshape,
+    shift_left,
+    shift_right,
+    where,
+)
 from pcp.ops.elementwise import round_
 from pcp.ops.reduction import max_
 from pcp.tensor import Tensor
@@ -41,8 +60,8 @@ class Blockwise(Codec):
         block: how many elements share a scale; even.
     """
 
-    levels: ClassVar[int]
-    """The largest integer."""
+    lowest: ClassVar[int]
+    """The smallest integer, a negative power of two."""
 
     block: int = BLOCK
 
@@ -76,23 +95,32 @@ class Blockwise(Codec):
 
     def _encoded(self, x: Tensor) -> Payload:
         blocks = reshape(pad(x, [(0, -x.size % self.block)]), (-1, self.block))
-        largest = max_(magnitude_bits(blocks), 1)
-        bits = self._scale_bits(largest)
-        usable = expand_dims((bits > 0) & (bits < INFINITY), 1)
+        bits = self._scale_bits(_largest(blocks))
+        magnitude = bitwise_and(bits, ~SIGN)
+        usable = expand_dims((magnitude > 0) & (magnitude < INFINITY), 1)
         scales = expand_dims(bitcast(bits, DType.f32), 1)
         quotients = where(usable, blocks, 0.0) / where(usable, scales, 1.0)
-        integers = clip(round_(quotients), -float(self.levels), float(self.levels))
+        integers = clip(round_(quotients), float(self.lowest), -self.lowest - 1.0)
         return {"scales": bf16_of_bits(bits), "values": self._packed(integers)}
 
     def _scale_bits(self, largest: Tensor) -> Tensor:
-        """Bits of the f32 scales, with an empty lower half, for bits of the largest magnitudes."""
-        ratio = bitcast(bitcast(largest, DType.f32) * np.float32(1 / self.levels), DType.u32)
-        # The highest scale that cannot make the largest integer infinite.
-        limit = (np.finfo(np.float32).max / np.float32(self.levels)).view(np.uint32) & UPPER
+        """Bits of the f32 scales, with an empty lower half, for the elements of largest magnitude."""
+        ratio = magnitude_bits(largest * np.float32(-1 / self.lowest))
+        # The highest scale that cannot make the lowest integer infinite.
+        limit = (LARGEST.view(np.float32) / np.float32(-self.lowest)).view(np.uint32)
         above = minimum(bitwise_and(ratio + np.uint32(0xFFFF), UPPER), limit)
-        finite = where(ratio < SMALLEST_NORMAL, np.uint32(0), above)
-        return where(largest < INFINITY, finite, NAN)
+        signed = bitwise_or(above, bitwise_xor(sign_bits(largest), SIGN))
+        finite = where(ratio < SMALLEST_NORMAL, np.uint32(0), signed)
+        return where(magnitude_bits(largest) < INFINITY, finite, NAN)
 
     def _decoded(self, payload: Payload) -> Tensor:
         scales = expand_dims(from_bf16(payload["scales"]), 1)
         return reshape(self._unpacked(payload["values"]) * scales, -1)
+
+
+def _largest(blocks: Tensor) -> Tensor:
+    """The element of largest magnitude of each row; NaN is larger than infinity, and a negative one than a positive."""
+    bits, one = bitcast(blocks, DType.u32), np.uint32(1)
+    # With the sign as the lowest digit, the order of the bits is that of the magnitudes.
+    found = max_(bitwise_or(shift_left(bits, one), shift_right(bits, np.uint32(31))), 1)
+    return bitcast(bitwise_or(shift_right(found, one), shift_left(found, np.uint32(31))), DType.f32)

@@ -15,17 +15,17 @@ NAN = np.uint32(0x7FC00000)
 SMALLEST_NORMAL = np.uint32(0x00800000)
 LARGEST = np.uint32(0x7F7F0000)
 UPPER = np.uint32(0xFFFF0000)
-_SIGN = np.uint32(0x80000000)
+SIGN = np.uint32(0x80000000)
 
 
 def magnitude_bits(x: Tensor) -> Tensor:
     """The bits of |x|, as u32: in the order of |x|, and NaN after infinity."""
-    return bitwise_and(bitcast(x, DType.u32), ~_SIGN)
+    return bitwise_and(bitcast(x, DType.u32), ~SIGN)
 
 
 def sign_bits(x: Tensor) -> Tensor:
     """The bits of x, as u32, without all but the sign."""
-    return bitwise_and(bitcast(x, DType.u32), _SIGN)
+    return bitwise_and(bitcast(x, DType.u32), SIGN)
 
 
 def to_bf16(x: Tensor) -> Tensor:

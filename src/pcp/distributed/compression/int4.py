@@ -16,14 +16,14 @@ _OFFSET = 8.0
 
 @dataclass(frozen=True)
 class Int4(Blockwise):
-    """Blocks of integers from -7 to 7: 4.125 bits for each element with blocks of 128.
+    """Blocks of integers from -8 to 7: 4.125 bits for each element with blocks of 128.
 
     The lower nibbles of a block's bytes hold its first half, the upper ones its second half, so that neighbours stay neighbours
     and the work runs in vectors.
     """
 
     kind: ClassVar[str] = "int4"
-    levels: ClassVar[int] = 7
+    lowest: ClassVar[int] = -8
 
     def _packed_spec(self, blocks: int) -> TensorSpec:
         return TensorSpec((blocks, self.block // 2), DType.u8)

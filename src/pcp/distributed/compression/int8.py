@@ -11,10 +11,10 @@ from pcp.tensor import Tensor
 
 @dataclass(frozen=True)
 class Int8(Blockwise):
-    """Blocks of integers from -127 to 127: 8.125 bits for each element with blocks of 128."""
+    """Blocks of integers from -128 to 127: 8.125 bits for each element with blocks of 128."""
 
     kind: ClassVar[str] = "int8"
-    levels: ClassVar[int] = 127
+    lowest: ClassVar[int] = -128
 
     def _packed_spec(self, blocks: int) -> TensorSpec:
         return TensorSpec((blocks, self.block), DType.i8)

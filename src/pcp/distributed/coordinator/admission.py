@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 
 from pcp.distributed.algorithms import Contribution
-from pcp.distributed.coordinator import ending, leases, membership
+from pcp.distributed.coordinator import audits, ending, leases, membership
 from pcp.distributed.coordinator.books import Trained
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
@@ -26,6 +26,7 @@ class Refusal(StrEnum):
     WRONG_STEPS = "not the steps that the lease says"
     WRONG_TOKENS = "not the tokens that the steps hold"
     WRONG_SIZE = "not the size of a push of this fragment"
+    WRONG_COMMITMENTS = "not a digest of the worker's state for each border of the lease"
     NOT_FINITE = "a loss is not finite"
     UNUSABLE = "the push is unusable"
 
@@ -91,6 +92,9 @@ def _judge_content(state: State, lease: Lease, update: Update) -> Refusal | None
         return Refusal.WRONG_TOKENS
     if config.update_bytes and update.payload.size != config.update_bytes[lease.fragment]:
         return Refusal.WRONG_SIZE
+    digests = len(config.audits.borders(steps)) if config.audits.rate else 0
+    if [len(each) for each in update.commitments[: digests + 1]] != [32] * digests:
+        return Refusal.WRONG_COMMITMENTS
     if not all(math.isfinite(loss) for loss in update.losses):
         return Refusal.NOT_FINITE
     return Refusal.UNUSABLE if update.payload in state.refused_blobs else None
@@ -130,8 +134,9 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     member.pushed.add(lease.fragment)
     member.training = 0
     elapsed = turn.now - held.granted
-    turn.pace(member.worker_id).succeeded(elapsed, update.seconds, lease.data.count, lease.fresh)
+    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.data.count, lease.fresh)
     turn.reconsider(member)
+    audits.trained(turn, member, held)
 
 
 def admit(turn: Turn, held: HeldLease) -> None:
@@ -167,7 +172,9 @@ def _settle(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
     for each in held.pushing:
         each.pushing.discard(lease.fragment)
     member.carried = [each for each in member.carried if each.fragments]
+    turn.pace(held.worker_id).succeeded()
     leases.forget(turn, held, outcome, reason)
+    turn.state.audits.settled(member.worker_id, lease.fragment, outcome)
     turn.reconsider(member)
     turn.send(member, UpdateReply(lease.lease_id, outcome, reason))
     if update.losses:
@@ -185,6 +192,7 @@ def blob_stored(turn: Turn, event: BlobStored) -> None:
     state.refused_blobs.pop(event.blob, None)
     for lease_id in state.waiting.pop(event.blob, []):
         admit(turn, state.leases[lease_id])
+    audits.blob_stored(turn, event.blob)
 
 
 def blob_refused(turn: Turn, event: BlobRefused) -> None:
@@ -192,6 +200,9 @@ def blob_refused(turn: Turn, event: BlobRefused) -> None:
     state = turn.state
     state.refused_blobs[event.blob] = state.run.version, event.reason
     for lease_id in state.waiting.pop(event.blob, []):
-        held = state.leases.get(lease_id)
-        if held and held.update:
+        held = state.leases.get(
+            lease_id
+        )  # one that has not ended with another of its worker, nor with the run
+        if held and held.update and not state.finished:
             _refuse(turn, state.members[held.worker_id], held.update, Refusal.UNUSABLE)
+    audits.blob_refused(turn, event.blob, event.reason)

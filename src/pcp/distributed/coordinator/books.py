@@ -59,10 +59,19 @@ class Pending:
         """Add cells."""
         self.returned += 1
         self._count(cells, cells.data.count)
-        index = bisect_left(self.blocks, cells.data.start, key=_start)
-        self.blocks.insert(index, cells)
-        self._fuse(index)
-        self._fuse(index - 1)
+        end = data_ranges.stop(cells.data)
+        shared = [
+            each
+            for each in self.blocks
+            if each.data.start < end and cells.data.start < data_ranges.stop(each.data)
+        ]
+        for each in shared:
+            self.blocks.remove(each)
+        for each in _disjoint([cells, *shared]) if shared else [cells]:
+            index = bisect_left(self.blocks, each.data.start, key=_start)
+            self.blocks.insert(index, each)
+            self._fuse(index)
+            self._fuse(index - 1)
 
     def _fuse(self, index: int) -> None:
         """Make one block of this and the next, where nothing is between them."""
@@ -112,6 +121,19 @@ class Pending:
             self.counts[fragment] += batches
 
 
+def _disjoint(blocks: list[Cells]) -> list[Cells]:
+    """The same cells in blocks of which no two have a batch in common."""
+    edges = sorted({edge for each in blocks for edge in (each.data.start, data_ranges.stop(each.data))})
+    found = []
+    for start, end in pairwise(edges):
+        fragments = frozenset[int]().union(
+            *(each.fragments for each in blocks if each.data.start <= start < data_ranges.stop(each.data))
+        )
+        if fragments:
+            found.append(Cells(DataRange(start, end - start), fragments))
+    return found
+
+
 def _start(cells: Cells) -> int:
     return cells.data.start
 
@@ -123,7 +145,6 @@ def pending_of(run: Run) -> Pending:
     borders = {
         border for ranges in outstanding for each in ranges for border in (each.start, data_ranges.stop(each))
     }
-    borders.update(round.limit for round in run.in_flight)
     edges = sorted(borders)
     for start, end in pairwise(edges):
         lacking = frozenset(

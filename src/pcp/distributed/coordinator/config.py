@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from pcp.distributed.algorithms import ALGORITHMS, Algorithm
+from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.coordinator.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
@@ -60,6 +61,7 @@ class RunConfig:
             leases.
         step_budgets: cut the range of a slow worker so that it ends with the others; the rest goes to the
             fast.
+        audits: how often the work of one worker is repeated by another.
         checkpoint_every: rounds between checkpoints.
         protocol_version: of the messages; another version is turned away.
 
@@ -90,6 +92,7 @@ class RunConfig:
         )
     )
     step_budgets: bool = False
+    audits: AuditPolicy = field(default_factory=AuditPolicy)
     checkpoint_every: int = 10
     protocol_version: int = 1
 

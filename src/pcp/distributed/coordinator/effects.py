@@ -63,6 +63,14 @@ class RunOuterStep:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareStates:
+    """Compare stored blobs in pairs, decoded, and answer with StatesCompared."""
+
+    audit: int
+    pairs: tuple[tuple[Blob, Blob], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WriteCheckpoint:
     """Write a checkpoint aside and answer with CheckpointDone or CheckpointFailed.
 
@@ -147,6 +155,25 @@ class UpdateRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditEnded:
+    """An audit is over.
+
+    Arguments:
+        lease_id: whose piece was repeated.
+        worker_id: whom the verdict is about: who trained, or who repeated and was wrong.
+        auditor: who repeated it last; 0 for nobody.
+        verdict: confirmed, guilty, unproven, undecided or moot.
+        reason: in words.
+    """
+
+    lease_id: int
+    worker_id: int
+    auditor: int
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoundMerged:
     """A round's outer step is done.
 
@@ -181,7 +208,14 @@ class Trouble:
 
 
 Metrics = (
-    WorkerChanged | LeaseChanged | LeaseProgressed | UpdateAccepted | UpdateRefused | RoundMerged | Trouble
+    WorkerChanged
+    | LeaseChanged
+    | LeaseProgressed
+    | UpdateAccepted
+    | UpdateRefused
+    | AuditEnded
+    | RoundMerged
+    | Trouble
 )
 
 
@@ -192,4 +226,15 @@ class Report:
     metrics: Metrics
 
 
-Effect = Send | Close | Append | Compact | RunOuterStep | WriteCheckpoint | DeleteBlob | Finish | Report
+Effect = (
+    Send
+    | Close
+    | Append
+    | Compact
+    | RunOuterStep
+    | CompareStates
+    | WriteCheckpoint
+    | DeleteBlob
+    | Finish
+    | Report
+)

@@ -90,6 +90,15 @@ class OuterStepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class StatesCompared:
+    """How far the results of an audit lie apart: the largest distance of a pair, relative to its length."""
+
+    now: float
+    audit: int
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointDone:
     """A checkpoint is written and survives a power failure."""
 
@@ -116,6 +125,7 @@ Event = (
     | BlobRefused
     | OuterStepDone
     | OuterStepFailed
+    | StatesCompared
     | CheckpointDone
     | CheckpointFailed
 )

@@ -48,6 +48,7 @@ class Round:
         wanted: batches below the limit that were not merged when it opened, nor admitted to the round before.
         missing: of these, how many are still not admitted.
         admitted: contributions in order of arrival; once closed, in the order of reduction.
+        batches: behind them.
         weights: of `admitted`, once closed.
     """
 
@@ -58,6 +59,7 @@ class Round:
     wanted: int
     missing: int
     admitted: list[Contribution]
+    batches: int = 0
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

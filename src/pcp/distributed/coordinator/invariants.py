@@ -1,12 +1,10 @@
 """What is true of a coordinator's state between any two events."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
 
 from pcp.distributed.coordinator import adoptions, data_ranges
-from pcp.distributed.coordinator.data_ranges import Ranges, RangesOverlap
+from pcp.distributed.coordinator.data_ranges import Ranges
 from pcp.distributed.coordinator.state import State
-from pcp.distributed.messages import DataRange
 from pcp.errors import PCPError
 
 
@@ -27,39 +25,37 @@ def check_books(state: State) -> None:
         return  # the members are gone, and what they held with them
     for fragment in range(len(run.fragments)):
         _check_cells(state, fragment)
-    _check_rounds(state)
+    _check_order(state)
     _check_members(state)
     _check_roster(state)
 
 
 def _check_cells(state: State, fragment: int) -> None:
+    """Check one fragment's cells and the counts of them, with a bit for every batch: this is asked after every event."""
     run = state.run
-    places = {
+    leased = [held for held in state.leases.values() if not held.update and held.lease.data.count]
+    trained = [each for member in state.members.values() for each in member.carried]
+    places: dict[str, Ranges] = {
         "merged": run.fragments[fragment].merged,
         "admitted": tuple(
             piece for round in run.in_flight if round.fragment == fragment for piece in round.ranges
         ),
-        "pending": _those(fragment, ((each.data, each.fragments) for each in state.pending.blocks)),
-        "leased": _those(
-            fragment,
-            (
-                (held.lease.data, held.fragments)
-                for held in state.leases.values()
-                if not held.update and held.lease.data.count
-            ),
-        ),
-        "carried": _those(
-            fragment,
-            ((each.data, each.fragments) for member in state.members.values() for each in member.carried),
-        ),
+        "pending": tuple(each.data for each in state.pending.blocks if fragment in each.fragments),
+        "leased": tuple(held.lease.data for held in leased if fragment in held.fragments),
+        "carried": tuple(each.data for each in trained if fragment in each.fragments),
     }
-    try:
-        everything = data_ranges.coalesce(piece for ranges in places.values() for piece in ranges)
-    except RangesOverlap as error:
-        raise BooksDoNotBalance(
-            f"a cell of fragment {fragment} is on the books twice: {error}; they say {places}"
-        ) from None
-    if everything != ((DataRange(0, run.issued),) if run.issued else ()):
+    everything = settled = 0
+    for name, ranges in places.items():
+        for each in ranges:
+            bits = ((1 << each.count) - 1) << each.start
+            if everything & bits:
+                raise BooksDoNotBalance(
+                    f"a cell of fragment {fragment} is on the books twice: {each} is {name}; they say {places}"
+                )
+            everything |= bits
+        if name == "admitted":
+            settled = everything
+    if everything != (1 << run.issued) - 1:
         raise BooksDoNotBalance(
             f"batches 0 to {run.issued - 1} were issued, but those of fragment {fragment} are {places}"
         )
@@ -67,20 +63,20 @@ def _check_cells(state: State, fragment: int) -> None:
         raise BooksDoNotBalance(
             f"{places['pending']} are pending for fragment {fragment}, but counted as {state.pending.counts}"
         )
-
-
-def _those(fragment: int, cells: Iterable[tuple[DataRange, Collection[int]]]) -> Ranges:
-    return tuple(data for data, fragments in cells if fragment in fragments)
-
-
-def _check_rounds(state: State) -> None:
-    run = state.run
+    if data_ranges.total((*places["merged"], *places["admitted"])) + run.lacks(fragment) != run.issued:
+        raise BooksDoNotBalance(
+            f"fragment {fragment} lacks {run.lacks(fragment)} batches by count, but {places}"
+        )
     for round in run.in_flight:
-        missing = data_ranges.total_below(run.outstanding(round.fragment), round.limit)
-        if round.missing != missing:
+        missing = (~settled & ((1 << round.limit) - 1)).bit_count()
+        if round.fragment == fragment and round.missing != missing:
             raise BooksDoNotBalance(
-                f"round {round.number} lacks {missing} batches of fragment {round.fragment}, but counts {round.missing}"
+                f"round {round.number} lacks {missing} batches of fragment {fragment}, but counts {round.missing}"
             )
+
+
+def _check_order(state: State) -> None:
+    run = state.run
     if any(round.closed for round in run.in_flight[1:]) or len(run.in_flight) > 2:
         raise BooksDoNotBalance(f"rounds close in order, and two are in flight at most: {run.in_flight}")
     if set(state.clocks) != {round.number for round in run.in_flight} and run.epoch:
@@ -114,17 +110,27 @@ def _check_members(state: State) -> None:
 def _check_roster(state: State) -> None:
     """Check what is kept only so that it need not be searched for."""
     roster, leases = state.roster, state.leases
-    free = {member.worker_id for member in state.members.values() if member.ready and not member.training}
+    free = {
+        member.worker_id
+        for member in state.members.values()
+        if member.ready and not member.training and not member.auditing
+    }
     found = {
         "ready": (roster.ready, {number for number, member in state.members.items() if member.ready}),
         "idle or resting": (
             [*roster.idle, *sorted(roster.resting)],
             [*roster.idle, *sorted(free - {*roster.idle})],
         ),
+        "carried by the idle": (
+            roster.carried,
+            {number: state.members[number].to_push() for number in roster.idle},
+        ),
         "carrying": (
             roster.carriers,
             [
-                {number for number in roster.idle if fragment in state.members[number].to_push()}
+                sorted(
+                    (first[fragment], number) for number, first in roster.carried.items() if fragment in first
+                )
                 for fragment in range(len(roster.carriers))
             ],
         ),
@@ -136,9 +142,10 @@ def _check_roster(state: State) -> None:
             Counter(number for numbers in state.waiting.values() for number in numbers),
             Counter(number for number, held in leases.items() if held.update),
         ),
-        "named by leases": (
+        "named by leases and audits": (
             state.references,
-            Counter(blob for held in leases.values() for blob in adoptions.blobs(held.lease)),
+            Counter(blob for held in leases.values() for blob in adoptions.blobs(held.lease))
+            + Counter(blob for audit in state.audits.audits.values() for blob in audit.held),
         ),
     }
     for name, (kept, true) in found.items():

@@ -7,7 +7,7 @@ from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
 from pcp.distributed.coordinator.timing import lease_seconds
-from pcp.distributed.messages import Assign, DataRange, Lease, Outcome, Revoke
+from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
 NOTHING = Cells(DataRange(0, 0), frozenset())
 
@@ -36,8 +36,8 @@ def grant_all(turn: Turn) -> None:
                 _grant(turn, member, round, cells)
         reserved.append((round.fragment, round.limit))
         # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
-        for worker_id in sorted(roster.carriers[round.fragment]):
-            _grant(turn, state.members[worker_id], round, NOTHING)
+        while (carrier := roster.carrier(round.fragment, round.limit)) is not None:
+            _grant(turn, state.members[carrier], round, NOTHING)
 
 
 def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
@@ -63,6 +63,8 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     state.references.update(adoptions.blobs(lease))
     if adoptions.awaits_merge(lease):
         state.adopting.add(lease.lease_id)
+    if run.config.audits.rate:
+        state.audits.granted(member.worker_id, member.incarnation, lease.lease_id)
     member.leases.add(lease.lease_id)
     member.training, member.fresh = lease.lease_id, False
     turn.reconsider(member)
@@ -82,7 +84,7 @@ def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
             others.remove(lease_id)
         if not others:
             state.waiting.pop(held.update.payload, None)
-    _drop_references(turn, held.lease)
+    release_blobs(turn, adoptions.blobs(held.lease))
     member = state.members[held.worker_id]
     member.leases.discard(lease_id)
     if member.training == lease_id:
@@ -92,13 +94,16 @@ def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
         del member.outcomes[min(member.outcomes)]
 
 
-def _drop_references(turn: Turn, lease: Lease) -> None:
-    references, named = turn.state.references, adoptions.blobs(lease)
+def release_blobs(turn: Turn, named: list[Blob]) -> None:
+    """Let go of blobs that a lease or an audit named; what nothing else needs is deleted."""
+    references = turn.state.references
     references.subtract(named)
-    dropped = frozenset(blob for blob in named if references[blob] == 0)
+    dropped = frozenset(blob for blob in named if not references[blob])
     for blob in dropped:
         del references[blob]
-    if superseded := dropped - turn.state.run.state_blobs():
+    # What is not named by the run yet is named by an update that is still to be admitted.
+    awaited = turn.state.stored.keys() | turn.state.waiting.keys()
+    if superseded := dropped - turn.state.run.state_blobs() - awaited:
         turn.delete(superseded, turn.state.run.blobs())
 
 
@@ -117,6 +122,8 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
     for lease_id in sorted(member.leases):
         held = state.leases[lease_id]
         forget(turn, held, Outcome.REFUSED, reason)
+        if not held.update:
+            state.audits.ended(member.worker_id, lease_id)
         if not held.update and held.lease.data.count:
             state.pending.put(Cells(held.lease.data, held.fragments))
         if lease_id not in told:

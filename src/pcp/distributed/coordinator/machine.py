@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pcp.distributed.coordinator import admission, checkpoints, closing, leases, membership, rounds
+from pcp.distributed.coordinator import admission, audits, checkpoints, closing, leases, membership, rounds
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
 from pcp.distributed.coordinator.events import (
@@ -17,12 +17,23 @@ from pcp.distributed.coordinator.events import (
     OuterStepDone,
     OuterStepFailed,
     Started,
+    StatesCompared,
     Tick,
 )
 from pcp.distributed.coordinator.records import EpochStarted, RunStarted
 from pcp.distributed.coordinator.run import Run, replay, start_run
 from pcp.distributed.coordinator.state import Member, Turn, state_of
-from pcp.distributed.messages import Blob, Failure, Goodbye, Heartbeat, Message, Ready, Update
+from pcp.distributed.messages import (
+    Blob,
+    Failure,
+    Goodbye,
+    Heartbeat,
+    Message,
+    Ready,
+    Repeated,
+    States,
+    Update,
+)
 from pcp.errors import PCPError
 
 
@@ -100,6 +111,7 @@ class Coordinator:
             case Tick():
                 membership.forgive_own_sleep(turn)
                 leases.expire(turn)
+                audits.expire(turn)
                 membership.give_up_silent(turn)
                 membership.wake_rested(turn)
                 leases.unblock(turn)
@@ -108,6 +120,8 @@ class Coordinator:
                 admission.blob_stored(turn, event)
             case BlobRefused():
                 admission.blob_refused(turn, event)
+            case StatesCompared():
+                audits.compared(turn, event)
             case OuterStepDone() | OuterStepFailed() | CheckpointDone() | CheckpointFailed():
                 self._work_ended(turn, event)
         return True
@@ -156,8 +170,13 @@ class Coordinator:
                 return False
             case Ready():
                 membership.ready(turn, member, message)
+                audits.reconnected(turn, member)
             case Update():
                 admission.receive(turn, member, message)
+            case States():
+                audits.states(turn, member, message)
+            case Repeated():
+                audits.repeated(turn, member, message)
             case Failure():
                 self._failure(turn, member, message)
             case Goodbye():
@@ -172,6 +191,8 @@ class Coordinator:
         turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds)
         if message.lease_id == 0:
             membership.dismiss(turn, member, f"it failed: {message.reason}")
+        elif message.lease_id == member.auditing:
+            audits.failed(turn, member, message.lease_id)
         elif message.lease_id in member.leases:
             reason = f"the worker failed: {message.reason}"
             leases.withdraw(turn, member, reason, told=frozenset({message.lease_id}))

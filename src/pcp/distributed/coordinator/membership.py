@@ -28,6 +28,7 @@ def join(turn: Turn, event: MemberJoined) -> None:
         if old.connection:
             turn.close(old.connection, "superseded by a newer connection of the same process")
         member, change = old, "reconnected"
+        state.audits.reconnected(member.leases)
         member.connection, member.last_heard, member.ready = event.connection, turn.now, False
         turn.reconsider(member)
     else:
@@ -61,6 +62,8 @@ def _unacceptable(turn: Turn, event: MemberJoined) -> str:
         return f"protocol version {theirs}; this run speaks {ours}: install the same PCP"
     if not event.hello.worker:
         return "a worker needs a name"
+    if reason := turn.state.run.barred.get(event.hello.worker):
+        return f"{event.hello.worker} is kept out of this run: {reason}"
     return _contested(turn, event.hello)
 
 
@@ -149,6 +152,7 @@ def dismiss(turn: Turn, member: Member, reason: str) -> None:
         turn.send(member, Goodbye(False, reason))
         turn.close(member.connection, reason)
     del state.members[member.worker_id]
+    state.audits.left(member.worker_id, turn.now)
     turn.report(WorkerChanged(member.worker_id, member.worker, "lost", reason, len(state.members)))
 
 

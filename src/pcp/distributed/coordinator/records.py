@@ -59,6 +59,24 @@ class UpdateAdmitted:
 
 @storable
 @dataclass(frozen=True, slots=True)
+class ContributionsDropped:
+    """The contributions of these leases are taken out of an open round; their data is trained again."""
+
+    round: int
+    leases: tuple[int, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class WorkerBarred:
+    """A worker was found not to do what it says; from here on its name is kept out."""
+
+    worker: str
+    reason: str
+
+
+@storable
+@dataclass(frozen=True, slots=True)
 class RoundClosed:
     """The leases whose contributions the outer step merges, in order, with which weights. From here on it cannot change."""
 
@@ -100,6 +118,8 @@ Record = (
     | WorkerNamed
     | RoundOpened
     | UpdateAdmitted
+    | ContributionsDropped
+    | WorkerBarred
     | RoundClosed
     | OuterStepTaken
     | CheckpointWritten

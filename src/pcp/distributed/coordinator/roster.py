@@ -1,7 +1,7 @@
 """Which workers are ready, which of them have nothing to do, and what those carry: kept, not searched for."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -10,37 +10,44 @@ class Roster:
     """Numbers of workers by what can be asked of them.
 
     Arguments:
-        carriers: for each fragment, the idle workers that carry cells of it which no push holds yet.
+        carriers: for each fragment, the idle workers that carry cells of it which no push holds yet, each
+            after the first such batch, ascending.
         ready: members that take leases.
         idle: ready ones that train nothing and do not rest, ascending.
+        carried: by idle worker, those fragments and batches.
         resting: when a worker's rest ends, for those that would be idle otherwise.
     """
 
-    carriers: list[set[int]]
+    carriers: list[list[tuple[int, int]]]
     ready: set[int] = field(default_factory=set)
     idle: list[int] = field(default_factory=list)
+    carried: dict[int, Mapping[int, int]] = field(default_factory=dict)
     resting: dict[int, float] = field(default_factory=dict)
 
-    def enter(self, worker_id: int, carried: Iterable[int]) -> None:
+    def enter(self, worker_id: int, carried: Mapping[int, int]) -> None:
         """Note that a worker is idle.
 
         Arguments:
             worker_id: of the worker.
-            carried: fragments that it should push.
+            carried: the first batch that it should push, by fragment.
         """
-        self.leave(worker_id)
         insort(self.idle, worker_id)
-        for fragment in carried:
-            self.carriers[fragment].add(worker_id)
+        self.carried[worker_id] = carried
+        for fragment, batch in carried.items():
+            insort(self.carriers[fragment], (batch, worker_id))
 
     def leave(self, worker_id: int) -> None:
         """Note that a worker is not idle."""
         self.resting.pop(worker_id, None)
-        index = bisect_left(self.idle, worker_id)
-        if index < len(self.idle) and self.idle[index] == worker_id:
-            del self.idle[index]
-            for workers in self.carriers:
-                workers.discard(worker_id)
+        if worker_id in self.carried:
+            del self.idle[bisect_left(self.idle, worker_id)]
+            for fragment, batch in self.carried.pop(worker_id).items():
+                del self.carriers[fragment][bisect_left(self.carriers[fragment], (batch, worker_id))]
+
+    def carrier(self, fragment: int, limit: int) -> int | None:
+        """Return an idle worker that should push a fragment, for batches below a limit."""
+        carriers = self.carriers[fragment]
+        return carriers[0][1] if carriers and carriers[0][0] < limit else None
 
     def rested(self, now: float) -> list[int]:
         """Return the workers whose rest is over, ascending."""

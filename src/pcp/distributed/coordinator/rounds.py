@@ -3,7 +3,16 @@
 import math
 
 from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
-from pcp.distributed.coordinator import admission, adoptions, budgets, checkpoints, closing, ending, leases
+from pcp.distributed.coordinator import (
+    admission,
+    adoptions,
+    audits,
+    budgets,
+    checkpoints,
+    closing,
+    ending,
+    leases,
+)
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
 from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
@@ -32,6 +41,7 @@ def advance(turn: Turn) -> None:
 
 def _work(turn: Turn) -> None:
     """Give everybody something to do, if need be by opening rounds."""
+    audits.assign(turn)
     leases.grant_all(turn)
     while _wants_round(turn) and (fragment := _next_fragment(turn.state)) is not None:
         _open(turn, fragment)
@@ -63,7 +73,7 @@ def _next_fragment(state: State) -> int | None:
         return turns[0]
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
-    return next((each for each in turns if each not in taken and run.outstanding(each)), None)
+    return next((each for each in turns if each not in taken and run.lacks(each)), None)
 
 
 def _fresh(state: State, fragment: int) -> int:

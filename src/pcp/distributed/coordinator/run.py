@@ -11,6 +11,7 @@ from pcp.distributed.coordinator.data_ranges import Ranges
 from pcp.distributed.coordinator.fragments import Fragment, Round
 from pcp.distributed.coordinator.records import (
     CheckpointWritten,
+    ContributionsDropped,
     EpochStarted,
     OuterStepTaken,
     Record,
@@ -19,6 +20,7 @@ from pcp.distributed.coordinator.records import (
     RunFinished,
     RunStarted,
     UpdateAdmitted,
+    WorkerBarred,
     WorkerNamed,
 )
 from pcp.distributed.coordinator.serialisation import decode, encode, storable
@@ -46,6 +48,7 @@ class Run:
         merged_tokens: tokens behind the parameters, counted once for each fragment.
         checkpoint_version: rounds behind the last checkpoint; -1 before the first.
         finished: whether all is merged and the last checkpoint is written.
+        barred: why a name is kept out, by name.
     """
 
     config: RunConfig
@@ -58,6 +61,7 @@ class Run:
     merged_tokens: int = 0
     checkpoint_version: int = -1
     finished: bool = False
+    barred: dict[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -99,6 +103,11 @@ class Run:
         settled = data_ranges.coalesce((*self.fragments[fragment].merged, *admitted))
         return data_ranges.gaps(settled, self.issued)
 
+    def lacks(self, fragment: int) -> int:
+        """Return how many batches are outstanding for a fragment, without looking for them."""
+        admitted = sum(round.batches for round in self.in_flight if round.fragment == fragment)
+        return self.issued - data_ranges.total(self.fragments[fragment].merged) - admitted
+
     def round(self, number: int) -> Round | None:
         """Return a round in flight."""
         return next((each for each in self.in_flight if each.number == number), None)
@@ -121,6 +130,11 @@ class Run:
                 self._open(record)
             case UpdateAdmitted():
                 self._admit(record)
+            case ContributionsDropped():
+                self._drop(record)
+            case WorkerBarred(worker, reason):
+                self._require(worker in self.worker_ids, record)
+                self.barred[worker] = reason
             case RoundClosed():
                 self._close(record)
             case OuterStepTaken():
@@ -142,7 +156,7 @@ class Run:
             record,
         )
         self.issued += record.fresh
-        wanted = data_ranges.total(self.outstanding(record.fragment))
+        wanted = self.lacks(record.fragment)
         self._require(wanted > 0, record)
         opened = Round(record.round, record.fragment, self.issued, record.first_step, wanted, wanted, [])
         self.in_flight = (*self.in_flight, opened)
@@ -154,10 +168,24 @@ class Run:
         self._require(round is not None and not round.closed and data_ranges.total(ranges) > 0, record)
         assert round is not None
         round.admitted.append(record.contribution)
+        round.batches += data_ranges.total(ranges)
         for each in self.in_flight:
             if each.fragment == round.fragment:
                 each.missing -= data_ranges.total_below(ranges, each.limit)
                 self._require(each.missing >= 0, record)
+
+    def _drop(self, record: ContributionsDropped) -> None:
+        round = self.round(record.round)
+        dropped = [each for each in round.admitted if each.lease_id in record.leases] if round else []
+        self._require(
+            round is not None and not round.closed and 0 < len(dropped) == len(record.leases), record
+        )
+        assert round is not None
+        round.admitted = [each for each in round.admitted if each not in dropped]
+        ranges = [piece for each in dropped for piece in each.ranges]
+        for each in self.in_flight:
+            if each.fragment == round.fragment:
+                each.missing += data_ranges.total_below(ranges, each.limit)
 
     def _close(self, record: RoundClosed) -> None:
         head = self.in_flight[0] if self.in_flight else None

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from pcp.distributed.coordinator.audit_books import AuditBooks
 from pcp.distributed.coordinator.books import Pending, Trained, pending_of
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
 from pcp.distributed.coordinator.records import Record
@@ -28,6 +29,7 @@ class Member:
         versions: of each fragment, what it holds once its leases are fulfilled.
         ready: whether it takes leases.
         training: the lease whose data it trains; 0 for none.
+        auditing: the audit for which it repeats another's work; 0 for none.
         leases: all it holds: that one, and those whose updates wait for their blobs.
         fresh: whether its next lease begins from the adopted fragments.
         carried: what it trained and the run does not have yet.
@@ -44,15 +46,20 @@ class Member:
     versions: list[int]
     ready: bool = False
     training: int = 0
+    auditing: int = 0
     leases: set[int] = field(default_factory=set)
     fresh: bool = True
     carried: list[Trained] = field(default_factory=list)
     pushed: set[int] = field(default_factory=set)
     outcomes: dict[int, tuple[Outcome, str]] = field(default_factory=dict)
 
-    def to_push(self) -> set[int]:
-        """Return the fragments of which it carries cells that no push holds."""
-        return {fragment for each in self.carried for fragment in each.fragments - each.pushing}
+    def to_push(self) -> dict[int, int]:
+        """Return the first batch of the cells that it carries and no push holds, by fragment."""
+        first: dict[int, int] = {}
+        for each in self.carried:
+            for fragment in each.fragments - each.pushing:
+                first[fragment] = min(first.get(fragment, each.data.start), each.data.start)
+        return first
 
 
 @dataclass(slots=True)
@@ -91,10 +98,11 @@ class State:
         leases: by number.
         waiting: leases whose update came before its blob, by the blob.
         adopting: leases that wait for the outer step of the oldest round.
-        references: how often a blob is named by a lease that is out.
+        references: how often a blob is named by a lease that is out, or held for an audit.
         clocks: of the rounds in flight, by number.
         paces: by worker number.
         stored: blobs that arrived and that nothing durable names yet, with the rounds merged at that time.
+        audits: what is known for audits, and those under way.
         refused_blobs: blobs whose content is unusable, likewise, and why.
         refused: updates refused, by reason.
         generations, lease_numbers: how many of this epoch were given.
@@ -123,6 +131,7 @@ class State:
     clocks: dict[int, RoundClock] = field(default_factory=dict)
     paces: dict[int, Pace] = field(default_factory=dict)
     stored: dict[Blob, int] = field(default_factory=dict)
+    audits: AuditBooks = field(default_factory=AuditBooks)
     refused_blobs: dict[Blob, tuple[int, str]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
     generations: int = 0
@@ -142,7 +151,7 @@ class State:
 
 def state_of(run: Run) -> State:
     """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
-    roster = Roster([set() for _ in run.fragments])
+    roster = Roster([[] for _ in run.fragments])
     return State(run, pending_of(run), roster)
 
 
@@ -176,7 +185,9 @@ class Turn:
     def delete(self, candidates: frozenset[Blob], needed: frozenset[Blob]) -> None:
         """Have blobs deleted, less those that are needed or named by a lease or read by a checkpoint."""
         state = self.state
-        unneeded = candidates - needed - state.checkpoint_blobs - state.references.keys()
+        unneeded = (
+            candidates - needed - state.checkpoint_blobs - state.references.keys() - state.stored.keys()
+        )
         self.effects += [DeleteBlob(blob) for blob in sorted(unneeded, key=lambda each: each.digest)]
 
     def pace(self, worker_id: int) -> Pace:
@@ -193,7 +204,7 @@ class Turn:
         roster, until = self.state.roster, self.pace(member.worker_id).rest_until
         (roster.ready.add if member.ready else roster.ready.discard)(member.worker_id)
         roster.leave(member.worker_id)
-        if not member.ready or member.training:
+        if not member.ready or member.training or member.auditing:
             return
         if self.now < until:
             roster.resting[member.worker_id] = until

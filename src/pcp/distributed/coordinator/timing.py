@@ -56,8 +56,8 @@ class Pace:
     unusable: int = 0
     rest_until: float = 0.0
 
-    def succeeded(self, elapsed: float, worked: float, steps: int, fresh: bool = False) -> None:
-        """Remember a fulfilled lease.
+    def trained(self, elapsed: float, worked: float, steps: int, fresh: bool = False) -> None:
+        """Remember how long a lease took.
 
         Arguments:
             elapsed: seconds since it was granted.
@@ -65,15 +65,19 @@ class Pace:
             steps: of its data.
             fresh: whether it was a fresh one.
         """
-        self.expired = self.failed = self.fenced = self.unusable = 0
         if not steps:
             return
+        elapsed = max(elapsed, SHORTEST)
         worked = worked if 0 < worked < elapsed else elapsed
         self.work_seconds = _remembered(self.work_seconds, worked / steps)
         if fresh:
             self.fresh_overhead_seconds = _remembered(self.fresh_overhead_seconds, elapsed - worked)
         else:
             self.overhead_seconds = _remembered(self.overhead_seconds, elapsed - worked)
+
+    def succeeded(self) -> None:
+        """Forgive everything: a push was usable."""
+        self.expired = self.failed = self.fenced = self.unusable = 0
 
     def rest(self, now: float, unit_seconds: float) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time."""

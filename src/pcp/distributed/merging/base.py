@@ -17,7 +17,7 @@ Vector = Any
 Loader = Callable[[], Vector]
 State = Mapping[str, Any]
 
-NOT_FINITE = "it holds infinities or NaN"
+NOT_FINITE = "it holds infinities or NaN, or is too long for f32"
 
 
 class InvalidSegments(PCPError):
@@ -111,7 +111,6 @@ class Merge(ABC):
         loaders: Sequence[Loader],
         weights: Sequence[float],
         state: State | None = None,
-        digests: Sequence[bytes] = (),
     ) -> Merged:
         """Merge a round's contributions, reduced in the given order.
 
@@ -120,20 +119,18 @@ class Merge(ABC):
             weights: what each would count for if all were honest, above zero, of any sum. They come from the leases,
                 never from what a worker says of itself.
             state: what the last merge of this fragment returned; None for the first.
-            digests: SHA-256 of each payload; without them copies are not recognised by their bytes.
 
         Raises:
             NothingToMerge: there is no contribution.
-            InvalidWeights: there are more or fewer weights or digests than contributions, or one is not above zero.
+            InvalidWeights: there are more or fewer weights than contributions, or one is not above zero.
             WrongLength: a contribution has more or fewer values than the fragment.
             NothingUsable: every contribution was refused.
         """
         if not loaders:
             raise NothingToMerge("no contribution was given; a merge needs one or more")
-        if len(weights) != len(loaders) or (digests and len(digests) != len(loaders)):
+        if len(weights) != len(loaders):
             raise InvalidWeights(
-                f"{len(loaders)} contributions with {len(weights)} weights and {len(digests)} digests; "
-                "expected one of each for each contribution"
+                f"{len(loaders)} contributions with {len(weights)} weights; expected one for each"
             )
         if not all(math.isfinite(weight) and weight > 0 for weight in weights):
             raise InvalidWeights(f"weights {list(weights)}; each must be finite and above zero")
@@ -141,13 +138,10 @@ class Merge(ABC):
             [_checked(loader, index, self.size) for index, loader in enumerate(loaders)],
             np.asarray(weights, np.float64),
             self.initial_state() if state is None else state,
-            tuple(digests),
         )
 
     @abstractmethod
-    def merge(
-        self, loaders: Sequence[Loader], weights: np.ndarray, state: State, digests: tuple[bytes, ...]
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         """As `__call__`, with arguments that were checked."""
 
 

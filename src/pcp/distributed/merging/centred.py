@@ -58,13 +58,7 @@ class CentredClipping(Merge):
         """The centre: zero."""
         return {"centre": np.zeros(self.size, np.float32)}
 
-    def merge(
-        self,
-        loaders: Sequence[Loader],
-        weights: np.ndarray,
-        state: State,
-        digests: tuple[bytes, ...],  # noqa: ARG002
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)
         centre: Vector = state["centre"]

@@ -24,13 +24,7 @@ class Clip(Merge):
         self._meter = Meter(segments, device)
         self._accumulator = Accumulator(segments, device)
 
-    def merge(
-        self,
-        loaders: Sequence[Loader],
-        weights: np.ndarray,
-        state: State,
-        digests: tuple[bytes, ...],  # noqa: ARG002
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         measures = self._meter.measure(loaders)
         share = shares(weights, measures.finite)
         bound = np.median(measures.norms[measures.finite], axis=0)
@@ -47,14 +41,13 @@ class Clip(Merge):
 
 def clipped(norms: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The factor of each leaf that brings its norm to its bound; 1 for a norm within it."""
-    return np.minimum(
-        1.0, bounds / np.where(norms > bounds, norms, 1.0), where=norms > bounds, out=np.ones_like(norms)
-    )
+    factors: np.ndarray = np.where(norms > bounds, bounds / np.where(norms > 0, norms, 1.0), 1.0)
+    return factors
 
 
 def clip_reason(norms: np.ndarray, scale: np.ndarray) -> str:
     """Say by how much a contribution was clipped; empty where its whole norm lost less than a tenth."""
-    whole, kept = np.linalg.norm(norms), np.linalg.norm(norms * scale)
-    return (
-        "" if kept >= 0.9 * whole else f"its norm is {whole / max(kept, 1e-300):.3g} times what others allow"
-    )
+    whole, kept = float(np.linalg.norm(norms)), float(np.linalg.norm(norms * scale))
+    if kept >= 0.9 * whole:
+        return ""
+    return f"its norm is {whole:.3g}; {kept:.3g} is left of it, which is what the median allows"

@@ -23,13 +23,7 @@ class Mean(Merge):
         self._meter = Meter(whole, device)
         self._accumulator = Accumulator(whole, device)
 
-    def merge(
-        self,
-        loaders: Sequence[Loader],
-        weights: np.ndarray,
-        state: State,
-        digests: tuple[bytes, ...],  # noqa: ARG002
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)
         total = self._accumulator.total(loaders, share[:, None])

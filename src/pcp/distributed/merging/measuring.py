@@ -20,7 +20,7 @@ class Measures:
 
     Arguments:
         norms: Euclidean norm of each leaf, of shape (contributions, leaves); zero where not finite.
-        finite: whether all values are finite, of shape (contributions,).
+        finite: whether all values and norms are finite, of shape (contributions,).
     """
 
     norms: np.ndarray
@@ -46,8 +46,8 @@ class Meter:
     def measure(self, loaders: Iterable[Loader]) -> Measures:
         """Load each contribution once and measure it."""
         rows = [self._measure.run(load()) for load in loaders]
-        finite = np.array([bool(flag) for _, flag in rows])
         norms = np.array([np.asarray(norm, np.float64) for norm, _ in rows])
+        finite = np.array([bool(flag) for _, flag in rows]) & np.isfinite(norms).all(1)
         return Measures(np.where(finite[:, None], norms, 0.0), finite)
 
 

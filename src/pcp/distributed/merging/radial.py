@@ -30,13 +30,7 @@ class Radial(Merge):
         self._meter = Meter(segments, device)
         self._accumulator = Accumulator(segments, device)
 
-    def merge(
-        self,
-        loaders: Sequence[Loader],
-        weights: np.ndarray,
-        state: State,
-        digests: tuple[bytes, ...],  # noqa: ARG002
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         measures = self._meter.measure(loaders)
         share = shares(weights, measures.finite)
         norms = measures.norms

@@ -7,6 +7,7 @@ from pcp.backends import Device
 from pcp.distributed.merging.base import Merge, Segment
 from pcp.distributed.merging.centred import CentredClipping
 from pcp.distributed.merging.clip import Clip
+from pcp.distributed.merging.default import Default
 from pcp.distributed.merging.mean import Mean
 from pcp.distributed.merging.radial import Radial
 from pcp.distributed.merging.trimmed import TrimmedMean
@@ -14,6 +15,7 @@ from pcp.errors import PCPError
 
 MERGES: Mapping[str, Callable[[Sequence[Segment], Device | str | None], Merge]] = MappingProxyType(
     {
+        "default": Default,
         "mean": Mean,
         "clip": Clip,
         "trimmed": TrimmedMean,

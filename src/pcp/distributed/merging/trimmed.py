@@ -45,13 +45,7 @@ class TrimmedMean(Merge):
         self._meter = Meter([Segment("fragment", self.size)], device)
         self._plans: dict[int, Plan] = {}
 
-    def merge(
-        self,
-        loaders: Sequence[Loader],
-        weights: np.ndarray,
-        state: State,
-        digests: tuple[bytes, ...],  # noqa: ARG002
-    ) -> Merged:
+    def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         finite = self._meter.measure(loaders).finite
         share = shares(np.ones_like(weights), finite)
         count = int(finite.sum())

@@ -33,3 +33,30 @@ class VirtualClock:
             self.now, _, action = heapq.heappop(self._heap)
             self.performed += 1
             action()
+
+
+class MachineClock:
+    """The clock of one machine: it never goes back, but it runs fast or slow, and jumps ahead.
+
+    Arguments:
+        world: true time.
+        rate: its seconds in a true second.
+    """
+
+    def __init__(self, world: VirtualClock, rate: float = 1.0) -> None:
+        self._world = world
+        self._rate = rate
+        self._since, self._shown = world.now, 0.0
+
+    @property
+    def now(self) -> float:
+        """What the clock shows."""
+        return self._shown + (self._world.now - self._since) * self._rate
+
+    def run_at(self, rate: float) -> None:
+        """Let the clock run at another rate from now on."""
+        self._since, self._shown, self._rate = self._world.now, self.now, rate
+
+    def jump(self, seconds: float) -> None:
+        """Let the clock jump ahead."""
+        self._shown += seconds

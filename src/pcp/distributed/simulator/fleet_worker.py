@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message, Outcome
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.fleet import Fleet, Pipe
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
@@ -40,8 +40,6 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
 )
 
-_MODULUS = 1 << 8 * training.BYTES
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -74,7 +72,7 @@ class FleetWorker:
     """
 
     def __init__(
-        self, fleet: Fleet, name: str, machine: Machine, incarnation: int, update_bytes: int = training.BYTES
+        self, fleet: Fleet, name: str, machine: Machine, incarnation: int, update_bytes: int = sums.BYTES
     ) -> None:
         self.fleet, self.name, self.machine, self.update_bytes = fleet, name, machine, update_bytes
         self.alive = True
@@ -185,7 +183,7 @@ class FleetWorker:
             case SettlePush(lease_id, outcome):
                 fragment, content = self._pushed.pop(lease_id)
                 if outcome is Outcome.ADMITTED:
-                    self.moved[fragment] -= int.from_bytes(content, "little")
+                    self.moved[fragment] -= sums.value(content)
             case AbortLease(lease_id):
                 self._pushed.pop(lease_id, None)
                 if self.lease is not None and self.lease.lease_id == lease_id:
@@ -226,7 +224,7 @@ class FleetWorker:
             return
         data = DataRange(lease.data.start + self._steps_done, steps)
         for fragment in lease.fragments or tuple(self.adopted):
-            self.move(fragment, training.pseudo_gradient(self.adopted[fragment], data))
+            self.move(fragment, sums.movement(self.adopted[fragment], data))
         self.busy_seconds += steps * self.machine.step_seconds
         self._steps_done += steps
         self._stepping = False
@@ -234,14 +232,14 @@ class FleetWorker:
         self.post(lambda now: LeaseProgress(now, lease.lease_id, done, pace))
         self.go_on(lease)
 
-    def move(self, fragment: int, pseudo_gradient: bytes) -> None:
+    def move(self, fragment: int, movement: int) -> None:
         """Add to what the next push of a fragment says."""
-        self.moved[fragment] = self.moved.get(fragment, 0) + int.from_bytes(pseudo_gradient, "little")
+        self.moved[fragment] = self.moved.get(fragment, 0) + movement
 
     def report(self, lease: Lease) -> None:
         """Say that a lease is trained."""
         self.lease = None
-        push = (self.moved.get(lease.fragment, 0) % _MODULUS).to_bytes(training.BYTES, "little")
+        push = sums.push(self.moved.get(lease.fragment, 0))
         self._pushed[lease.lease_id] = lease.fragment, push
         blob = Blob(hashlib.sha256(push).digest(), self.update_bytes)
         count = lease.data.count

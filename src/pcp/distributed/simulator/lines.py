@@ -1,6 +1,7 @@
 """Connections that only take time: ordered, of one constant delay, broken when a process ends."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from pcp.distributed.messages import Message
@@ -73,4 +74,4 @@ class Lines:
             del self._ends[number]
             self._held[other].discard(number)
             if not silent:
-                self._clock.after(self.delay, lambda other=other, number=number: other.broken(number))
+                self._clock.after(self.delay, partial(other.broken, number))

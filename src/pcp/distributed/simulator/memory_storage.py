@@ -1,28 +1,20 @@
-"""An event log's storage in memory that fails like a disk: full, torn writes, unsynced bytes lost with the power."""
+"""An event log's storage in memory that fails as its disk does: full, torn writes, unsynced bytes lost with the power."""
 
-import errno
-from random import Random
-
-from pcp.errors import PCPError
-
-
-class PowerCut(PCPError):
-    """The simulated machine stopped in the middle of a write."""
+from pcp.distributed.simulator.disk import Disk
 
 
 class MemoryStorage:
     """Segments in memory.
 
     Arguments:
-        random: decides how much of a failing write happens.
+        disk: where they are.
     """
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
         self._segments: dict[int, bytearray] = {}
         self._synced: dict[int, int] = {}
-        self.full = False
-        self.tear_next = False
+        self._syncing: int | None = None
 
     def segments(self) -> tuple[int, ...]:
         """Return the numbers of the segments, ascending."""
@@ -34,24 +26,14 @@ class MemoryStorage:
 
     def create(self, segment: int, data: bytes) -> None:
         """Make a segment, durably, or fail without a trace."""
-        if self.tear_next:
-            self.tear_next = False
-            raise PowerCut("before a new segment was renamed into place")
-        if self.full:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        self._disk.check("making a segment, before it is renamed into place")
         self._segments[segment] = bytearray(data)
         self._synced[segment] = len(data)
 
     def append(self, segment: int, data: bytes) -> None:
         """Add bytes at the end, or some of them where the disk is full or the power fails."""
-        if self.full or self.tear_next:
-            self._segments[segment] += data[: self._random.randrange(len(data))]
-        if self.tear_next:
-            self.tear_next = False
-            raise PowerCut("in the middle of an append")
-        if self.full:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self._segments[segment] += data
+        self._segments[segment] += data[: self._disk.written(len(data))]
+        self._disk.check("an append")
 
     def truncate(self, segment: int, length: int) -> None:
         """Cut a segment, durably."""
@@ -59,8 +41,15 @@ class MemoryStorage:
         self._synced[segment] = length
 
     def sync(self, segment: int) -> None:
-        """Make everything appended so far durable."""
-        self._synced[segment] = len(self._segments[segment])
+        """Begin to make everything appended so far durable; `settle` is where that is done."""
+        self._disk.check_sync()
+        self._syncing = segment
+
+    def settle(self) -> None:
+        """End the sync under way: what was appended is durable."""
+        if self._syncing in self._segments:
+            self._synced[self._syncing] = len(self._segments[self._syncing])
+        self._syncing = None
 
     def remove(self, segment: int) -> None:
         """Delete a segment."""
@@ -68,9 +57,7 @@ class MemoryStorage:
 
     def cut_power(self) -> None:
         """Lose a random part of what was not synced; some of it may come back as zeros."""
+        self._syncing = None
         for segment, data in self._segments.items():
-            synced = self._synced[segment]
-            kept = self._random.randint(synced, len(data))
-            zeros = self._random.choice((0, 0, self._random.randint(0, len(data) - kept)))
-            data[kept:] = bytes(zeros)
+            self._disk.surviving(self._synced[segment], data)
             self._synced[segment] = len(data)

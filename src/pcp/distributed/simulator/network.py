@@ -1,23 +1,56 @@
-"""A simulated network: ordered connections with delay, partitions that hold messages back, and breaks that lose them."""
+"""A simulated network: segments are lost, doubled, reordered and held back; the connections made of them stay ordered.
+
+A connection carries everything in order or breaks, as TCP does: what is below it shows as delay. A message
+is one segment here; the receiver drops second copies and keeps what comes too early.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
-from pcp.distributed.messages import Hello, Message
+from pcp.distributed.messages import Hello
 from pcp.distributed.simulator.clock import VirtualClock
+
+SHEPHERD, WORKER = 0, 1
+GIVE_UP_SECONDS = 10.0  # retransmissions of one segment after which a connection breaks
+_FIRST_RETRANSMISSION = 0.3
+_CLOSED = object()  # the last thing on a connection that is closed on purpose
 
 
 class Endpoint(Protocol):
-    """A simulated process that holds connections."""
+    """One end of connections.
 
-    def delivered(self, connection: int, message: Message) -> None:
+    Arguments:
+        process: what it lives and dies with.
+    """
+
+    @property
+    def process(self) -> object:
+        """The process that holds it."""
+
+    def delivered(self, connection: int, message: Any) -> None:
         """Take a message."""
 
     def broken(self, connection: int) -> None:
         """Take note that a connection is gone."""
+
+
+class Listener(Protocol):
+    """The Shepherd's process, to which connections are made."""
+
+    def accept(self, worker: str, bulk: bool) -> Endpoint:
+        """Return the Shepherd's end of a new connection."""
+
+
+@dataclass(slots=True)
+class Stream:
+    """One direction of a connection: numbers of the next segment to send and to deliver, and what came too early."""
+
+    sent: int = 0
+    expected: int = 0
+    early: dict[int, Any] = field(default_factory=dict)
+    held_until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -27,17 +60,14 @@ class Link:
     Arguments:
         number: of the connection.
         worker: name of the worker.
-        ends: the Shepherd's and the worker's process; None once that end is closed or was told.
-        arrival: when the last message of each direction arrives; those that follow arrive later.
+        ends: the Shepherd's and the worker's; None once that end is closed or was told.
+        streams: towards each end.
     """
 
     number: int
     worker: str
     ends: list[Endpoint | None]
-    arrival: list[float] = field(default_factory=lambda: [0.0, 0.0])
-
-
-SHEPHERD, WORKER = 0, 1
+    streams: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
 
 
 class Network:
@@ -58,10 +88,12 @@ class Network:
         self._links: dict[int, Link] = {}
         self._numbers = 0
         self._blocked: dict[tuple[str, int], float] = {}
-        self.shepherd: Endpoint | None = None
+        self._bad: dict[str, tuple[float, float]] = {}
+        self.shepherd: Listener | None = None
+        self.lost = self.doubled = self.reordered = 0
 
     def delay(self) -> float:
-        """Return the time that one message travels."""
+        """Return the time that one segment travels."""
         return self._delay + self._random.expovariate(1.0) * self._jitter
 
     def block(self, worker: str, direction: int, seconds: float) -> None:
@@ -69,48 +101,35 @@ class Network:
         until = max(self._blocked.get((worker, direction), 0.0), self._clock.now + seconds)
         self._blocked[worker, direction] = until
 
-    def blocked(self, worker: str) -> bool:
-        """Return whether a worker cannot exchange anything with the Shepherd now."""
-        return any(
-            self._blocked.get((worker, direction), 0.0) > self._clock.now for direction in (SHEPHERD, WORKER)
-        )
+    def spoil(self, worker: str, share: float, seconds: float) -> None:
+        """Lose, double and reorder a share of the segments between a worker and the Shepherd, for some time."""
+        self._bad[worker] = share, self._clock.now + seconds
 
-    def connect(self, worker: str, process: Endpoint, connected: Callable[[int], None]) -> None:
+    def connect(self, worker: str, end: Endpoint, connected: Callable[[int], None], bulk: bool) -> None:
         """Connect a worker's process, or tell it after a while that it cannot."""
 
         def arrive() -> None:
-            if self.shepherd is None or self.blocked(worker):
-                self._clock.after(self.delay(), lambda: process.broken(0))
+            blocked = max(self._blocked.get((worker, each), 0.0) for each in (SHEPHERD, WORKER))
+            if self.shepherd is None or blocked > self._clock.now:
+                self._clock.after(self.delay(), lambda: end.broken(0))
                 return
-            self._numbers += 1
-            link = Link(self._numbers, worker, [self.shepherd, process])
-            self._links[link.number] = link
+            link = self._link(worker, [self.shepherd.accept(worker, bulk), end])
             self._clock.after(self.delay(), lambda: connected(link.number))
 
         self._clock.after(self.delay(), arrive)
 
-    def send(self, number: int, towards: int, message: Message) -> None:
-        """Send a message on a connection; it arrives after those sent before it, or not at all."""
+    def send(self, number: int, towards: int, message: Any) -> None:
+        """Send a message on a connection; it arrives once, after those sent before it, or not at all."""
         link = self._links.get(number)
-        if link is None:
-            return
-        start = max(self._clock.now, self._blocked.get((link.worker, towards), 0.0))
-        link.arrival[towards] = max(link.arrival[towards], start + self.delay())
-
-        def arrive() -> None:
-            end = link.ends[towards]
-            if end is not None:
-                end.delivered(number, message)
-
-        self._clock.at(link.arrival[towards], arrive)
+        if link is not None:
+            self._send(link, towards, message)
 
     def close(self, number: int, by: int) -> None:
         """Close a connection from one end: the other end takes what is under way, then learns of it."""
         link = self._links.pop(number, None)
-        if link is None:
-            return
-        link.ends[by] = None
-        self._tell(link, 1 - by, max(link.arrival[1 - by], self._clock.now + self.delay()))
+        if link is not None:
+            link.ends[by] = None
+            self._send(link, 1 - by, _CLOSED)
 
     def cut(self, number: int, late_seconds: float = 0.0) -> None:
         """Break a connection: what is under way is lost; one end learns at once, the other later."""
@@ -121,33 +140,92 @@ class Network:
         for end, seconds in ((first, 0.0), (1 - first, late_seconds)):
             process, link.ends[end] = link.ends[end], None
             if process is not None:
-                self._clock.after(seconds, partial(process.broken, number))
+                self._clock.after(seconds, _telling(process, number))
 
-    def vanish(self, process: Endpoint, silent: bool) -> None:
+    def reset(self, number: int, seconds: float) -> None:
+        """Break a connection for the worker; what it had sent still reaches the Shepherd, much later, and then the end."""
+        link = self._links.pop(number, None)
+        if link is None:
+            return
+        process, link.ends[WORKER] = link.ends[WORKER], None
+        link.streams[SHEPHERD].held_until = self._clock.now + seconds
+        self._send(link, SHEPHERD, _CLOSED)
+        if process is not None:
+            self._clock.after(0.0, _telling(process, number))
+
+    def vanish(self, process: object, silent: bool) -> None:
         """Take a process that stopped off the network; the other ends learn of it unless it went silently."""
-        for link in [each for each in self._links.values() if process in each.ends]:
-            side = link.ends.index(process)
-            link.ends[side] = None
-            del self._links[link.number]
-            if not silent:
-                self._tell(link, 1 - side, self._clock.now + self.delay())
+        for link in list(self._links.values()):
+            for side, end in enumerate(link.ends):
+                if end is not None and end.process is process:
+                    link.ends[side] = None
+                    del self._links[link.number]
+                    if not silent:
+                        self._send(link, 1 - side, _CLOSED)
+                    break
 
     def duplicate_hello(self, worker: str, hello: Hello) -> None:
         """Let an earlier attempt of a worker to connect arrive after all; the worker does not know of it."""
         if self.shepherd is not None:
-            self._numbers += 1
-            link = Link(self._numbers, worker, [self.shepherd, None])
-            self._links[link.number] = link
+            link = self._link(worker, [self.shepherd.accept(worker, bulk=False), None])
             self.send(link.number, SHEPHERD, hello)
 
     def connections_of(self, worker: str) -> list[int]:
         """Return the connections of a worker."""
         return [link.number for link in self._links.values() if link.worker == worker]
 
-    def _tell(self, link: Link, end: int, time: float) -> None:
+    def _link(self, worker: str, ends: list[Endpoint | None]) -> Link:
+        self._numbers += 1
+        link = Link(self._numbers, worker, ends)
+        self._links[link.number] = link
+        return link
+
+    def _send(self, link: Link, towards: int, message: Any) -> None:
+        stream = link.streams[towards]
+        sequence, stream.sent = stream.sent, stream.sent + 1
+        start = max(self._clock.now, self._blocked.get((link.worker, towards), 0.0))
+        share, until = self._bad.get(link.worker, (0.0, 0.0))
+        if start >= until:
+            self._arrive_at(start + self.delay(), link, towards, sequence, message)
+            return
+        pause, lost_for = _FIRST_RETRANSMISSION, 0.0
+        while self._random.random() < share:
+            self.lost += 1
+            lost_for, pause = lost_for + pause, 2 * pause
+            if lost_for > GIVE_UP_SECONDS:
+                self._clock.after(lost_for, lambda: self.cut(link.number))
+                return
+        self._arrive_at(start + lost_for + self.delay(), link, towards, sequence, message)
+        if self._random.random() < share:
+            self.doubled += 1
+            self._arrive_at(start + lost_for + 3 * self.delay(), link, towards, sequence, message)
+
+    def _arrive_at(self, time: float, link: Link, towards: int, sequence: int, message: Any) -> None:
         def arrive() -> None:
-            process, link.ends[end] = link.ends[end], None
-            if process is not None:
-                process.broken(link.number)
+            stream = link.streams[towards]
+            if self._clock.now < stream.held_until:
+                self._clock.at(stream.held_until, arrive)
+            elif sequence >= stream.expected:
+                self.reordered += sequence > stream.expected
+                stream.early[sequence] = message
+                self._deliver(link, towards)
 
         self._clock.at(time, arrive)
+
+    def _deliver(self, link: Link, towards: int) -> None:
+        stream = link.streams[towards]
+        while stream.expected in stream.early:
+            message = stream.early.pop(stream.expected)
+            stream.expected += 1
+            end = link.ends[towards]
+            if end is None:
+                return
+            if message is _CLOSED:
+                link.ends[towards] = None
+                end.broken(link.number)
+            else:
+                end.delivered(link.number, message)
+
+
+def _telling(end: Endpoint, number: int) -> Callable[[], None]:
+    return lambda: end.broken(number)

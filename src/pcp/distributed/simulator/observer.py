@@ -1,35 +1,42 @@
-"""An independent witness of a simulated run: it believes only what was logged and said, and objects to what must not be."""
+"""An independent observer of a simulated Shepherd: it believes what was logged and said, and objects to what must not be."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from pcp.distributed.coordinator import Run, RunConfig, State
+from pcp.distributed.algorithms import Contribution
+from pcp.distributed.coordinator import Run, State
 from pcp.distributed.coordinator.effects import Append, DeleteBlob, Effect, RunOuterStep, Send
 from pcp.distributed.coordinator.records import (
     EpochStarted,
     OuterStepTaken,
     RoundClosed,
+    RoundOpened,
     RunStarted,
+    UpdateAdmitted,
 )
 from pcp.distributed.coordinator.run import start_run
-from pcp.distributed.messages import Assign, DataRange, Lease, UpdateReply, Welcome
-from pcp.distributed.simulator.training import reference
-from pcp.errors import PCPError
+from pcp.distributed.messages import Assign, Blob, Lease, Outcome, UpdateReply, Welcome
+from pcp.distributed.simulator.witness import InvariantViolated, Witness, require
 
-
-class InvariantViolated(PCPError):
-    """Something happened in a simulated run that must never happen."""
+Merge = tuple[OuterStepTaken, int, tuple[Contribution, ...]]
 
 
 class Observer:
-    """Watches what a Shepherd does to the outside world."""
+    """Watches what a Shepherd does to the outside world.
 
-    def __init__(self) -> None:
+    Arguments:
+        witness: of the numbers.
+        value_of: the number that a stored blob holds.
+    """
+
+    def __init__(self, witness: Witness, value_of: Callable[[Blob], int]) -> None:
         self.shadow: Run | None = None
-        self.rounds: list[tuple[DataRange, ...]] = []
-        self.accepted: set[int] = set()
         self.tampered: set[int] = set()
-        self._batches: set[int] = set()
-        self._closed: dict[int, RoundClosed] = {}
+        self.most_in_flight = 0
+        self._witness, self._value_of = witness, value_of
+        self._unsynced: list[Merge] = []
+        self._admitted: set[int] = set()
+        self._closed: dict[int, tuple[tuple[Contribution, ...], tuple[float, ...]]] = {}
         self._leases: dict[int, tuple[Lease, bytes]] = {}
         self._newest_lease = 0
         self._assigned_at: dict[int, float] = {}
@@ -47,26 +54,33 @@ class Observer:
         """Object to workers that are silent, and leases that are out, for longer than a tick past their time."""
         config = state.run.config
         slept, self._last_tick = max(0.0, now - self._last_tick - config.heartbeat_seconds), now
-        self._heard_at = {worker: time + slept for worker, time in self._heard_at.items()}
-        self._assigned_at = {lease_id: time + slept for lease_id, time in self._assigned_at.items()}
+        if slept:
+            self._heard_at = {worker: time + slept for worker, time in self._heard_at.items()}
+            self._assigned_at = {lease_id: time + slept for lease_id, time in self._assigned_at.items()}
         for member in state.members.values():
             silence = now - self._heard_at[member.worker]
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
-            self._require(
-                silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member"
-            )
+            require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
         for lease_id, held in state.leases.items():
             age = now - self._assigned_at[lease_id]
-            limit = held.lease.deadline_seconds + config.heartbeat_seconds
-            self._require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
+            # Once to train it, and once more to upload it after the update was told.
+            limit = (2 if held.update else 1) * held.lease.deadline_seconds + config.heartbeat_seconds
+            require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
+            for adoption in held.lease.adopt:
+                merged = state.run.fragments[adoption.fragment].version
+                require(
+                    adoption.parameters is not None or adoption.version > merged,
+                    f"lease {lease_id} waits for version {adoption.version} of fragment {adoption.fragment}, which "
+                    f"is merged",
+                )
 
     def performed(self, effect: Effect, speaker: Callable[[int], tuple[str, bytes]], now: float) -> None:
         """Take note of an effect that was performed.
 
         Arguments:
             effect: the effect.
-            now: virtual time.
             speaker: name and incarnation of the worker's process that said hello on a connection.
+            now: by the Shepherd's clock.
         """
         match effect:
             case Append():
@@ -76,20 +90,18 @@ class Observer:
             case Send(connection, Assign(lease)):
                 self._assigned(lease, speaker(connection)[1])
                 self._assigned_at.setdefault(lease.lease_id, now)
-            case Send(_, UpdateReply(lease_id, True)):
-                self._require(lease_id not in self.accepted, f"lease {lease_id} was accepted twice")
-                self._require(
-                    lease_id not in self.tampered, f"a tampered update of lease {lease_id} was accepted"
+            case Send(_, UpdateReply(lease_id, outcome)):
+                require(
+                    outcome is Outcome.REFUSED or lease_id not in self.tampered,
+                    f"a tampered update of lease {lease_id} was {outcome}",
                 )
-                self.accepted.add(lease_id)
             case RunOuterStep():
-                closed = self._closed.get(effect.round)
-                self._require(
-                    closed is not None and closed.contributions == effect.contributions,
+                require(
+                    self._closed.get(effect.round) == (effect.contributions, effect.weights),
                     f"the outer step of round {effect.round} is not what the log says",
                 )
             case DeleteBlob(blob):
-                self._require(
+                require(
                     self.shadow is None or blob not in self.shadow.blobs(), f"{blob} is deleted though needed"
                 )
             case _:
@@ -102,68 +114,84 @@ class Observer:
             return
         if self.shadow is None:
             raise InvariantViolated(f"{record} was logged before the run")
-        closing = self.shadow.admitted
+        head = self.shadow.in_flight[0] if self.shadow.in_flight else None
         self.shadow.apply(record)
         if isinstance(record, EpochStarted):
-            self._require(record.epoch > self._epoch, f"epoch {record.epoch} began twice")
+            require(record.epoch > self._epoch, f"epoch {record.epoch} began twice")
             self._epoch = record.epoch
+        elif isinstance(record, RoundOpened):
+            self._witness.opened(record.round, record.fragment)
+            self.most_in_flight = max(self.most_in_flight, len(self.shadow.in_flight))
+        elif isinstance(record, UpdateAdmitted):
+            lease_id = record.contribution.lease_id
+            require(lease_id not in self._admitted, f"lease {lease_id} was admitted twice")
+            self._admitted.add(lease_id)
         elif isinstance(record, RoundClosed):
-            order = [(each.worker_id, each.lease_id) for each in record.contributions]
-            self._require(order == sorted(order), f"round {record.round} is merged in the order {order}")
-            self._require(
-                abs(sum(record.weights) - 1) < 1e-9, f"the weights {record.weights} do not add up to 1"
-            )
-            if effect.sync:
-                self._closed[record.round] = record
+            self._check_order(record)
         elif isinstance(record, OuterStepTaken):
-            self._require(effect.sync, "an outer step was logged without a sync")
-            self._merged(tuple(each.data for each in closing))
+            require(effect.sync, "an outer step was logged without a sync")
+            require(
+                head is not None and head.number == record.round == self.shadow.version - 1,
+                f"round {record.round} is merged out of turn",
+            )
+            if head is not None:
+                self._unsynced.append((record, head.fragment, tuple(head.admitted)))
 
-    def _merged(self, ranges: tuple[DataRange, ...]) -> None:
-        for data in ranges:
-            for batch in range(data.start, data.start + data.count):
-                self._require(batch not in self._batches, f"batch {batch} was merged twice")
-                self._batches.add(batch)
-        self.rounds.append(ranges)
-        self._durable_version += 1
+    def _check_order(self, record: RoundClosed) -> None:
+        head = self.shadow.in_flight[0] if self.shadow is not None else None
+        contributions = tuple(head.admitted) if head is not None else ()
+        order = [(each.worker_id, each.lease_id) for each in contributions]
+        require(
+            order == sorted(order) and tuple(each for _, each in order) == record.order,
+            f"round {record.round} is merged in the order {record.order} of {order}",
+        )
+        require(abs(sum(record.weights) - 1) < 1e-9, f"the weights {record.weights} do not add up to 1")
+
+    def synced(self) -> None:
+        """Take note that everything that was logged so far survives a power failure."""
+        for merge in self._unsynced:
+            self._merged(merge)
+        self._unsynced.clear()
+        self._note_closed()
+
+    def _merged(self, merge: Merge) -> None:
+        taken, fragment, contributions = merge
+        self._witness.merged(taken.round, fragment, contributions, self._value_of(taken.parameters))
+        self._durable_version = taken.round + 1
+
+    def _note_closed(self) -> None:
+        head = self.shadow.in_flight[0] if self.shadow is not None and self.shadow.in_flight else None
+        if head is not None and head.closed:
+            self._closed[head.number] = tuple(head.admitted), head.weights
 
     def _welcomed(self, worker: str, incarnation: bytes, generation: int) -> None:
         before, process = self._generations.get(worker, (0, b""))
         same = generation == before and process == incarnation
-        self._require(same or generation > before, f"{worker} got generation {generation} after {before}")
+        require(same or generation > before, f"{worker} got generation {generation} after {before}")
         self._generations[worker] = generation, incarnation
 
     def _assigned(self, lease: Lease, incarnation: bytes) -> None:
+        # What was not merged when the lease was granted may be when it is told again.
+        plain = replace(
+            lease, adopt=tuple(replace(each, parameters=None, change=None) for each in lease.adopt)
+        )
         known = self._leases.get(lease.lease_id)
         if known is None:
-            self._require(lease.lease_id > self._newest_lease, f"lease number {lease.lease_id} goes back")
+            require(lease.lease_id > self._newest_lease, f"lease number {lease.lease_id} goes back")
             self._newest_lease = lease.lease_id
-            self._leases[lease.lease_id] = lease, incarnation
+            self._leases[lease.lease_id] = plain, incarnation
         else:
-            self._require(known == (lease, incarnation), f"lease {lease.lease_id} was given to two processes")
+            require(known == (plain, incarnation), f"lease {lease.lease_id} was given to two processes")
 
     def restarted(self, run: Run | None, power_lost: bool) -> None:
         """Compare what a restarted Shepherd read in its log with what was logged."""
         if not power_lost:
-            self._require(run == self.shadow, "the log does not lead to the state that was logged")
+            require(run == self.shadow, "the log does not lead to the state that was logged")
         version = 0 if run is None else run.version
-        self._require(
-            version >= self._durable_version, f"version {self._durable_version} was safe, now {version}"
-        )
+        require(version >= self._durable_version, f"version {self._durable_version} was safe, now {version}")
+        for merge in self._unsynced:
+            if merge[0].round < version:  # it had reached the disk all the same
+                self._merged(merge)
+        self._unsynced.clear()
         self.shadow = run
-
-    def ended(self, parameters: bytes, config: RunConfig) -> None:
-        """Compare the result of a finished run with a reference that merges every batch exactly once."""
-        self._require(
-            self._batches == set(range(config.total_batches)),
-            f"{len(self._batches)} of {config.total_batches} batches were merged",
-        )
-        rounds = self.rounds
-        if config.quorum == 1.0:
-            size = config.batches_per_round
-            rounds = [(DataRange(number * size, size),) for number in range(config.rounds)]
-        self._require(parameters == reference(rounds), "the parameters are not those of the reference")
-
-    def _require(self, condition: bool, message: str) -> None:
-        if not condition:
-            raise InvariantViolated(message)
+        self._note_closed()

@@ -13,7 +13,7 @@ from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Message
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.fleet import Fleet
 from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
 
@@ -54,7 +54,7 @@ class Region(FleetWorker):
         workers: Sequence[FleetWorker],
         link: Machine,
         incarnation: int,
-        update_bytes: int = training.BYTES,
+        update_bytes: int = sums.BYTES,
     ) -> None:
         super().__init__(root, name, link, incarnation, update_bytes)
         self._plan = config
@@ -119,6 +119,6 @@ class Region(FleetWorker):
         self._closed = effect
         if self.alive and self.lease is below.lease:
             for each in effect.contributions:
-                self.move(below.lease.fragment, below.blobs[each.payload])
+                self.move(below.lease.fragment, sums.value(below.blobs[each.payload]))
             self.report(below.lease)
         self._proceed()

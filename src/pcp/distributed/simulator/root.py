@@ -8,7 +8,7 @@ from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.fleet import Fleet
 
@@ -40,14 +40,14 @@ class Root(Fleet):
         self,
         clock: VirtualClock,
         config: RunConfig,
-        fragment_bytes: int = training.BYTES,
+        fragment_bytes: int = sums.BYTES,
         change_bytes: int = 0,
         merge_seconds: float = 1.0,
         delay_seconds: float = 0.05,
         rate: float = math.inf,
     ) -> None:
         fragments = config.algorithm.fragments
-        contents = [initial(fragment) for fragment in range(fragments)]
+        contents = [sums.initial(fragment) for fragment in range(fragments)]
         blobs = tuple(Blob(hashlib.sha256(each).digest(), fragment_bytes) for each in contents)
         coordinator = Coordinator.create(config, blobs, (None,) * fragments)
         super().__init__(clock, coordinator, self.merge_later, delay_seconds, rate)
@@ -66,7 +66,7 @@ class Root(Fleet):
 
     def _merge(self, effect: RunOuterStep) -> None:
         pushes = [self.blobs[each.payload] for each in effect.contributions]
-        parameters = training.outer_step(self.blobs[effect.parameters], pushes)
+        parameters = sums.outer_step(self.blobs[effect.parameters], pushes)
         self.merged += [
             Merged(
                 self.clock.now,
@@ -80,9 +80,3 @@ class Root(Fleet):
         whole, change = (self.store(parameters, size) if size else None for size in self._sizes)
         assert whole is not None
         self.post(OuterStepDone(self.clock.now, effect.round, whole, change, None))
-
-
-def initial(fragment: int) -> bytes:
-    """Return what a fragment of every simulated run starts from."""
-    first = int.from_bytes(training.initial_parameters(), "little")
-    return (first + fragment).to_bytes(training.BYTES, "little")

@@ -3,19 +3,30 @@
 from dataclasses import dataclass
 from random import Random
 
-from pcp.distributed.algorithms import DiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
-from pcp.distributed.simulator.training import BYTES
+from pcp.distributed.simulator.training import PAYLOAD_BYTES
+
+HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
+LIVENESS_SECONDS = 300.0  # what a run may take from there on
 
 FAULTS = (
     "crash worker",
     "crash worker",
+    "cut worker power",
+    "cut worker power",
     "lose worker",
     "cut connection",
+    "late messages",
+    "bad network",
+    "bad network",
     "partition",
     "one-way partition",
     "pause worker",
     "slow worker",
+    "full worker disk",
+    "clock drifts",
+    "clock jumps",
     "duplicate hello",
     "zombie worker",
     "hostile update",
@@ -24,9 +35,15 @@ FAULTS = (
     "crash shepherd",
     "cut power",
     "crash shepherd in a write",
+    "failing sync",
     "full disk",
+    "slow disk",
+    "slow disk",
     "pause shepherd",
+    "shepherd clock jumps",
+    "shepherd clock drifts",
     "failing transfers",
+    "failing training",
 )
 
 
@@ -40,6 +57,7 @@ class Fault:
         worker: index of the worker it strikes, where it strikes one.
         seconds: how long it lasts.
         count: a number whose meaning depends on the kind, such as effects performed before a crash.
+        at_chunk: 0, or after how many more chunks of transfers it strikes, and then the worker of that one.
     """
 
     time: float
@@ -47,6 +65,7 @@ class Fault:
     worker: int
     seconds: float
     count: int
+    at_chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,36 +95,25 @@ class Scenario:
 def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
-    workers = random.randint(1, 5)
+    workers = random.randint(1, 4)
+    algorithm = _algorithm(random)
+    # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
+    may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
         run_id=f"simulated-{seed}",
         workers=max(1, workers - random.randint(0, 1)),
-        rounds=random.randint(2, 5),
-        algorithm=DiLoCo(inner_steps=random.randint(1, 4), weighting=random.choice(("equal", "tokens"))),
-        update_bytes=BYTES,
+        rounds=max(1, random.randint(2, 4) // algorithm.fragments),
+        algorithm=algorithm,
+        update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,
-        quorum=random.choice((1.0, 1.0, 0.75, 0.5)),
+        quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
         patience_seconds=5.0,
-        heartbeat_seconds=2.0,
+        heartbeat_seconds=3.0,
         reconnect_seconds=random.choice((0.5, 3.0)),
         lease=TimeoutPolicy(initial_seconds=20.0, floor_seconds=2.0, cap_seconds=60.0),
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
         step_budgets=random.random() < 0.3,
         checkpoint_every=random.randint(1, 3),
-    )
-    horizon = 40.0
-    faults = sorted(
-        (
-            Fault(
-                time=random.uniform(0.0, horizon),
-                kind=random.choice(FAULTS),
-                worker=random.randrange(workers),
-                seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
-                count=random.randint(0, 12),
-            )
-            for _ in range(random.randint(0, 10))
-        ),
-        key=lambda fault: fault.time,
     )
     return Scenario(
         seed=seed,
@@ -114,6 +122,42 @@ def scenario_of(seed: int) -> Scenario:
         clock_rates=tuple(random.uniform(0.9, 1.1) for _ in range(workers)),
         delay_seconds=random.choice((0.001, 0.05, 0.2)),
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
-        faults=tuple(faults),
-        limit_seconds=horizon + 200.0,
+        faults=_faults(random, workers),
+        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS,
     )
+
+
+def _algorithm(random: Random) -> Algorithm:
+    upload, download = random.choice(("f32", "int4")), random.choice(("f32", "int4"))
+    segment, fragments = random.randint(1, 4), random.randint(1, 4)
+    delay = random.randrange(segment)
+    match random.randrange(6):
+        case 0:
+            return DiLoCo(segment, weighting=random.choice(("equal", "tokens")))
+        case 1:
+            return DiLoCo(segment, upload=upload, download=download)
+        case 2:
+            return SparseLoCo(segment, residual_decay=1.0, download=download)
+        case 3:
+            return StreamingDiLoCo(segment * fragments, fragments, delay, upload=upload, download=download)
+        case _:
+            return DecoupledDiLoCo(segment * fragments, fragments, delay, upload=upload, download=download)
+
+
+def _faults(random: Random, workers: int) -> tuple[Fault, ...]:
+    faults: list[Fault] = []
+    for _ in range(random.randint(0, 12)):
+        time = random.uniform(0.0, HORIZON_SECONDS)
+        if faults and random.random() < 0.3:  # several at once
+            time = random.choice(faults).time
+        faults.append(
+            Fault(
+                time=time,
+                kind=random.choice(FAULTS),
+                worker=random.randrange(workers),
+                seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
+                count=random.randint(0, 12),
+                at_chunk=random.randint(1, 8) if random.random() < 0.4 else 0,
+            )
+        )
+    return tuple(sorted(faults, key=lambda fault: fault.time))

@@ -1,5 +1,6 @@
 """A simulated Shepherd process: it performs the coordinator's effects under virtual time, and can stop between any two."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ from pcp.distributed.coordinator.effects import (
     WriteCheckpoint,
 )
 from pcp.distributed.coordinator.events import (
+    BlobRefused,
+    BlobStored,
     CheckpointDone,
     CheckpointFailed,
     ConnectionLost,
@@ -31,17 +34,22 @@ from pcp.distributed.coordinator.events import (
     MemberJoined,
     MessageReceived,
     OuterStepDone,
+    OuterStepFailed,
     Started,
     Tick,
 )
-from pcp.distributed.messages import Hello, Message
+from pcp.distributed.messages import Blob, Hello, Message, Update
 from pcp.distributed.simulator import training
-from pcp.distributed.simulator.memory_storage import PowerCut
-from pcp.distributed.simulator.network import SHEPHERD, WORKER
-from pcp.distributed.simulator.observer import InvariantViolated
+from pcp.distributed.simulator.disk import PowerCut
+from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
+from pcp.distributed.simulator.transfers import BulkServer
+from pcp.distributed.simulator.witness import InvariantViolated
+from pcp.distributed.wire.blob_files import StoreFull
 
 if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
+
+Inbound = Callable[[float], Event]
 
 
 class ShepherdProcess:
@@ -53,64 +61,60 @@ class ShepherdProcess:
     """
 
     def __init__(self, world: "Simulation", power_lost: bool) -> None:
-        self._world = world
+        self.world = world
+        self.blobs = world.shepherd_machine.blobs
+        self.alive = True
+        self._clock = world.shepherd_machine.clock
         self._effects_until_crash: tuple[int, bool] | None = None
         self._hellos: dict[int, tuple[str, bytes]] = {}
         self._paused_until = 0.0
-        self.alive = True
+        self._inbox: deque[Inbound] = deque()
+        self._effects: deque[Effect] = deque()
+        self._handled: Event | None = None
+        self._syncing = False
         self._log = EventLog(world.storage)
         records = tuple(self._log.records())
         run = replay(records)
         world.observer.restarted(run, power_lost)
         if run is None:
-            parameters = world.store(training.initial_parameters())
-            state = world.store(training.momentum(training.initial_parameters()))
-            self._coordinator = Coordinator.create(world.scenario.config, parameters, state)
+            config = world.scenario.config
+            initial = [training.encode(training.initial(each)) for each in range(config.algorithm.fragments)]
+            blobs = tuple(self.blobs.put(content) for content in initial)
+            self._coordinator = Coordinator.create(config, blobs, blobs)
         else:
             self._coordinator = Coordinator.restore(records)
-            world.keep_only(run.blobs())
+            self.blobs.keep_only(run.blobs())
+
+    @property
+    def process(self) -> object:
+        """What holds the Shepherd's end of connections."""
+        return self
 
     def start(self) -> None:
         """Begin to work."""
-        self.post(lambda now: Started(now))
+        self.post(Started)
         if self.alive:
-            self._world.network.shepherd = self
+            self.world.network.shepherd = self
             self._tick()
 
-    def post(self, event: Callable[[float], Event]) -> None:
-        """Handle an event, now or when a pause is over."""
-        world = self._world
+    def accept(self, worker: str, bulk: bool) -> Endpoint:
+        """Return the Shepherd's end of a new connection."""
+        return BulkServer(self, worker) if bulk else self
+
+    def post(self, event: Inbound) -> None:
+        """Handle an event after those that came before it, once the process is awake and no sync is under way."""
+        if self.alive:
+            self._inbox.append(event)
+            self._work()
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do something outside of the event loop, now or when a pause is over."""
         if not self.alive:
             return
-        if world.clock.now < self._paused_until:
-            world.clock.at(self._paused_until, lambda: self.post(event))
-            return
-        happened = event(world.clock.now)
-        world.trace("shepherd", happened)
-        if isinstance(happened, MemberJoined | MessageReceived | ConnectionLost):
-            worker, _ = self._hellos.get(happened.connection, ("", b""))
-            world.observer.heard(worker, happened.now)
-        effects = self._coordinator.handle(happened)
-        check_books(self._coordinator.state)
-        try:
-            for effect in effects:
-                self._before(effect)
-                world.trace("shepherd", effect)
-                self._perform(effect)
-                world.observer.performed(effect, self._hellos.__getitem__, world.clock.now)
-        except PowerCut:
-            world.crash_shepherd(power_lost=True)
-        except EventLogWriteFailed:
-            world.crash_shepherd(power_lost=False)
-        if self.alive:
-            self._check(happened)
-
-    def _check(self, event: Event) -> None:
-        state, observer = self._coordinator.state, self._world.observer
-        if state.run != observer.shadow:
-            raise InvariantViolated("the live state is not the one that was logged")
-        if isinstance(event, Tick):
-            observer.punctual(state, event.now)
+        if self.world.clock.now < self._paused_until:
+            self.world.clock.at(self._paused_until, lambda: self.when_awake(action))
+        else:
+            action()
 
     def crash_after(self, effects: int, power_lost: bool) -> None:
         """Stop the process before it performs so many more effects."""
@@ -118,7 +122,8 @@ class ShepherdProcess:
 
     def pause(self, seconds: float) -> None:
         """Let the process do nothing for a while."""
-        self._paused_until = self._world.clock.now + seconds
+        self._paused_until = self.world.clock.now + seconds
+        self.world.clock.at(self._paused_until, self._work)
 
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
@@ -132,12 +137,91 @@ class ShepherdProcess:
         """Learn that a connection is gone."""
         self.post(lambda now: ConnectionLost(now, connection))
 
-    def _tick(self) -> None:
-        if self.alive:
-            self.post(lambda now: Tick(now))
-            self._world.clock.after(self._world.scenario.config.heartbeat_seconds / 2, self._tick)
+    def blob_arrived(self, blob: Blob) -> None:
+        """Look at a pushed blob."""
+        self._compute(0.0, 0.1, lambda: self._look_at(blob))
 
-    def _before(self, effect: Effect) -> None:
+    def _look_at(self, blob: Blob) -> None:
+        try:
+            training.decode(self.blobs.complete[blob])
+        except KeyError:
+            return  # it was deleted meanwhile
+        except training.Unusable as error:
+            reason = str(error)
+            self.post(lambda now: BlobRefused(now, blob, reason))
+        else:
+            self.post(lambda now: BlobStored(now, blob))
+
+    def _tick(self) -> None:
+        def ticked(now: float) -> Event:
+            self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
+            return Tick(now)
+
+        self.post(ticked)
+
+    def _work(self) -> None:
+        try:
+            while self.alive and not self._syncing and self.world.clock.now >= self._paused_until:
+                if self._effects:
+                    self._next_effect(self._effects.popleft())
+                elif self._handled is not None:
+                    handled, self._handled = self._handled, None
+                    self._check(handled)
+                elif self._inbox:
+                    self._handle(self._inbox.popleft()(self._clock.now))
+                else:
+                    return
+        except PowerCut:
+            self.world.crash_shepherd(power_lost=True)
+        except EventLogWriteFailed:
+            self.world.crash_shepherd(power_lost=False)
+
+    def _handle(self, event: Event) -> None:
+        world = self.world
+        world.trace("shepherd", event)
+        if isinstance(event, MemberJoined | MessageReceived | ConnectionLost):
+            worker, _ = self._hellos.get(event.connection, ("", b""))
+            world.observer.heard(worker, event.now)
+        self._effects += self._coordinator.handle(event)
+        self._handled = event
+        check_books(self._coordinator.state)
+
+    def _check(self, event: Event) -> None:
+        state, observer = self._coordinator.state, self.world.observer
+        if state.run != observer.shadow:
+            raise InvariantViolated("the live state is not the one that was logged")
+        if isinstance(event, Tick):
+            observer.punctual(state, event.now)
+        elif isinstance(event, MessageReceived) and isinstance(event.message, Update):
+            held = state.leases.get(event.message.lease_id)
+            if held is not None and held.update == event.message and self.blobs.has(event.message.payload):
+                self.blob_arrived(event.message.payload)
+
+    def _next_effect(self, effect: Effect) -> None:
+        world = self.world
+        self._die_if_due(effect)
+        world.trace("shepherd", effect)
+        self._perform(effect)
+        if not self.alive:
+            return
+        world.observer.performed(effect, self._hellos.__getitem__, self._clock.now)
+        if isinstance(effect, Append) and effect.sync:
+            seconds = self.blobs.disk.seconds()
+            if seconds:
+                self._syncing = True
+                world.clock.after(seconds, self._synced)
+            else:
+                world.storage.settle()
+                world.observer.synced()
+
+    def _synced(self) -> None:
+        if self.alive:
+            self._syncing = False
+            self.world.storage.settle()
+            self.world.observer.synced()
+            self._work()
+
+    def _die_if_due(self, effect: Effect) -> None:
         if self._effects_until_crash is None or isinstance(effect, Report):
             return
         left, power_lost = self._effects_until_crash
@@ -149,7 +233,7 @@ class ShepherdProcess:
             raise EventLogWriteFailed("the process was killed between two effects")
 
     def _perform(self, effect: Effect) -> None:
-        world = self._world
+        world = self.world
         match effect:
             case Send(connection, message):
                 world.network.send(connection, WORKER, message)
@@ -160,29 +244,43 @@ class ShepherdProcess:
             case Compact(snapshot):
                 self._log.compact(snapshot)
             case RunOuterStep():
-                world.clock.after(world.random.uniform(0.05, 1.0), lambda: self._outer_step(effect))
+                self._compute(0.05, 1.0, lambda: self._outer_step(effect))
             case WriteCheckpoint():
-                world.clock.after(world.random.uniform(0.05, 3.0), lambda: self._checkpoint(effect))
+                self._compute(0.05, 3.0, lambda: self._checkpoint(effect))
             case DeleteBlob(blob):
-                world.blobs.pop(blob, None)
+                self.blobs.complete.pop(blob, None)
             case Finish(failure):
-                world.finished(failure, self._coordinator.state.run.parameters)
+                fragments = self._coordinator.state.run.fragments
+                world.finished(failure, tuple(each.parameters for each in fragments))
             case Report():
                 pass
 
+    def _compute(self, shortest: float, longest: float, action: Callable[[], None]) -> None:
+        seconds = self.world.random.uniform(shortest, longest) + self.blobs.disk.seconds()
+        self.world.clock.after(seconds, lambda: self.when_awake(action))
+
     def _outer_step(self, effect: RunOuterStep) -> None:
-        world = self._world
-        if not self.alive:
-            return
-        gradients = [world.blobs[each.pseudo_gradient] for each in effect.contributions]
-        parameters = training.outer_step(world.blobs[effect.parameters], gradients)
-        stored = world.store(parameters), world.store(training.momentum(parameters))
-        self.post(lambda now: OuterStepDone(now, effect.round, *stored))
+        algorithm, complete = self.world.scenario.config.algorithm, self.blobs.complete
+        assert effect.outer is not None
+        held, master = (training.decode(complete[blob]) for blob in (effect.parameters, effect.outer))
+        pushes = [training.decode(complete[each.payload]) for each in effect.contributions]
+        stepped = training.outer_step(algorithm, master, pushes)
+        change = training.rounded(stepped - held, algorithm.download)
+        try:
+            outer = self.blobs.put(training.encode(stepped))
+            parameters = self.blobs.put(training.encode(held + change))
+            changed = self.blobs.put(training.encode(change)) if algorithm.download != "f32" else None
+        except StoreFull as error:
+            reason = str(error)
+            self.post(lambda now: OuterStepFailed(now, effect.round, reason))
+        else:
+            self.post(lambda now: OuterStepDone(now, effect.round, parameters, changed, outer))
 
     def _checkpoint(self, effect: WriteCheckpoint) -> None:
-        if not self.alive:
-            return
-        if self._world.storage.full or effect.parameters not in self._world.blobs:
+        if self.blobs.disk.full:
             self.post(lambda now: CheckpointFailed(now, effect.version, "no space"))
-        else:
-            self.post(lambda now: CheckpointDone(now, effect.version))
+            return
+        for blob in (*effect.parameters, *effect.outer):
+            if blob is not None and not self.blobs.has(blob):
+                raise InvariantViolated(f"checkpoint {effect.version} reads a blob that was deleted")
+        self.post(lambda now: CheckpointDone(now, effect.version))

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from pcp.distributed.coordinator.events import BlobStored
-from pcp.distributed.messages import Blob, Hello
+from pcp.distributed.messages import Blob
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.clock import VirtualClock
+from pcp.distributed.simulator.faults import Faults
+from pcp.distributed.simulator.machine import machine
 from pcp.distributed.simulator.memory_storage import MemoryStorage
-from pcp.distributed.simulator.network import SHEPHERD, WORKER, Network
-from pcp.distributed.simulator.observer import InvariantViolated, Observer
-from pcp.distributed.simulator.scenario import Fault, Scenario
+from pcp.distributed.simulator.network import Network
+from pcp.distributed.simulator.observer import Observer
+from pcp.distributed.simulator.scenario import HORIZON_SECONDS, Scenario
 from pcp.distributed.simulator.shepherd_process import ShepherdProcess
+from pcp.distributed.simulator.witness import InvariantViolated, Witness
 from pcp.distributed.simulator.worker_process import WorkerProcess
 from pcp.errors import PCPError
 
@@ -31,14 +33,14 @@ class Outcome:
         actions: things that happened.
         rounds: outer steps.
         epochs: Shepherd processes.
-        parameters: the final ones.
+        parameters: the final ones, by fragment.
     """
 
     seconds: float
     actions: int
     rounds: int
     epochs: int
-    parameters: bytes
+    parameters: tuple[int, ...]
 
 
 class Simulation:
@@ -54,15 +56,24 @@ class Simulation:
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
-        self.storage = MemoryStorage(self.random)
-        self.observer = Observer()
-        self.blobs: dict[Blob, bytes] = {}
+        self.witness = Witness(scenario.config)
+        self.observer = Observer(
+            self.witness, lambda blob: training.decode(self.shepherd_machine.blobs.complete[blob])
+        )
+        self.faults = Faults(self)
+        self.shepherd: ShepherdProcess | None = None
+        self.shepherd_machine = machine(
+            self.clock, self.random, partial(self.crash_shepherd, power_lost=True)
+        )
+        self.storage = MemoryStorage(self.shepherd_machine.disk)
+        self.worker_machines = [
+            machine(self.clock, self.random, partial(self.cut_worker_power, index, 3.0), rate)
+            for index, rate in enumerate(scenario.clock_rates)
+        ]
         self._trace = trace
         self._incarnations = 0
-        self._shepherd: ShepherdProcess | None = None
-        self._transfers_fail_until = 0.0
-        self._result: tuple[str, Blob] | None = None
-        self._workers = [self._new_worker(index) for index in range(len(scenario.step_seconds))]
+        self._result: tuple[Blob, ...] | None = None
+        self.workers = [self._new_worker(index) for index in range(len(scenario.step_seconds))]
 
     def run(self) -> Outcome:
         """Simulate until the run is complete.
@@ -72,10 +83,11 @@ class Simulation:
         """
         try:
             self._start_shepherd(power_lost=False)
-            for worker in self._workers:
+            for worker in self.workers:
                 self.clock.after(self.random.uniform(0.0, 2.0), worker.start)
             for fault in self.scenario.faults:
-                self.clock.at(fault.time, partial(self._strike, fault))
+                self.clock.at(fault.time, partial(self.faults.due, fault))
+            self.clock.at(HORIZON_SECONDS, self.faults.heal)
             self.clock.run(self.scenario.limit_seconds, lambda: self._result is not None)
             return self._outcome()
         except Exception as error:
@@ -87,55 +99,37 @@ class Simulation:
     def _outcome(self) -> Outcome:
         shadow = self.observer.shadow
         if self._result is None or shadow is None:
+            flight = "" if shadow is None else f", in flight {shadow.in_flight}"
             raise InvariantViolated(
-                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but in "
-                f"{'no round' if shadow is None else f'round {shadow.round} ({shadow.phase})'}"
+                f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but has "
+                f"{0 if shadow is None else shadow.version} rounds behind it{flight}"
             )
-        failure, parameters = self._result
-        if failure:
-            raise InvariantViolated(f"the run failed: {failure}")
-        self.observer.ended(self.blobs[parameters], self.scenario.config)
-        return Outcome(
-            self.clock.now, self.clock.performed, shadow.version, shadow.epoch, self.blobs[parameters]
-        )
+        complete = self.shepherd_machine.blobs.complete
+        parameters = tuple(training.decode(complete[blob]) for blob in self._result)
+        self.witness.ended(parameters)
+        return Outcome(self.clock.now, self.clock.performed, shadow.version, shadow.epoch, parameters)
 
     def trace(self, who: str, what: object) -> None:
         """Write down what happens, if somebody wants to know."""
         if self._trace is not None:
             self._trace(f"{self.clock.now:10.3f} {who:10} {what}")
 
-    def store(self, content: bytes) -> Blob:
-        """Store a blob, durably."""
-        blob = training.blob_of(content)
-        self.blobs[blob] = content
-        return blob
+    def finished(self, failure: str, parameters: tuple[Blob, ...]) -> None:
+        """Take note that the Shepherd says the run is over; a full disk ends only its process.
 
-    def keep_only(self, needed: frozenset[Blob]) -> None:
-        """Delete the blobs that a restarted Shepherd does not need."""
-        self.blobs = {blob: content for blob, content in self.blobs.items() if blob in needed}
-
-    def upload(self, content: bytes) -> None:
-        """Store what a worker uploads, and tell the Shepherd."""
-        blob = self.store(content)
-        if self._shepherd is not None:
-            self._shepherd.post(lambda now: BlobStored(now, blob))
-
-    def failing_transfers(self) -> bool:
-        """Return whether transfers and training are unreliable now."""
-        return self.clock.now < self._transfers_fail_until
-
-    def transfer_fails(self, worker: str) -> bool:
-        """Return whether a transfer between a worker and the Shepherd fails now."""
-        unreliable = self.failing_transfers() and self.random.random() < 0.5
-        return self._shepherd is None or self.network.blocked(worker) or unreliable
-
-    def finished(self, failure: str, parameters: Blob) -> None:
-        """Take note that the Shepherd says the run is over."""
-        self._result = failure, parameters
+        Raises:
+            InvariantViolated: the run failed for another reason.
+        """
+        if not failure:
+            self._result = parameters
+        elif self.shepherd_machine.disk.full:
+            self.crash_shepherd(power_lost=False)
+        else:
+            raise InvariantViolated(f"the run failed: {failure}")
 
     def crash_shepherd(self, power_lost: bool) -> None:
         """Stop the Shepherd's process, and start another later."""
-        process, self._shepherd = self._shepherd, None
+        process, self.shepherd = self.shepherd, None
         if process is None:
             return
         self.trace("shepherd", "power lost" if power_lost else "killed")
@@ -144,86 +138,42 @@ class Simulation:
         self.network.vanish(process, silent=power_lost)
         if power_lost:
             self.storage.cut_power()
-        self.storage.tear_next = False
-        self.clock.after(self.random.uniform(0.2, 12.0), lambda: self._start_shepherd(power_lost))
+            self.shepherd_machine.blobs.cut_power()
+        self.shepherd_machine.disk.tear_next = False
+        self.clock.after(self.random.uniform(0.2, 12.0), partial(self._start_shepherd, power_lost))
 
     def _start_shepherd(self, power_lost: bool) -> None:
-        self._free_disk()
-        self._shepherd = ShepherdProcess(self, power_lost)
-        self._shepherd.start()
+        self.shepherd_machine.disk.heal()
+        self.shepherd = ShepherdProcess(self, power_lost)
+        self.shepherd.start()
 
-    def _free_disk(self) -> None:
-        self.storage.full = False
+    def index_of(self, worker: str) -> int:
+        """Return the index of the worker of a name."""
+        return int(worker.removeprefix("worker-"))
 
     def _new_worker(self, index: int) -> WorkerProcess:
         self._incarnations += 1
         return WorkerProcess(self, index, self._incarnations)
 
-    def _replace_worker(self, index: int) -> None:
-        self._workers[index] = self._new_worker(index)
-        self._workers[index].start()
+    def replace_worker(self, index: int) -> None:
+        """Start a new process of a worker."""
+        self.workers[index] = self._new_worker(index)
+        self.workers[index].start()
 
-    def _stop(self, process: WorkerProcess) -> None:
+    def stop_worker(self, process: WorkerProcess, back_after: float | None) -> None:
+        """Stop a worker's process; another one of it may start later."""
+        if not process.alive:
+            return
         process.alive = False
         self.network.vanish(process, silent=self.random.random() < 0.5)
+        if back_after is not None:
+            self.clock.after(back_after, partial(self.replace_worker, self.index_of(process.name)))
 
-    def _strike(self, fault: Fault) -> None:
-        self.trace("fault", fault)
-        worker = self._workers[fault.worker]
-        match fault.kind:
-            case "crash worker":
-                if worker.alive:
-                    self._stop(worker)
-                    self.clock.after(fault.seconds, lambda: self._replace_worker(fault.worker))
-            case "lose worker" if fault.worker > 0:  # one stays, or the run could never end
-                if worker.alive:
-                    self._stop(worker)
-            case "pause worker":
-                worker.pause(fault.seconds)
-            case "slow worker":
-                worker.slow_down(fault.seconds)
-            case "hostile update":
-                worker.turn_hostile(fault.seconds)
-            case "zombie worker":
-                self.clock.after(fault.seconds, lambda: self._stop(worker))
-                worker.pause(fault.seconds / 2)
-                self._replace_worker(fault.worker)
-            case _:
-                self._strike_network(fault, worker)
-                self._strike_shepherd(fault)
-
-    def _strike_network(self, fault: Fault, worker: WorkerProcess) -> None:
-        name = worker.name
-        match fault.kind:
-            case "cut connection":
-                for number in self.network.connections_of(name):
-                    self.network.cut(number, late_seconds=fault.seconds * (fault.count % 2))
-            case "partition":
-                self.network.block(name, SHEPHERD, fault.seconds)
-                self.network.block(name, WORKER, fault.seconds)
-            case "one-way partition":
-                self.network.block(name, (SHEPHERD, WORKER)[fault.count % 2], fault.seconds)
-            case "duplicate hello":
-                if isinstance(worker.hello, Hello):
-                    self.network.duplicate_hello(name, worker.hello)
-            case "failing transfers":
-                self._transfers_fail_until = self.clock.now + fault.seconds
-
-    def _strike_shepherd(self, fault: Fault) -> None:
-        if self._shepherd is None:
-            return
-        match fault.kind:
-            case "crash shepherd":
-                self._shepherd.crash_after(fault.count, power_lost=False)
-            case "cut power":
-                self._shepherd.crash_after(fault.count, power_lost=True)
-            case "crash shepherd in a write":
-                self.storage.tear_next = True
-            case "full disk":
-                self.storage.full = True
-                self.clock.after(fault.seconds, self._free_disk)
-            case "pause shepherd":
-                self._shepherd.pause(fault.seconds)
+    def cut_worker_power(self, index: int, seconds: float) -> None:
+        """Stop a worker's machine for some time."""
+        self.worker_machines[index].blobs.cut_power()
+        self.worker_machines[index].disk.heal()
+        self.stop_worker(self.workers[index], back_after=seconds)
 
 
 def simulate(scenario: Scenario, trace: Callable[[str], None] | None = None) -> Outcome:

@@ -1,51 +1,150 @@
-"""Training that a reference can check: each batch moves the parameters by a number that depends on where they stood."""
+"""Training in whole numbers, so that a reference can check it exactly: each batch moves each fragment by a number.
+
+The worker's own inner state (`Replica`) runs on these numbers: a fragment is one number, a push is what a
+worker moved it by, and a codec drops low digits, which error feedback keeps. Integers add up in any order
+and grouping, so however the data was cut, the merged sum is one.
+"""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import Any
 
-from pcp.distributed.messages import Blob, DataRange
+from pcp.distributed.algorithms import Algorithm
+from pcp.errors import PCPError
 
-BYTES = 8
-_MODULUS = 1 << 8 * BYTES
-
-
-def blob_of(content: bytes) -> Blob:
-    """Return the name of a content."""
-    return Blob(hashlib.sha256(content).digest(), len(content))
-
-
-def initial_parameters() -> bytes:
-    """Return what every simulated run starts from."""
-    return (20231108).to_bytes(BYTES, "little")
+PAYLOAD_BYTES = 9
+DROPPED_BITS = 16  # by a codec, of the 20 that a batch may move a fragment by
+_MODULUS = 1 << 60
+_INITIAL = 20231108
 
 
-def pseudo_gradient(parameters: bytes, data: DataRange) -> bytes:
-    """Return the sum, over the batches, of a number fixed by the batch and the parameters.
+class Unusable(PCPError):
+    """A stored number is not one that was stored."""
 
-    Integers add up in any order and grouping, so however the data was cut, the merged sum is one.
+
+def encode(value: int) -> bytes:
+    """Return a number as a blob's content, with a check."""
+    content = value.to_bytes(8, "little", signed=True)
+    return content + hashlib.blake2b(content, digest_size=1).digest()
+
+
+def decode(content: bytes) -> int:
+    """Return the number of a content.
+
+    Raises:
+        Unusable: it fails the check.
     """
-    total = 0
-    for batch in range(data.start, data.start + data.count):
-        digest = hashlib.blake2b(parameters + batch.to_bytes(8, "little"), digest_size=BYTES).digest()
-        total += int.from_bytes(digest, "little")
-    return (total % _MODULUS).to_bytes(BYTES, "little")
+    value = int.from_bytes(content[:8], "little", signed=True)
+    if content != encode(value):
+        raise Unusable(f"{content.hex()} is no number")
+    return value
 
 
-def outer_step(parameters: bytes, pseudo_gradients: Iterable[bytes]) -> bytes:
-    """Return the next parameters."""
-    total = 31 * int.from_bytes(parameters, "little")
-    total += sum(int.from_bytes(each, "little") for each in pseudo_gradients)
-    return (total % _MODULUS).to_bytes(BYTES, "little")
+def spoilt(content: bytes) -> bytes:
+    """Return a content of the same size that fails the check."""
+    return content[:8] + bytes([content[8] ^ 1])
 
 
-def momentum(parameters: bytes) -> bytes:
-    """Return the optimizer state that belongs to parameters."""
-    return hashlib.blake2b(parameters, digest_size=2 * BYTES).digest()
+def rounded(value: int, codec: str) -> int:
+    """Return what a codec leaves of a number."""
+    return value if codec == "f32" else (value >> DROPPED_BITS) << DROPPED_BITS
 
 
-def reference(rounds: Iterable[Iterable[DataRange]]) -> bytes:
-    """Return the final parameters of a run that merges these ranges, each once, round by round, and nothing goes wrong."""
-    parameters = initial_parameters()
-    for ranges in rounds:
-        parameters = outer_step(parameters, [pseudo_gradient(parameters, data) for data in ranges])
-    return parameters
+def depends_on_parameters(algorithm: Algorithm) -> bool:
+    """Return whether a batch moves parameters by a number that depends on where they stood.
+
+    It can be checked where everybody waits for every merge, so that a batch is trained from one place.
+    """
+    return algorithm.fragments == 1 and algorithm.delay == 0 and algorithm.late == "again"
+
+
+@lru_cache(maxsize=1 << 14)
+def movement(batch: int, fragment: int, anchor: int | None) -> int:
+    """Return what a batch moves a fragment by; `anchor` is where it stood, None where that does not matter."""
+    content = f"{batch} {fragment} {anchor}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little") >> 12
+
+
+def initial(fragment: int) -> int:
+    """Return what a fragment of every simulated run starts from."""
+    return _INITIAL + fragment
+
+
+def outer_step(algorithm: Algorithm, master: int, pushes: Iterable[int]) -> int:
+    """Return the exact parameters of a fragment after a merge."""
+    total = sum(pushes)
+    return (31 * master + total) % _MODULUS if depends_on_parameters(algorithm) else master + total
+
+
+def reference(algorithm: Algorithm, rounds: Iterable[Iterable[int]]) -> int:
+    """Return the parameters of a run of one fragment that merges these batches, each once, round by round."""
+    value = initial(0)
+    for batches in rounds:
+        value = outer_step(algorithm, value, [movement(batch, 0, value) for batch in batches])
+    return value
+
+
+class Number(int):
+    """A flat fragment: a number that has a shape."""
+
+    shape = ()
+
+
+State = dict[str, Any]  # "anchors", where each fragment was adopted, and "moved", since it was last pushed
+
+
+def begin(given: Iterable[int]) -> State:
+    """Return the inner state of a worker that adopts these fragments."""
+    anchors = [int(each) for each in given]
+    return {"anchors": anchors, "moved": [0] * len(anchors)}
+
+
+class Plan:
+    """A compiled program that is a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def run(self, *arguments: Any) -> Any:
+        """Return what the function returns."""
+        return self._function(*arguments)
+
+
+def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
+    """Return the programs of a worker, by the names that `Replica` asks for."""
+    depends = depends_on_parameters(algorithm)
+
+    def step(state: State, batch: int) -> tuple[State, dict[str, float]]:
+        for fragment, anchor in enumerate(state["anchors"]):
+            state["moved"][fragment] += movement(batch, fragment, anchor if depends else None)
+        return state, {"loss": 1.5}
+
+    def push(
+        fragment: int, state: State, _: Number, residual: Any
+    ) -> tuple[dict[str, int], int, int, Number]:
+        error = int(residual) + state["moved"][fragment]
+        sent = rounded(error, algorithm.upload)
+        state["moved"][fragment] = 0
+        return {"value": sent}, error, error - sent, Number(0)
+
+    def put(fragment: int, state: State, value: Number) -> State:
+        state["moved"][fragment] = int(value)
+        return state
+
+    def mix(fragment: int, state: State, value: Number) -> State:
+        state["anchors"][fragment] = int(value)
+        return state
+
+    found: dict[str, Plan] = {
+        "start": Plan(lambda given, _: begin(given)),
+        "restart": Plan(lambda _held, given, _: begin(given)),
+        "step": Plan(step),
+    }
+    for each in range(algorithm.fragments):
+        found[f"push.{each}"] = Plan(partial(push, each))
+        found[f"put.{each}"] = Plan(partial(put, each))
+        found[f"mix.{each}"] = Plan(partial(mix, each))
+        found[f"flat.{each}"] = Plan(partial(lambda fragment, state: Number(state["moved"][fragment]), each))
+        found[f"receive.{each}"] = Plan(lambda anchor, change: Number(anchor + change))
+    return found

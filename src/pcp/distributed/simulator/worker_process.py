@@ -1,22 +1,29 @@
 """A simulated worker process: it performs the worker logic's effects under virtual time; its training is arithmetic."""
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pcp.distributed.messages import Blob, Lease, Message, Update
-from pcp.distributed.simulator import training
+from pcp.distributed.algorithms import overlaps
+from pcp.distributed.messages import Blob, Message, Update
+from pcp.distributed.simulator.inner_training import InnerTraining
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.simulator.transfers import Transfer
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
     AbortLease,
+    Adopt,
+    CancelUpload,
     Connect,
     Disconnect,
     Effect,
     FetchBlob,
+    ForgetBlob,
     Notice,
     Prepare,
     SendMessage,
+    SettlePush,
     StartLease,
     Stop,
     UploadUpdate,
@@ -27,9 +34,6 @@ from pcp.distributed.worker.events import (
     Connected,
     Disconnected,
     Event,
-    LeaseFailed,
-    LeaseProgress,
-    LeaseTrained,
     MessageReceived,
     PreparationFailed,
     Prepared,
@@ -43,6 +47,25 @@ if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
 
 
+class Lane:
+    """Transfers of one direction, one after another."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Transfer] = deque()
+
+    def submit(self, transfer: Transfer) -> None:
+        """Begin a transfer after those before it."""
+        self._waiting.append(transfer)
+        if len(self._waiting) == 1:
+            transfer.start()
+
+    def ended(self) -> None:
+        """Begin the next one."""
+        self._waiting.popleft()
+        if self._waiting:
+            self._waiting[0].start()
+
+
 class WorkerProcess:
     """One process of a worker, from its start to its crash.
 
@@ -53,7 +76,9 @@ class WorkerProcess:
     """
 
     def __init__(self, world: "Simulation", index: int, incarnation: int) -> None:
-        self._world, self._index = world, index
+        self.world, self._index = world, index
+        self._machine = world.worker_machines[index]
+        self.blobs = self._machine.blobs
         self.name = f"worker-{index}"
         self._logic = WorkerLogic(
             WorkerConfig(
@@ -64,45 +89,70 @@ class WorkerProcess:
                 abandon_seconds=30.0,
             )
         )
-        self._content: dict[Blob, bytes] = {}
-        self._lease_id = 0
+        self._fetches, self._uploads = Lane(), Lane()
+        self._wanted: dict[int, Blob] = {}
+        self._training = InnerTraining(self)
         self._paused_until = 0.0
-        self._slow_until = 0.0
         self._hostile_until = 0.0
         self._tampering: dict[int, Callable[[Update], Update]] = {}
         self.hello: Message | None = None
         self.alive = True
 
+    @property
+    def process(self) -> object:
+        """What holds the worker's end of connections."""
+        return self
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds that an inner step takes, more or less."""
+        return self.world.scenario.step_seconds[self._index]
+
     def start(self) -> None:
         """Begin to work."""
-        self.post(lambda now: Started(now))
+        self.post(Started)
         self._tick()
 
     def post(self, event: Callable[[float], Event]) -> None:
         """Handle an event, now or when a pause is over."""
-        world = self._world
+        self.when_awake(lambda: self._handle(event(self._machine.clock.now)))
+
+    def when_awake(self, action: Callable[[], None]) -> None:
+        """Do something, now or when a pause is over; a process that is gone does nothing any more."""
+        clock = self.world.clock
         if not self.alive:
             return
-        if world.clock.now < self._paused_until:
-            world.clock.at(self._paused_until, lambda: self.post(event))
-            return
-        happened = event(world.clock.now * world.scenario.clock_rates[self._index])
-        world.trace(self.name, happened)
-        for effect in self._logic.handle(happened):
+        if clock.now < self._paused_until:
+            clock.at(self._paused_until, lambda: self.when_awake(action))
+        else:
+            action()
+
+    def _handle(self, event: Event) -> None:
+        world = self.world
+        world.trace(self.name, event)
+        for effect in self._logic.handle(event):
             world.trace(self.name, effect)
             self._perform(effect)
 
     def pause(self, seconds: float) -> None:
         """Let the process do nothing for a while."""
-        self._paused_until = self._world.clock.now + seconds
+        self._paused_until = self.world.clock.now + seconds
 
     def slow_down(self, seconds: float) -> None:
         """Let training take six times as long for a while."""
-        self._slow_until = self._world.clock.now + seconds
+        self._training.slow_until = self.world.clock.now + seconds
 
     def turn_hostile(self, seconds: float) -> None:
         """Let the process send tampered updates for a while."""
-        self._hostile_until = self._world.clock.now + seconds
+        self._hostile_until = self.world.clock.now + seconds
+
+    def spoils_push(self, lease_id: int) -> bool:
+        """Return whether a hostile process pushes bytes that are no push."""
+        spoils = self.world.clock.now < self._hostile_until and self.world.random.random() < 0.2
+        if spoils:
+            self._tampering[lease_id] = lambda update: update
+            self.world.observer.tampered.add(lease_id)
+        return spoils
 
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
@@ -113,12 +163,14 @@ class WorkerProcess:
         self.post(lambda now: Disconnected(now, connection, "lost"))
 
     def _tick(self) -> None:
-        if self.alive:
-            self.post(lambda now: Tick(now))
-            self._world.clock.after(self._world.scenario.config.heartbeat_seconds / 2, self._tick)
+        def ticked(now: float) -> Event:
+            self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
+            return Tick(now)
+
+        self.post(ticked)
 
     def _perform(self, effect: Effect) -> None:
-        world = self._world
+        world = self.world
         match effect:
             case Connect(seconds):
                 world.clock.after(seconds, self._connect)
@@ -126,30 +178,52 @@ class WorkerProcess:
                 world.network.close(connection, WORKER)
             case SendMessage(connection, message):
                 self._send(connection, message)
-            case Prepare(run, _):
-                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
-            case FetchBlob(blob):
-                world.clock.after(world.network.delay(), lambda: self._fetch(blob))
-            case StartLease(lease):
-                self._lease_id = lease.lease_id
-                self._train(lease, 0)
-            case AbortLease():
-                self._lease_id = 0
-            case UploadUpdate(lease_id, blob):
-                world.clock.after(world.network.delay(), lambda: self._upload(lease_id, blob))
             case Stop():
                 self.alive = False
             case Notice():
                 pass
+            case _:
+                self._work(effect)
+
+    def _work(self, effect: Effect) -> None:
+        world = self.world
+        match effect:
+            case Prepare(run, _):
+                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
+            case FetchBlob(blob):
+                self._fetches.submit(
+                    Transfer(self, blob, False, lambda problem: self._fetched(blob, problem))
+                )
+            case ForgetBlob(blob):
+                self.blobs.complete.pop(blob, None)
+            case StartLease(lease):
+                self._training.start(lease)
+            case Adopt():
+                self._training.adopt(effect)
+            case SettlePush(lease_id, outcome):
+                self._training.settle(lease_id, outcome)
+            case AbortLease(lease_id, _):
+                self._training.abort(lease_id)
+                self._wanted.pop(lease_id, None)
+            case CancelUpload(lease_id):
+                self._wanted.pop(lease_id, None)
+            case UploadUpdate(lease_id, blob):
+                self._wanted[lease_id] = blob
+                self._uploads.submit(
+                    Transfer(self, blob, True, lambda problem: self._uploaded(lease_id, problem))
+                )
 
     def _connect(self) -> None:
         if self.alive:
-            self._world.network.connect(
-                self.name, self, lambda number: self.post(lambda now: Connected(now, number))
+            self.world.network.connect(
+                self.name,
+                self,
+                lambda number: self.post(lambda now: Connected(now, number)),
+                bulk=False,
             )
 
     def _send(self, connection: int, message: Message) -> None:
-        world = self._world
+        world = self.world
         if isinstance(message, Update):
             if world.clock.now < self._hostile_until and message.lease_id not in self._tampering:
                 self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
@@ -163,67 +237,32 @@ class WorkerProcess:
         world.network.send(connection, SHEPHERD, message)
 
     def _prepare(self, run: str) -> None:
-        if self._world.transfer_fails(self.name):
+        if self.world.faults.transfers_fail and self.world.random.random() < 0.5:
             self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
         else:
-            self.post(lambda now: Prepared(now, run))
+            self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
-    def _fetch(self, blob: Blob) -> None:
-        content = self._world.blobs.get(blob)
-        if content is None or self._world.transfer_fails(self.name):
-            self.post(lambda now: BlobUnavailable(now, blob, "the transfer broke"))
+    def _fetched(self, blob: Blob, problem: str) -> None:
+        self._fetches.ended()
+        if problem:
+            self.post(lambda now: BlobUnavailable(now, blob, problem))
         else:
-            self._content[blob] = content
             self.post(lambda now: BlobFetched(now, blob))
 
-    def _train(self, lease: Lease, done: int) -> None:
-        world = self._world
-        if not self.alive or self._lease_id != lease.lease_id:
-            return
-        seconds = world.scenario.step_seconds[self._index] * world.random.uniform(0.9, 1.1)
-        if world.clock.now < self._slow_until:
-            seconds *= 6
-        if done:
-            self.post(lambda now: LeaseProgress(now, lease.lease_id, done, seconds))
-        if done < lease.data.count:
-            world.clock.after(seconds, lambda: self._train(lease, done + 1))
-        elif world.failing_transfers() and world.random.random() < 0.2:
-            self.post(lambda now: LeaseFailed(now, lease.lease_id, "out of memory"))
-        else:
-            self._trained(lease)
-
-    def _trained(self, lease: Lease) -> None:
-        content = training.pseudo_gradient(self._content[lease.parameters], lease.data)
-        blob = training.blob_of(content)
-        self._content[blob] = content
-        tokens = lease.data.count * self._world.scenario.config.tokens_per_batch
-        losses = (1.5,) * lease.data.count
-        self.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, 1.0))
-
-    def _upload(self, lease_id: int, blob: Blob) -> None:
-        world = self._world
-        if not self.alive:
-            return
-        stored = not world.transfer_fails(self.name)
-        if stored:
-            world.upload(self._content[blob])
-        if stored and not world.transfer_fails(self.name):
-            world.clock.after(
-                world.network.delay(), lambda: self.post(lambda now: UpdateUploaded(now, lease_id))
-            )
-        else:
-            self.post(lambda now: UploadFailed(now, lease_id, "the transfer broke"))
+    def _uploaded(self, lease_id: int, problem: str) -> None:
+        self._uploads.ended()
+        if problem:
+            self.post(lambda now: UploadFailed(now, lease_id, problem))
+        elif self._wanted.pop(lease_id, None) is not None:
+            self.post(lambda now: UpdateUploaded(now, lease_id))
 
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, generation=update.generation - 1),
     lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
-    lambda update: replace(update, base_version=update.base_version - 1),
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),
-    lambda update: replace(update, tokens=10 * update.tokens),
-    lambda update: replace(update, losses=(float("nan"),)),
-    lambda update: replace(
-        update, pseudo_gradient=Blob(update.pseudo_gradient.digest, update.pseudo_gradient.size + 1)
-    ),
+    lambda update: replace(update, tokens=10 * update.tokens + 1),
+    lambda update: replace(update, losses=(float("nan"),) * max(1, update.steps)),
+    lambda update: replace(update, payload=Blob(update.payload.digest, update.payload.size + 1)),
 )

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import capnp
 
 from pcp.distributed import messages
-from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message
+from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message, Settlement
 from pcp.distributed.wire import transfer_messages
 from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal
@@ -56,6 +56,10 @@ CONTROL_ROWS: dict[type, str] = {
     messages.Merged: "merged",
     messages.Update: "update",
     messages.UpdateReply: "updateReply",
+    messages.AskStates: "askStates",
+    messages.States: "states",
+    messages.Repeat: "repeat",
+    messages.Repeated: "repeated",
     messages.Failure: "failure",
     messages.Goodbye: "goodbye",
 }
@@ -70,7 +74,7 @@ TRANSFER_ROWS: dict[type, str] = {
 }
 """Message class -> member of the union `TransferMessage`."""
 
-_PARTS = (Blob, DataRange, Adoption, Lease)  # structs inside messages
+_PARTS = (Blob, DataRange, Adoption, Lease, Settlement)  # structs inside messages
 
 _T = TypeVar("_T")
 

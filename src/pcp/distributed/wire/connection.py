@@ -3,7 +3,7 @@
 It knows who may say what and when, nothing of sockets, clocks or the run:
 
     worker    -> Hello                      shepherd -> Welcome, Goodbye, or a refusal
-    worker    -> Heartbeat, Ready, ...      shepherd -> Assign, Revoke, ...
+    worker    -> Heartbeat, Ready, ...      shepherd -> Assign, Merged, ...
     either    -> Goodbye                    nothing follows
 
 Heartbeats, leases and deadlines are the coordinator's business.
@@ -47,6 +47,8 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.Heartbeat,
             messages.Ready,
             messages.Update,
+            messages.States,
+            messages.Repeated,
             messages.Failure,
             messages.Goodbye,
         }
@@ -57,7 +59,10 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.HeartbeatReply,
             messages.Assign,
             messages.Revoke,
+            messages.Merged,
             messages.UpdateReply,
+            messages.AskStates,
+            messages.Repeat,
             messages.Goodbye,
         }
     ),

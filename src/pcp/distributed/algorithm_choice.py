@@ -1,0 +1,114 @@
+"""From the settings of a run to its training algorithm: which settings each algorithm has, and what they are if nobody says."""
+
+import dataclasses
+from types import MappingProxyType
+from typing import Any
+
+from pcp.distributed.algorithms import (
+    Algorithm,
+    DataParallel,
+    DecoupledDiLoCo,
+    DiLoCo,
+    InvalidAlgorithm,
+    SparseLoCo,
+    StreamingDiLoCo,
+)
+from pcp.distributed.compression import InvalidCodec, UnknownCodec, codec
+from pcp.distributed.merging import MERGES
+from pcp.training.config import ALGORITHM_CHOICES, OWN, InvalidTrainingConfig, TrainingConfig
+
+ALGORITHM_NAMES: MappingProxyType[str, Any] = MappingProxyType(
+    {
+        "data-parallel": DataParallel,
+        "diloco": DiLoCo,
+        "streaming": StreamingDiLoCo,
+        "decoupled": DecoupledDiLoCo,
+        "sparse": SparseLoCo,
+    }
+)
+"""The descriptions by the names that settings give them."""
+
+_QUORUM = {"decoupled": 0.5}
+
+
+def algorithm_of(config: TrainingConfig) -> Algorithm:
+    """The algorithm that settings describe; what they leave open is as in the algorithm's description.
+
+    Raises:
+        InvalidTrainingConfig: a name is unknown, or a setting is none of the algorithm's, or out of its range.
+    """
+    if config.algorithm not in ALGORITHM_NAMES:
+        raise InvalidTrainingConfig(
+            f"algorithm is {config.algorithm!r}; expected one of {', '.join(ALGORITHM_NAMES)}"
+        )
+    kind = ALGORITHM_NAMES[config.algorithm]
+    choices = {name: getattr(config, name) for name in ALGORITHM_CHOICES if name != "quorum"}
+    given = {name: value for name, value in choices.items() if value not in (OWN, "")}
+    for name, value in given.items():
+        if name not in _settings_of(kind):
+            others = [each for each, other in ALGORITHM_NAMES.items() if name in _settings_of(other)]
+            raise InvalidTrainingConfig(
+                f"{name} is {value}, but the algorithm {config.algorithm} has no such choice; leave it out, or choose "
+                f"--algorithm {' or '.join(others)}"
+            )
+    _check_names(given)
+    steps = {"inner_steps": config.inner_steps} if "inner_steps" in _settings_of(kind) else {}
+    try:
+        algorithm: Algorithm = kind(**steps, **given)
+    except InvalidAlgorithm as error:
+        raise InvalidTrainingConfig(f"the algorithm {config.algorithm} cannot be so: {error}") from None
+    if config.steps % algorithm.inner_steps:
+        raise InvalidTrainingConfig(
+            f"inner_steps is {algorithm.inner_steps}; expected a divisor of steps, which is {config.steps}"
+        )
+    return algorithm
+
+
+def quorum_of(config: TrainingConfig) -> float:
+    """The part of a round's data with which it may close: all, where neither the settings nor the algorithm say less.
+
+    Raises:
+        InvalidTrainingConfig: it is no part.
+    """
+    if config.quorum == OWN:
+        return _QUORUM.get(config.algorithm, 1.0)
+    if not 0 < config.quorum <= 1:
+        raise InvalidTrainingConfig(
+            f"quorum is {config.quorum}; expected a part of a round's data: above 0, at most 1"
+        )
+    return config.quorum
+
+
+def check_settings(config: TrainingConfig) -> None:
+    """Refuse settings that no algorithm has together, and those of a distributed run where there are no workers.
+
+    Raises:
+        InvalidTrainingConfig: there are such.
+    """
+    if config.workers:
+        algorithm_of(config)
+        quorum_of(config)
+        return
+    defaults = TrainingConfig()
+    for name in ("algorithm", *ALGORITHM_CHOICES):
+        if getattr(config, name) != getattr(defaults, name):
+            raise InvalidTrainingConfig(
+                f"{name} is {getattr(config, name)}, but workers is 0: one process has nobody to merge with; "
+                "leave it out, or add --workers 2"
+            )
+
+
+def _settings_of(kind: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def _check_names(given: dict[str, Any]) -> None:
+    for name in ("upload", "download"):
+        try:
+            codec(given.get(name, "f32"))
+        except (UnknownCodec, InvalidCodec) as error:
+            raise InvalidTrainingConfig(f"{name} is no codec: {error}") from None
+    if given.get("merge", "mean") not in MERGES:
+        raise InvalidTrainingConfig(
+            f"merge is {given['merge']!r}; expected one of {', '.join(sorted(MERGES))}"
+        )

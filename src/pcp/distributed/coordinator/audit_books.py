@@ -1,0 +1,165 @@
+"""What the Shepherd must remember to audit: what every worker committed to last, and the audits under way."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pcp.distributed.coordinator.audit_policy import Piece
+from pcp.distributed.messages import Blob, Lease, Outcome, Repeated, Settlement
+
+
+@dataclass(slots=True)
+class Chain:
+    """What is known of the state in which a worker begins its next lease.
+
+    Arguments:
+        incarnation: of its process.
+        digest: of its state after the last lease; empty before its first; None where a lease was taken from
+            it, so that nobody knows how far it was.
+        settled: what it was told of its pushes since it got its last lease, and applies before the next.
+        last: what became of its last push of each fragment.
+    """
+
+    incarnation: bytes
+    digest: bytes | None = b""
+    settled: list[Settlement] = field(default_factory=list)
+    last: dict[int, Outcome] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What leads from a worker's last lease to the first step of the next."""
+
+    digest: bytes
+    settled: tuple[Settlement, ...]
+
+
+class Stage(StrEnum):
+    """What an audit waits for."""
+
+    STATES = "the worker's states"
+    AUDITOR = "somebody to repeat it"
+    REPETITION = "what the repetition comes to"
+    REPEATED_STATES = "the states of the repetition"
+    COMPARISON = "the comparison"
+
+
+@dataclass(slots=True)
+class Audit:
+    """One piece of one lease, under audit. Its number is that of the lease.
+
+    Arguments:
+        worker_id, worker: whose work it is.
+        lease: of the work.
+        piece: what is repeated.
+        before: digest of the state that it begins with; empty where it begins with nothing.
+        after: digest of the state that the worker says it leads to.
+        payload: what the worker pushed, where the piece includes the push.
+        settled: what the worker had been told of its pushes, as far as it matters for the piece.
+        expires: when the stage has lasted too long.
+        stage: see `Stage`.
+        missing: blobs on their way.
+        shown: the states that the worker has uploaded, by digest.
+        auditor: who repeats it; 0 for nobody.
+        repeated: what that came to.
+        contradicted: who came to something else than the worker says.
+        held: blobs that may not be deleted meanwhile.
+    """
+
+    worker_id: int
+    worker: str
+    lease: Lease
+    piece: Piece
+    before: bytes
+    after: bytes
+    payload: Blob | None
+    settled: tuple[Settlement, ...]
+    expires: float
+    stage: Stage = Stage.STATES
+    missing: set[Blob] = field(default_factory=set)
+    shown: dict[bytes, Blob] = field(default_factory=dict)
+    auditor: int = 0
+    repeated: Repeated | None = None
+    contradicted: list[int] = field(default_factory=list)
+    held: list[Blob] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """What is repeated, in words."""
+        if self.piece.opening:
+            return f"the beginning of lease {self.lease.lease_id}"
+        push = " and the push" if self.piece.push else ""
+        last = self.piece.first + self.piece.steps
+        return f"steps {self.piece.first} to {last}{push} of lease {self.lease.lease_id}"
+
+    def wait_for(self, stage: Stage, now: float) -> None:
+        """Begin a stage."""
+        self.stage, self.expires = stage, now + self.lease.deadline_seconds
+
+
+@dataclass(slots=True)
+class AuditBooks:
+    """Everything about audits; a crash of the Shepherd loses it.
+
+    Arguments:
+        chains: by worker number.
+        openings: of the leases that are out, where they are known.
+        audits: under way, by the number of the lease.
+        lost: audits whose worker went away before it showed its states.
+        unproven: how often that happened in a row, by worker number; its next lease is surely audited.
+    """
+
+    chains: dict[int, Chain] = field(default_factory=dict)
+    openings: dict[int, Opening] = field(default_factory=dict)
+    audits: dict[int, Audit] = field(default_factory=dict)
+    lost: list[int] = field(default_factory=list)
+    unproven: dict[int, int] = field(default_factory=dict)
+
+    def granted(self, worker_id: int, incarnation: bytes, lease_id: int) -> None:
+        """Note from which state a lease begins."""
+        chain = self.chains.get(worker_id)
+        if chain is None or chain.incarnation != incarnation:
+            chain = self.chains[worker_id] = Chain(incarnation)
+        if chain.digest is not None:
+            self.openings[lease_id] = Opening(chain.digest, tuple(chain.settled))
+        chain.settled.clear()
+
+    def settled(self, worker_id: int, fragment: int, outcome: Outcome) -> None:
+        """Note what a worker is told of a push."""
+        if chain := self.chains.get(worker_id):
+            chain.settled.append(Settlement(fragment, outcome))
+            chain.last[fragment] = outcome
+
+    def trained(self, worker_id: int, lease: Lease, digest: bytes) -> tuple[Opening | None, Outcome | None]:
+        """Note the state that a lease ends with.
+
+        Returns:
+            From which state it began, where that is known; and what became of the last push of its fragment,
+            which the worker had to know before it could push again.
+        """
+        chain = self.chains[worker_id]
+        chain.digest = digest
+        chain.settled = [each for each in chain.settled if each.fragment != lease.fragment]
+        return self.openings.pop(lease.lease_id, None), chain.last.get(lease.fragment)
+
+    def reconnected(self, leases: Iterable[int]) -> None:
+        """Note that a worker may have heard of its pushes only after it got these leases."""
+        for lease_id in leases:
+            self.openings.pop(lease_id, None)
+
+    def ended(self, worker_id: int, lease_id: int) -> None:
+        """Note that a lease was taken from a worker: nobody knows how far it was."""
+        self.openings.pop(lease_id, None)
+        if chain := self.chains.get(worker_id):
+            chain.digest = None
+            chain.settled.clear()
+
+    def left(self, worker_id: int, now: float) -> None:
+        """Note that a worker is gone: what it repeats goes to another, what it has not shown stays unproven."""
+        for number, audit in self.audits.items():
+            if audit.auditor == worker_id and audit.stage is not Stage.COMPARISON:
+                audit.auditor, audit.repeated = 0, None
+                audit.missing.clear()
+                audit.wait_for(Stage.AUDITOR, now)
+            if audit.worker_id == worker_id and audit.stage is Stage.STATES and number not in self.lost:
+                self.lost.append(number)

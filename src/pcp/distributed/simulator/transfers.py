@@ -1,0 +1,244 @@
+"""Transfers of blobs, chunk by chunk, by the wire's own machines; anything may strike between two chunks."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pcp.distributed.messages import Blob
+from pcp.distributed.simulator.blob_disk import BlobDisk, Partial, Reader
+from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
+from pcp.distributed.wire.chunks import TransferRefused
+from pcp.distributed.wire.frames import Frame, FrameDecoder, FrameKind
+from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
+from pcp.distributed.wire.responder import TransferResponder
+from pcp.distributed.wire.transfer import FetchRequester, PushRequester, TransferSettings
+from pcp.errors import PCPError
+
+if TYPE_CHECKING:
+    from pcp.distributed.simulator.shepherd_process import ShepherdProcess
+    from pcp.distributed.simulator.worker_process import WorkerProcess
+
+SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=8)
+STALL_SECONDS = 5.0  # without a frame, after which a connection counts as broken
+ATTEMPTS = 4
+
+
+class Anybody:
+    """Permissions that let every worker fetch what there is and push what it likes."""
+
+    def check_fetch(self, peer: str, blob: Blob) -> None:
+        """Allow it."""
+
+    def check_push(self, peer: str, blob: Blob) -> None:
+        """Allow it."""
+
+
+class ServedBlobs:
+    """The Shepherd's blobs as one bulk connection sees them: it tells when a push is complete, or was already there."""
+
+    def __init__(self, blobs: BlobDisk, stored: Callable[[Blob], None]) -> None:
+        self._blobs, self._stored = blobs, stored
+
+    def has(self, blob: Blob) -> bool:
+        """Return whether a pushed blob is there; then there is nothing to push."""
+        there = self._blobs.has(blob)
+        if there:
+            self._stored(blob)
+        return there
+
+    def open(self, blob: Blob) -> Reader:
+        """Open a blob for reading."""
+        return self._blobs.open(blob)
+
+    def begin(self, blob: Blob, owner: str) -> Partial:
+        """Open a blob for writing, where its last transfer ended."""
+        partial = self._blobs.begin(blob, owner)
+        partial.published = self._stored
+        return partial
+
+
+class BulkServer:
+    """The Shepherd's end of a bulk connection."""
+
+    def __init__(self, process: "ShepherdProcess", worker: str) -> None:
+        self.process, self._worker = process, worker
+        self._responder = TransferResponder(
+            worker, ServedBlobs(process.blobs, process.blob_arrived), Anybody(), SETTINGS
+        )
+        self._decoder = FrameDecoder()
+        self._ready = 0.0
+
+    def delivered(self, connection: int, message: bytes) -> None:
+        """Take frames, once the process is awake and the disk has taken what came before."""
+        frames = self._decoder.feed(message)
+        if not self.process.blobs.disk.slow:
+            self._next(lambda: self._receive(connection, frames))
+            return
+        for frame in frames:
+            self._next(partial(self._receive, connection, [frame]))
+
+    def broken(self, connection: int) -> None:  # noqa: ARG002 - one connection, one end
+        """Close the files; what arrived stays."""
+        self._next(self._responder.close)
+
+    def _next(self, action: Callable[[], None]) -> None:
+        clock = self.process.world.clock
+        self._ready = max(self._ready, clock.now) + self.process.blobs.disk.seconds()
+        if self._ready > clock.now:
+            clock.at(self._ready, lambda: self.process.when_awake(action))
+        else:
+            self.process.when_awake(action)
+
+    def _receive(self, connection: int, frames: list[Frame]) -> None:
+        world = self.process.world
+        for frame in frames:
+            if frame.kind is FrameKind.CHUNK:
+                world.faults.chunk_passed(self._worker)
+                if not self.process.alive:
+                    return
+            self._responder.receive(frame)
+            if not self.process.alive:  # the power failed in the middle of a write
+                return
+        answers: list[bytes] = []
+        while (answer := self._responder.next_frame()) is not None:
+            answers.append(answer)
+        if answers:
+            world.network.send(connection, WORKER, b"".join(answers))
+        if self._responder.finished:
+            world.network.close(connection, SHEPHERD)
+
+
+class Transfer:
+    """A worker's transfer of one blob, tried again where it breaks; the blob goes on where it ended.
+
+    Arguments:
+        process: the worker's process.
+        blob: what to move.
+        push: whether it goes to the Shepherd.
+        done: told what went wrong in the end, "" for nothing.
+    """
+
+    def __init__(self, process: "WorkerProcess", blob: Blob, push: bool, done: Callable[[str], None]) -> None:
+        self.process, self._blob, self._push, self._done = process, blob, push, done
+        self._attempts = 0
+        self._turn = 0  # what an earlier attempt planned does not concern the next one
+        self._wrong = 0
+        self._connection = 0
+        self._machine: FetchRequester | PushRequester | None = None
+        self._decoder = FrameDecoder()
+        self._heard = 0.0
+        self._ended = False
+
+    def start(self) -> None:
+        """Begin, or try again."""
+        if not self.process.alive or self._ended:
+            return
+        blobs = self.process.blobs
+        if not self._push and blobs.has(self._blob):
+            self._end("")
+            return
+        self._attempts += 1
+        self._turn += 1
+        turn = self._turn
+        self._connection, self._machine, self._decoder = 0, None, FrameDecoder()
+        world = self.process.world
+        self._heard = world.clock.now
+        world.network.connect(self.process.name, self, lambda number: self._connected(turn, number), True)
+        self._watch(turn)
+
+    def delivered(self, connection: int, message: bytes) -> None:
+        """Take a frame, once the process is awake."""
+        self.process.when_awake(lambda: self._receive(connection, message))
+
+    def broken(self, connection: int) -> None:
+        """Try again, if that connection is the one in use."""
+        if connection == self._connection:
+            self._failed("the connection broke", again=True)
+
+    def _watch(self, turn: int) -> None:
+        def look() -> None:
+            clock = self.process.world.clock
+            if self._ended or turn != self._turn or not self.process.alive:
+                return
+            if clock.now - self._heard > STALL_SECONDS:
+                self._failed("no answer in time", again=True)
+            else:
+                clock.at(self._heard + STALL_SECONDS + 0.1, look)
+
+        self.process.world.clock.after(STALL_SECONDS + 0.1, look)
+
+    def _connected(self, turn: int, connection: int) -> None:
+        world = self.process.world
+        if turn != self._turn or self._ended or not self.process.alive:
+            world.network.close(connection, WORKER)
+            return
+        self._connection = connection
+        try:
+            blobs = self.process.blobs
+            if self._push:
+                self._machine = PushRequester(self._blob, blobs.open(self._blob), SETTINGS)
+            else:
+                self._machine = FetchRequester(self._blob, blobs.begin(self._blob, "fetch"), SETTINGS)
+        except PCPError as error:
+            self._judge(error)
+            return
+        self._advance()
+
+    def _receive(self, connection: int, message: bytes) -> None:
+        if connection != self._connection or self._machine is None or self._ended:
+            return
+        world = self.process.world
+        self._heard = world.clock.now
+        for frame in self._decoder.feed(message):
+            if frame.kind is FrameKind.CHUNK:
+                world.faults.chunk_passed(self.process.name)
+                if not self.process.alive or connection != self._connection:
+                    return
+            try:
+                self._machine.receive(frame)
+            except PCPError as error:
+                self._judge(error)
+                return
+        self._advance()
+
+    def _advance(self) -> None:
+        machine, network = self._machine, self.process.world.network
+        assert machine is not None
+        frames: list[bytes] = []
+        try:
+            while (frame := machine.next_frame()) is not None:
+                frames.append(frame)
+        except PCPError as error:
+            self._judge(error)
+            return
+        if frames:
+            network.send(self._connection, SHEPHERD, b"".join(frames))
+        if machine.finished:
+            self._end("")
+
+    def _judge(self, error: PCPError) -> None:
+        refused = error.refusal.kind if isinstance(error, TransferRefused) else None
+        if isinstance(error, DigestMismatch) or refused is RefusalCode.CORRUPT:
+            self._wrong += 1
+            self._failed(str(error), again=self._wrong == 1)
+        else:
+            self._failed(str(error), again=refused in RETRYABLE or isinstance(error, PartialReplaced))
+
+    def _failed(self, reason: str, again: bool) -> None:
+        if self._ended:
+            return
+        world = self.process.world
+        world.network.close(self._connection, WORKER)
+        self._connection, self._machine = 0, None
+        self._turn += 1
+        if again and self._attempts < ATTEMPTS:
+            pause = 0.2 * 2**self._attempts * world.random.uniform(0.5, 1.0)
+            world.clock.after(pause, self.start)
+        else:
+            self._end(reason)
+
+    def _end(self, problem: str) -> None:
+        self._ended = True
+        self.process.world.network.close(self._connection, WORKER)
+        self._done(problem)

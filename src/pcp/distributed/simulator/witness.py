@@ -1,0 +1,201 @@
+"""What was truly trained: every number is followed from its batch to the parameters; none may be lost or counted twice."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pcp.distributed.algorithms import Contribution
+from pcp.distributed.coordinator import RunConfig
+from pcp.distributed.messages import DataRange, Lease
+from pcp.distributed.simulator import training
+from pcp.errors import PCPError
+
+
+class InvariantViolated(PCPError):
+    """Something happened in a simulated run that must never happen."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Object if a condition does not hold.
+
+    Raises:
+        InvariantViolated: it does not.
+    """
+    if not condition:
+        raise InvariantViolated(message)
+
+
+@dataclass(slots=True)
+class Chain:
+    """What a worker trained since a fresh lease.
+
+    Arguments:
+        cells: what each cell, a batch and a fragment, moved.
+        residuals: of each fragment, what the codec left of everything merged so far. When the worker stops,
+            it is lost with it.
+    """
+
+    cells: dict[tuple[int, int], int] = field(default_factory=dict)
+    residuals: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What a worker pushed at the end of a lease."""
+
+    chain: int
+    lease: Lease
+    value: int
+
+
+class Witness:
+    """Follows the numbers of one run.
+
+    Arguments:
+        config: its plan.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._algorithm = config.algorithm
+        self._depends = training.depends_on_parameters(config.algorithm)
+        self._chains: list[Chain] = []
+        self._pushes: dict[int, Push] = {}
+        self._merged_cells: set[tuple[int, int]] = set()
+        self._rounds: list[tuple[int, ...]] = []
+        self._fragment_of: list[int] = []
+        fragments = range(config.algorithm.fragments)
+        self._masters = [training.initial(fragment) for fragment in fragments]
+        self._versions = [[training.initial(fragment)] for fragment in fragments]
+        self.carried_pushes = self.masked_leases = self.merged_contributions = 0
+
+    def new_chain(self) -> int:
+        """Return the number of a new chain: a worker begins afresh."""
+        self._chains.append(Chain())
+        return len(self._chains) - 1
+
+    def opened(self, round: int, fragment: int) -> None:
+        """Take note of what a round merges; one that was lost with the power may open once more."""
+        del self._fragment_of[round:]
+        self._fragment_of.append(fragment)
+
+    def adopted(self, worker: str, fragment: int, version: int, value: int) -> None:
+        """Take note of what a worker adopts."""
+        known = self._versions[fragment]
+        require(
+            version < len(known) and known[version] == value,
+            f"{worker} adopts {value} as version {version} of fragment {fragment}; the versions are {known}",
+        )
+
+    def trained(
+        self, chain: int, lease: Lease, value: int, held: dict[int, int], anchors: Sequence[int]
+    ) -> None:
+        """Take note of a lease that is trained, and of what is pushed at its end."""
+        moved = lease.fragments or range(self._algorithm.fragments)
+        self.masked_leases += bool(lease.fragments)
+        cells = self._chains[chain].cells
+        for batch in _batches([lease.data]):
+            for fragment in moved:
+                anchor = anchors[fragment] if self._depends else None
+                cells[batch, fragment] = training.movement(batch, fragment, anchor)
+        self._pushes[lease.lease_id] = Push(chain, lease, value)
+        before = self._fragment_of[: lease.round]
+        delay = self._algorithm.delay
+        for fragment, version in held.items():
+            require(
+                anchors[fragment] == self._versions[fragment][version],
+                f"lease {lease.lease_id} was trained with fragment {fragment} not at version {version}",
+            )
+            newest = before.count(fragment)
+            # What the round just before made is adopted late, and not at all in a lease that ends sooner.
+            late = delay > 0 and lease.data.count <= delay and before[-1:] == [fragment]
+            require(
+                version == newest or (late and version < newest),
+                f"lease {lease.lease_id} of round {lease.round} was trained with version {version} of fragment "
+                f"{fragment}, of which {newest} rounds were before",
+            )
+
+    def merged(
+        self, round: int, fragment: int, contributions: Iterable[Contribution], parameters: int
+    ) -> None:
+        """Check an outer step: every contribution is what its cells moved, and the residual of the one before.
+
+        Arguments:
+            round: the round.
+            fragment: what it merges.
+            contributions: what it merges of it.
+            parameters: what workers shall hold.
+        """
+        pushes = [self._contributed(round, fragment, each) for each in contributions]
+        self._rounds.append(tuple(batch for each in contributions for batch in _batches(each.ranges)))
+        master = training.outer_step(self._algorithm, self._masters[fragment], pushes)
+        held = self._versions[fragment][-1]
+        expected = held + training.rounded(master - held, self._algorithm.download)
+        require(
+            parameters == expected,
+            f"round {round} makes fragment {fragment} {parameters}, expected {expected}",
+        )
+        self._masters[fragment] = master
+        self._versions[fragment].append(parameters)
+
+    def _contributed(self, round: int, fragment: int, contribution: Contribution) -> int:
+        lease_id = contribution.lease_id
+        push = self._pushes.get(lease_id)
+        if push is None:
+            raise InvariantViolated(f"round {round} merges lease {lease_id}, which nobody trained")
+        require(
+            (push.lease.round, push.lease.fragment) == (round, fragment),
+            f"the push of lease {lease_id}, for round {push.lease.round}, is merged by round {round} of fragment {fragment}",
+        )
+        chain = self._chains[push.chain]
+        error = chain.residuals[fragment]
+        for batch in _batches(contribution.ranges):
+            cell = batch, fragment
+            require(cell not in self._merged_cells, f"batch {batch} is merged twice into fragment {fragment}")
+            require(
+                cell in chain.cells, f"lease {lease_id} is booked for batch {batch}, which it has not trained"
+            )
+            self._merged_cells.add(cell)
+            error += chain.cells[cell]
+        sent = training.rounded(error, self._algorithm.upload)
+        require(
+            push.value == sent,
+            f"the push of lease {lease_id} is {push.value}; what is booked for it has moved fragment {fragment} by {sent}",
+        )
+        chain.residuals[fragment] = error - sent
+        self.merged_contributions += 1
+        return push.value
+
+    def ended(self, parameters: tuple[int, ...]) -> None:
+        """Check a finished run: every cell is merged once, and all numbers are accounted for."""
+        config, algorithm = self._config, self._algorithm
+        total, fragments = config.total_batches, range(algorithm.fragments)
+        require(
+            len(self._merged_cells) == total * algorithm.fragments,
+            f"{len(self._merged_cells)} of {total * algorithm.fragments} cells were merged",
+        )
+        require(
+            parameters == tuple(versions[-1] for versions in self._versions),
+            "the parameters are not those that were merged last",
+        )
+        if not self._depends:
+            for fragment in fragments:
+                moved = sum(training.movement(batch, fragment, None) for batch in range(total))
+                kept = sum(chain.residuals[fragment] for chain in self._chains)
+                merged = self._masters[fragment] - training.initial(fragment)
+                require(
+                    merged + kept == moved,
+                    f"fragment {fragment} moved by {merged}, residuals keep {kept}; all batches moved it by {moved}",
+                )
+        elif algorithm.upload == algorithm.download == "f32":
+            rounds = self._rounds
+            if config.quorum == 1.0:
+                size = config.batches_per_round
+                rounds = [tuple(range(at, at + size)) for at in range(0, total, size)]
+            expected = training.reference(algorithm, rounds)
+            require(parameters == (expected,), "the parameters are not those of the reference")
+
+
+def _batches(ranges: Iterable[DataRange]) -> Iterable[int]:
+    for data in ranges:
+        yield from range(data.start, data.start + data.count)

@@ -1,0 +1,105 @@
+"""From settings to algorithms: what is the algorithm's own, and what no algorithm can be."""
+
+from typing import Any
+
+import pytest
+
+from pcp.distributed.algorithm_choice import ALGORITHM_NAMES, algorithm_of, check_settings, quorum_of
+from pcp.distributed.algorithms import (
+    DataParallel,
+    DecoupledDiLoCo,
+    DiLoCo,
+    SparseLoCo,
+    StreamingDiLoCo,
+)
+from pcp.training.config import ALGORITHM_CHOICES, InvalidTrainingConfig, TrainingConfig
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, DiLoCo(50)),
+        ({"upload": "int4", "merge": "trimmed"}, DiLoCo(50, upload="int4", merge="trimmed")),
+        ({"outer_momentum": 0.0, "outer_learning_rate": 1.0}, DiLoCo(50, 1.0, 0.0)),
+        ({"algorithm": "streaming", "inner_steps": 40}, StreamingDiLoCo(40)),
+        (
+            {"algorithm": "streaming", "fragments": 5, "delay": 0, "mixing": 0.0, "download": "bf16"},
+            StreamingDiLoCo(50, 5, 0, 0.0, download="bf16"),
+        ),
+        ({"algorithm": "decoupled", "delay": 3}, DecoupledDiLoCo(50, delay=3)),
+        ({"algorithm": "sparse", "upload": "top-k:32"}, SparseLoCo(50, upload="top-k:32")),
+        ({"algorithm": "data-parallel", "inner_steps": 7}, DataParallel()),
+    ],
+)
+def test_what_settings_leave_open_is_the_algorithm_s(settings: dict[str, Any], expected: Any) -> None:
+    assert algorithm_of(TrainingConfig(workers=2).replaced(**settings)) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"algorithm": "gossip"},
+            "algorithm is 'gossip'; expected one of data-parallel, diloco, streaming, decoupled, sparse",
+        ),
+        (
+            {"fragments": 2},
+            "fragments is 2, but the algorithm diloco has no such choice; leave it out, or choose "
+            "--algorithm streaming or decoupled",
+        ),
+        ({"algorithm": "decoupled", "mixing": 0.5}, "mixing is 0.5, but the algorithm decoupled has no such"),
+        (
+            {"algorithm": "sparse", "outer_momentum": 0.9},
+            "choose --algorithm diloco or streaming or decoupled",
+        ),
+        (
+            {"algorithm": "data-parallel", "outer_learning_rate": 1.0},
+            "the algorithm data-parallel has no such",
+        ),
+        (
+            {"algorithm": "streaming", "fragments": 3},
+            "the algorithm streaming cannot be so: fragments is 3; it must be at least 1 and divide inner_steps, "
+            "which is 50",
+        ),
+        (
+            {"algorithm": "streaming", "delay": 25},
+            r"delay is 25; it must be at least 0 and below the 25 inner steps of a segment \(inner_steps / frag",
+        ),
+        ({"outer_momentum": 1.0}, "outer_momentum is 1.0; it must be at least 0 and below 1"),
+        ({"outer_learning_rate": 0.0}, "outer_learning_rate is 0.0; it must be positive"),
+        ({"upload": "int3"}, "upload is no codec: codec 'int3' was given; expected one of f32"),
+        ({"download": "int4:x"}, "download is no codec: codec 'int4:x': option 'x' was given"),
+        ({"merge": "vote"}, "merge is 'vote'; expected one of centred, clip, default, mean, radial, trimmed"),
+        ({"inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
+        ({"quorum": 0.0}, "quorum is 0.0; expected a part of a round's data: above 0, at most 1"),
+        ({"quorum": 1.5}, "quorum is 1.5; expected a part"),
+    ],
+)
+def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidTrainingConfig, match=message):
+        check_settings(TrainingConfig(workers=2).replaced(**settings))
+
+
+def test_only_decoupled_runs_go_on_without_the_slowest_unless_asked() -> None:
+    config = TrainingConfig(workers=2)
+    assert {name: quorum_of(config.replaced(algorithm=name)) for name in ALGORITHM_NAMES} == {
+        "data-parallel": 1.0,
+        "diloco": 1.0,
+        "streaming": 1.0,
+        "decoupled": 0.5,
+        "sparse": 1.0,
+    }
+    assert quorum_of(config.replaced(quorum=0.75)) == 0.75
+
+
+@pytest.mark.parametrize("name", ["algorithm", *ALGORITHM_CHOICES])
+def test_settings_of_a_distributed_run_need_workers(name: str) -> None:
+    value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(
+        name, 2
+    )
+    message = (
+        f"{name} is {value}.*, but workers is 0: one process has nobody to merge with; leave it out, or add"
+    )
+    with pytest.raises(InvalidTrainingConfig, match=message):
+        check_settings(TrainingConfig().replaced(**{name: value}))
+    check_settings(TrainingConfig())
