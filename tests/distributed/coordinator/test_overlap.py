@@ -82,6 +82,23 @@ def test_who_waits_for_a_merge_is_told_of_it(desk: Desk) -> None:
     assert again.adopt == (Adoption(0, 1, 1, message.parameters, message.change),)
 
 
+def test_a_lease_does_not_expire_while_it_waits_for_a_merge(desk: Desk) -> None:
+    upload(desk, report(desk, 1))
+    waiting, late = desk.lease(1), report(desk, 2)
+    desk.state.leases[late.lease_id].expires = 1000.0
+    seconds = int(waiting.deadline_seconds)
+    for _ in range(2 * seconds):
+        desk.wait(1.0)
+    assert desk.lease(1) == waiting
+    upload(desk, late)
+    desk.step()
+    for _ in range(seconds - 1):
+        desk.wait(1.0)
+        assert desk.sent(1, Revoke) == []
+    desk.wait(1.0)
+    assert desk.sent(1, Revoke) == [Revoke(waiting.lease_id, "expired")]
+
+
 def test_a_merge_that_came_first_is_adopted_as_late_as_by_the_others(desk: Desk) -> None:
     first = report(desk, 1)
     second = desk.update(desk.lease(2))

@@ -9,6 +9,7 @@ from pcp.distributed.coordinator import ImpossibleRecord, Run, UnknownRecord, de
 from pcp.distributed.coordinator.events import Tick
 from pcp.distributed.coordinator.records import (
     CheckpointWritten,
+    ContributionsDropped,
     EpochStarted,
     OuterStepTaken,
     Record,
@@ -81,6 +82,18 @@ def test_rounds_close_in_order_with_all_that_was_admitted_and_merge_once() -> No
     assert (fragment.version, fragment.round, fragment.merged) == (1, 0, (DataRange(0, 4),))
     assert (fragment.parameters, fragment.change, fragment.outer) == (blob(1), blob(2), blob(3))
     assert (run.version, run.tokens) == (1, 40)
+
+
+def test_what_is_dropped_from_a_round_is_outstanding_again() -> None:
+    run = fresh()
+    run.apply(RoundOpened(0, 0, 8, 0))
+    before = run.digest()
+    run.apply(UpdateAdmitted(0, CONTRIBUTION))
+    assert (run.lacks(0), run.outstanding(0)) == (4, (DataRange(4, 4),))
+    with pytest.raises(ImpossibleRecord, match="ContributionsDropped cannot follow"):
+        run.apply(ContributionsDropped(0, (5, 6)))
+    run.apply(ContributionsDropped(0, (5,)))
+    assert (run.lacks(0), run.digest()) == (8, before)
 
 
 def test_a_worker_has_one_number() -> None:

@@ -177,7 +177,7 @@ def test_parts_that_are_shared_many_times_are_refused() -> None:
 
 def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
     text = (resources.files("pcp.distributed") / "protocol.capnp").read_text()
-    newer = text.replace("merged @11 :Merged;", "merged @11 :Merged; audit @12 :Goodbye;")
+    newer = text.replace("merged @11 :Merged;", f"merged @11 :Merged; newest @{len(CONTROL_ROWS)} :Goodbye;")
     newer = newer.replace(
         "commitments @8 :List(Data);\n}\n\nstruct UpdateReply",
         "commitments @8 :List(Data);\n  joules @9 :Float64;\n}\n\nstruct UpdateReply",
@@ -186,7 +186,7 @@ def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
     (tmp_path / "newer.capnp").write_text(newer.replace("@0xb3f1c2d97a5e4460", "@0xb3f1c2d97a5e4461"))
     schema = capnp.load(str(tmp_path / "newer.capnp"))
 
-    unknown = schema.ControlMessage.new_message(audit={"reason": "x"}).to_bytes()
+    unknown = schema.ControlMessage.new_message(newest={"reason": "x"}).to_bytes()
     with pytest.raises(
         PeerIsNewer, match="a kind of message that protocol version 1 does not have; it runs a newer"
     ):

@@ -68,7 +68,7 @@ def merged(turn: Turn, number: int) -> None:
         # The lease is told again to a worker that lost its connection, so it has to say this too.
         state.references.subtract(blobs(held.lease))
         held.lease = _completed(held.lease, message)
-        held.expires = max(held.expires, turn.now + held.lease.deadline_seconds)  # it waited for us
+        held.expires = turn.now + held.lease.deadline_seconds  # the worker had to wait
         state.references.update(blobs(held.lease))
         turn.send(state.members[held.worker_id], message)
     state.adopting.clear()

@@ -139,13 +139,10 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
 
 
 def expire(turn: Turn) -> None:
-    """End the leases whose time is up; the worker's next limit is twice as long.
-
-    Nobody is blamed for waiting for a merge.
-    """
+    """End the leases whose time is up, less those that wait for a merge; the worker's next limit is twice as long."""
     state = turn.state
-    late = (lease_id for lease_id, held in state.leases.items() if turn.now >= held.expires)
-    for lease_id in sorted(lease_id for lease_id in late if lease_id not in state.adopting):
+    expired = {number for number, held in state.leases.items() if turn.now >= held.expires}
+    for lease_id in sorted(expired - state.adopting):
         if held := state.leases.get(lease_id):  # one that another lease of the worker has not ended with it
             pace = turn.pace(held.worker_id)
             pace.expired += 1

@@ -163,10 +163,8 @@ class Run:
         self.opened += 1
 
     def _admit(self, record: UpdateAdmitted) -> None:
-        round = self.round(record.round)
-        ranges = record.contribution.ranges
-        self._require(round is not None and not round.closed and data_ranges.total(ranges) > 0, record)
-        assert round is not None
+        round, ranges = self._in_flight(record, closed=False), record.contribution.ranges
+        self._require(data_ranges.total(ranges) > 0, record)
         round.admitted.append(record.contribution)
         round.batches += data_ranges.total(ranges)
         for each in self.in_flight:
@@ -175,37 +173,30 @@ class Run:
                 self._require(each.missing >= 0, record)
 
     def _drop(self, record: ContributionsDropped) -> None:
-        round = self.round(record.round)
-        dropped = [each for each in round.admitted if each.lease_id in record.leases] if round else []
-        self._require(
-            round is not None and not round.closed and 0 < len(dropped) == len(record.leases), record
-        )
-        assert round is not None
+        round = self._in_flight(record, closed=False)
+        dropped = [each for each in round.admitted if each.lease_id in record.leases]
+        self._require(0 < len(dropped) == len(record.leases), record)
         round.admitted = [each for each in round.admitted if each not in dropped]
         ranges = [piece for each in dropped for piece in each.ranges]
+        round.batches -= data_ranges.total(ranges)
         for each in self.in_flight:
             if each.fragment == round.fragment:
                 each.missing += data_ranges.total_below(ranges, each.limit)
 
     def _close(self, record: RoundClosed) -> None:
-        head = self.in_flight[0] if self.in_flight else None
-        by_lease = {each.lease_id: each for each in head.admitted} if head else {}
+        head = self._in_flight(record, closed=False)
+        by_lease = {each.lease_id: each for each in head.admitted}
         self._require(
-            head is not None
-            and not head.closed
-            and head.number == record.round
+            head is self.in_flight[0]
             and sorted(record.order) == sorted(by_lease)
             and len(record.weights) == len(record.order) > 0,
             record,
         )
-        assert head is not None
         head.admitted = [by_lease[lease_id] for lease_id in record.order]
         head.weights = record.weights
 
     def _merge(self, record: OuterStepTaken) -> None:
-        head = self.in_flight[0] if self.in_flight else None
-        self._require(head is not None and head.closed and head.number == record.round, record)
-        assert head is not None
+        head = self._in_flight(record, closed=True)  # as only the oldest can be
         fragment = self.fragments[head.fragment]
         fragment.merged = data_ranges.coalesce((*fragment.merged, *head.ranges))
         fragment.parameters, fragment.change, fragment.outer = record.parameters, record.change, record.outer
@@ -214,15 +205,24 @@ class Run:
         self.merged_tokens += sum(each.tokens for each in head.admitted)
         self.in_flight = self.in_flight[1:]
 
+    def _in_flight(
+        self, record: UpdateAdmitted | ContributionsDropped | RoundClosed | OuterStepTaken, closed: bool
+    ) -> Round:
+        round = self.round(record.round)
+        if round is None or round.closed != closed:
+            raise self._impossible(record)
+        return round
+
     def _require(self, condition: bool, record: Record) -> None:
         if not condition:
-            flight = ", ".join(
-                f"{each.number}{' (closed)' if each.closed else ''}" for each in self.in_flight
-            )
-            raise ImpossibleRecord(
-                f"{type(record).__name__} cannot follow: the run is in epoch {self.epoch} and has opened {self.opened} rounds; "
-                f"in flight: {flight or 'none'}; the record is {record}"
-            )
+            raise self._impossible(record)
+
+    def _impossible(self, record: Record) -> ImpossibleRecord:
+        flight = ", ".join(f"{each.number}{' (closed)' if each.closed else ''}" for each in self.in_flight)
+        return ImpossibleRecord(
+            f"{type(record).__name__} cannot follow: the run is in epoch {self.epoch} and has opened {self.opened} rounds; "
+            f"in flight: {flight or 'none'}; the record is {record}"
+        )
 
 
 def start_run(record: RunStarted) -> Run:
