@@ -12,6 +12,7 @@ from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.state import Member, Turn
 from pcp.distributed.messages import DataRange
 
+SHORT = 0.25  # of a segment; a shorter lease is not worth its push where its round can do without
 _ROUNDING = 1e-6  # steps; what is a whole number may have become slightly less
 
 
@@ -39,11 +40,23 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
     above = math.ceil(steps - _ROUNDING)
     count = above if (above - steps) * step_seconds <= state.typical else above - 1
-    # With overlap who leaves a round for the next may soon have to wait for it.
-    least = 1 if overlaps(state.run.config.algorithm) else 0
-    count = min(data.count, max(least, count))
+    if can_spare(turn, round):
+        least = math.ceil(SHORT * segment_steps(state.run.config.algorithm))
+        count = count if count >= least else 0
+    elif overlaps(state.run.config.algorithm):
+        count = max(1, count)  # who leaves a round for the next may soon have to wait for it
+    count = min(data.count, max(0, count))
     clock.owed = max(-1.0, min(1.0, steps - count))
     return count
+
+
+def can_spare(turn: Turn, round: Round) -> bool:
+    """Return whether a round has its quorum without what is pending, and workers may go on to the next."""
+    state = turn.state
+    config = state.run.config
+    if config.quorum == 1 or not overlaps(config.algorithm):
+        return False
+    return round.wanted - state.pending.total(round.fragment, round.limit) >= config.quorum * round.wanted
 
 
 def plan_end(turn: Turn, round: Round) -> None:

@@ -34,7 +34,8 @@ def grant_all(turn: Turn) -> None:
                 cells = Cells(DataRange(cells.data.start, count), cells.fragments)
                 pending.take(cells)
                 _grant(turn, member, round, cells)
-        reserved.append((round.fragment, round.limit))
+        if not budgets.can_spare(turn, round):
+            reserved.append((round.fragment, round.limit))
         # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
         while (carrier := roster.carrier(round.fragment, round.limit)) is not None:
             _grant(turn, state.members[carrier], round, NOTHING)
