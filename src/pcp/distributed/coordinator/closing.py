@@ -75,8 +75,9 @@ def _worthwhile_end(turn: Turn, round: Round) -> float:
     do while it fetches everything anew.
     """
     state = turn.state
-    carried = state.run.config.algorithm.late == "carry"
-    if not state.typical or carried:
+    if not state.typical:
+        return max((_end(turn, held) for held in _out(state, round)), default=turn.now)
+    if state.run.config.algorithm.late == "carry":
         return turn.now
     waiting = len(state.roster.idle) + len(state.roster.resting)
     best, gain, cost, time = 0.0, 0.0, 0.0, turn.now
