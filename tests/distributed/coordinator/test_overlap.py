@@ -192,7 +192,9 @@ def test_the_grace_ends_before_the_prompt_would_have_to_wait() -> None:
     assert desk.made(RunOuterStep) == []
     desk.wait(0.6)
     assert desk.made(RunOuterStep) == []
-    desk.wait(0.1)  # a's next step takes the median of 1 s and 1/3 s, and then it adopts what this round makes
+    desk.wait(
+        0.1
+    )  # a's next step takes the median of 1 s and 1/3 s, and then it adopts what this round makes
     assert len(desk.made(RunOuterStep)) == 1
 
 

@@ -44,7 +44,7 @@ def test_each_expired_lease_doubles_the_limit_beyond_the_cap() -> None:
 
 
 def test_the_limit_of_a_short_lease_holds_what_any_lease_takes() -> None:
-    pace = Pace(work_seconds=(1.0,), overhead_seconds=(4.0,), fresh_overhead_seconds=(15.0,))
+    pace = Pace(work_seconds=(1.0,), overhead_seconds=(4.0,), fetching_overhead_seconds=(15.0,))
     assert lease_seconds(pace, 1, False, 0.0, POLICY) == 2 * (4.0 + 1.0)
     assert lease_seconds(pace, 1, True, 0.0, POLICY) == 2 * (15.0 + 1.0)
     assert lease_seconds(Pace(work_seconds=(1.0,), overhead_seconds=(4.0,)), 1, True, 0.0, POLICY) == 10.0
@@ -61,7 +61,7 @@ def test_success_forgives() -> None:
     assert (pace.expired, pace.failed, pace.fenced) == (0, 0, 0)
     assert pace.work_seconds == tuple(seconds / 2 for seconds in range(40 - PAST, 40))
     assert pace.overhead_seconds == tuple(2.0 * seconds for seconds in range(40 - PAST, 40))
-    assert pace.fresh_overhead_seconds == ()
+    assert pace.fetching_overhead_seconds == ()
 
 
 @pytest.mark.parametrize("told", [0.0, -1.0, 9.0, float("nan")])

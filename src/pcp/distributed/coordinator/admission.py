@@ -4,7 +4,7 @@ import math
 from enum import StrEnum
 
 from pcp.distributed.algorithms import Contribution
-from pcp.distributed.coordinator import audits, ending, leases, membership
+from pcp.distributed.coordinator import adoptions, audits, ending, leases, membership
 from pcp.distributed.coordinator.books import Trained
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
@@ -134,7 +134,8 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     member.pushed.add(lease.fragment)
     member.training = 0
     elapsed = turn.now - held.granted
-    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.data.count, lease.fresh)
+    whole = adoptions.fetches_whole(lease.adopt)
+    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.data.count, whole)
     turn.reconsider(member)
     audits.trained(turn, member, held)
 

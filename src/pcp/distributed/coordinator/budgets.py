@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from statistics import median
 
 from pcp.distributed.algorithms import overlaps, segment_steps
+from pcp.distributed.coordinator.adoptions import fetches_whole
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.state import Member, Turn
 from pcp.distributed.messages import DataRange
@@ -35,7 +36,7 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)
     step_seconds = _step_seconds(turn, member)
-    seconds = clock.end - turn.now - _overhead(turn, member, member.fresh)
+    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round))
     steps = max(0.0, seconds / step_seconds) + clock.owed
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
     above = math.ceil(steps - _ROUNDING)
@@ -69,7 +70,7 @@ def plan_end(turn: Turn, round: Round) -> None:
         members = [state.members[worker_id] for worker_id in sorted(state.roster.ready)]
         clock.end = common_end(
             work,
-            [(_free(turn, each), 1 / _step_seconds(turn, each)) for each in members],
+            [(_free(turn, each, round), 1 / _step_seconds(turn, each)) for each in members],
         )
 
 
@@ -92,29 +93,32 @@ def common_end(work: float, workers: Iterable[tuple[float, float]]) -> float:
     return end
 
 
-def _free(turn: Turn, member: Member) -> float:
+def _free(turn: Turn, member: Member, round: Round) -> float:
     """When a worker can begin to train its next lease."""
     state = turn.state
-    overhead = _overhead(turn, member, member.fresh)
+    overhead = _overhead(turn, member, _will_fetch(turn, member, round))
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     held = state.leases[member.training]
-    begun = held.granted + _overhead(turn, member, held.lease.fresh)
-    return (
-        max(
-            turn.now,
-            begun + held.lease.data.count * _step_seconds(turn, member),
-        )
-        + overhead
+    begun = held.granted + _overhead(turn, member, fetches_whole(held.lease.adopt))
+    return max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member)) + overhead
+
+
+def _will_fetch(turn: Turn, member: Member, round: Round) -> bool:
+    """Whether a worker will fetch the whole fragment: to begin anew, or a second time in a round from the same place."""
+    fragment, run = round.fragment, turn.state.run
+    again = member.versions[fragment] == run.fragments[fragment].version and not overlaps(
+        run.config.algorithm
     )
+    return member.fresh or (again and (bool(member.training) or fragment in member.pushed))
 
 
-def _overhead(turn: Turn, member: Member, fresh: bool = False) -> float:
-    """Seconds of a lease in which a worker does not train; with overlap it waits only before a fresh one."""
+def _overhead(turn: Turn, member: Member, whole: bool) -> float:
+    """Seconds of a lease in which a worker does not train; with overlap it waits only where it fetches everything."""
     pace = turn.pace(member.worker_id)
-    if not pace.work_seconds or (overlaps(turn.state.run.config.algorithm) and not fresh):
+    if not pace.work_seconds or (overlaps(turn.state.run.config.algorithm) and not whole):
         return 0.0
-    return pace.seconds(0, fresh, median)
+    return pace.seconds(0, whole, median)
 
 
 def _step_seconds(turn: Turn, member: Member) -> float:

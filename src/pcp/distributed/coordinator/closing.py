@@ -4,6 +4,7 @@ import math
 from statistics import median
 
 from pcp.distributed.algorithms import overlaps
+from pcp.distributed.coordinator.adoptions import fetches_whole
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.state import HeldLease, State, Turn
 from pcp.distributed.coordinator.timing import bounded, expected_seconds
@@ -45,7 +46,7 @@ def _out(state: State, round: Round) -> list[HeldLease]:
 def _end(turn: Turn, held: HeldLease) -> float:
     """When a lease will very likely be fulfilled."""
     pace, policy = turn.pace(held.worker_id), turn.state.run.config.grace
-    seconds = expected_seconds(pace, held.lease.data.count, held.lease.fresh, policy)
+    seconds = expected_seconds(pace, held.lease.data.count, fetches_whole(held.lease.adopt), policy)
     return max(turn.now, held.granted + seconds)
 
 
@@ -95,6 +96,6 @@ def _lost(turn: Turn, held: HeldLease) -> float:
     pace, steps = turn.pace(held.worker_id), held.lease.data.count
     if not pace.work_seconds:
         return steps
-    work, overhead = median(pace.work_seconds), pace.seconds(0, held.lease.fresh, median)
+    work, overhead = median(pace.work_seconds), pace.seconds(0, fetches_whole(held.lease.adopt), median)
     done = steps if held.update else min(steps, max(0.0, turn.now - held.granted - overhead) / work)
     return done + max(0.0, pace.seconds(0, True, median) - pace.seconds(0, False, median)) / work

@@ -24,7 +24,7 @@ def grant_all(turn: Turn) -> None:
     for round in state.run.in_flight:
         if round.closed or state.clocks[round.number].quorum is not None:
             continue
-        for worker_id in tuple(roster.idle):
+        for worker_id in tuple(roster.idle) if pending.counts[round.fragment] else ():
             cells = pending.first(round.fragment, round.limit, reserved)
             if cells is None:
                 break
@@ -45,7 +45,9 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     state, run, data = turn.state, turn.state.run, cells.data
     state.lease_numbers += 1
     steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
-    seconds = lease_seconds(turn.pace(member.worker_id), steps, member.fresh, state.typical, run.config.lease)
+    adopt = adoptions.adoptions(turn, member, round, data.count)
+    pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
+    seconds = lease_seconds(pace, steps, whole, state.typical, run.config.lease)
     everything = len(cells.fragments) in (0, len(run.fragments))
     lease = Lease(
         lease_id=run.epoch * EPOCH_STRIDE + state.lease_numbers,
@@ -56,7 +58,7 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
         fragment=round.fragment,
         fragments=() if everything else tuple(sorted(cells.fragments)),
         fresh=member.fresh,
-        adopt=adoptions.adoptions(turn, member, round, data.count),
+        adopt=adopt,
         deadline_seconds=seconds,
     )
     held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)

@@ -37,7 +37,7 @@ class Pace:
         work_seconds: seconds of training for each step of its last leases, as the worker told, and no more
             than the Shepherd's clock allows.
         overhead_seconds: by the Shepherd's clock, what else its last leases took.
-        fresh_overhead_seconds: likewise of the last fresh leases, with which everything is fetched.
+        fetching_overhead_seconds: likewise of those with which whole fragments were fetched, not changes of them.
         expired: leases in a row that it let expire; each doubles the next limit, so that no limit can be
             too short for ever.
         failed: leases in a row that it gave up or that were refused.
@@ -49,29 +49,29 @@ class Pace:
 
     work_seconds: tuple[float, ...] = ()
     overhead_seconds: tuple[float, ...] = ()
-    fresh_overhead_seconds: tuple[float, ...] = ()
+    fetching_overhead_seconds: tuple[float, ...] = ()
     expired: int = 0
     failed: int = 0
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
 
-    def trained(self, elapsed: float, worked: float, steps: int, fresh: bool = False) -> None:
+    def trained(self, elapsed: float, worked: float, steps: int, whole: bool = False) -> None:
         """Remember how long a lease took.
 
         Arguments:
             elapsed: seconds since it was granted.
             worked: seconds of training, as the worker told.
             steps: of its data.
-            fresh: whether it was a fresh one.
+            whole: whether whole fragments were fetched.
         """
         if not steps:
             return
         elapsed = max(elapsed, SHORTEST)
         worked = worked if 0 < worked < elapsed else elapsed
         self.work_seconds = _remembered(self.work_seconds, worked / steps)
-        if fresh:
-            self.fresh_overhead_seconds = _remembered(self.fresh_overhead_seconds, elapsed - worked)
+        if whole:
+            self.fetching_overhead_seconds = _remembered(self.fetching_overhead_seconds, elapsed - worked)
         else:
             self.overhead_seconds = _remembered(self.overhead_seconds, elapsed - worked)
 
@@ -84,10 +84,10 @@ class Pace:
         self.failed += 1
         self.rest_until = now + unit_seconds * 2 ** min(self.failed - 1, 6)
 
-    def seconds(self, steps: int, fresh: bool, of: Callable[[Sequence[float]], float]) -> float:
+    def seconds(self, steps: int, whole: bool, of: Callable[[Sequence[float]], float]) -> float:
         """Return how long a lease takes, each part of its past summed up by a function; needs a past."""
-        overheads = self.fresh_overhead_seconds if fresh else self.overhead_seconds
-        return of(overheads or self.fresh_overhead_seconds or self.overhead_seconds) + steps * of(
+        overheads = self.fetching_overhead_seconds if whole else self.overhead_seconds
+        return of(overheads or self.fetching_overhead_seconds or self.overhead_seconds) + steps * of(
             self.work_seconds
         )
 
@@ -134,25 +134,25 @@ def typical_step_seconds(everybody: Iterable[Pace]) -> float:
     return median(medians) if medians else 0.0
 
 
-def lease_seconds(pace: Pace, steps: int, fresh: bool, typical: float, policy: TimeoutPolicy) -> float:
+def lease_seconds(pace: Pace, steps: int, whole: bool, typical: float, policy: TimeoutPolicy) -> float:
     """Return the time limit of a lease.
 
     Arguments:
         pace: of the worker.
         steps: inner steps of the lease.
-        fresh: whether it begins from nothing.
+        whole: whether whole fragments are fetched.
         typical: see `typical_step_seconds`; bounds the limit of a worker without a past from below.
         policy: of leases.
     """
     if pace.work_seconds:
-        seconds = bounded(pace.seconds(steps, fresh, lambda past: spread_limit(past, policy)), policy)
+        seconds = bounded(pace.seconds(steps, whole, lambda past: spread_limit(past, policy)), policy)
     else:
         seconds = max(policy.initial_seconds, policy.slack * steps * typical)
     return seconds * 2.0 ** min(pace.expired, 20)
 
 
-def expected_seconds(pace: Pace, steps: int, fresh: bool, policy: TimeoutPolicy) -> float:
+def expected_seconds(pace: Pace, steps: int, whole: bool, policy: TimeoutPolicy) -> float:
     """Return how long after it was granted a lease will very likely have been fulfilled."""
     if not pace.work_seconds:
         return policy.initial_seconds
-    return pace.seconds(steps, fresh, lambda past: spread_limit(past, policy))
+    return pace.seconds(steps, whole, lambda past: spread_limit(past, policy))
