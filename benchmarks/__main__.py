@@ -12,6 +12,7 @@ BENCHMARKS = {
     "plan_overhead": "what calling a Plan costs",
     "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
     "low_communication": "the loss of training that seldom communicates, beside data parallel training",
+    "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
 
