@@ -15,7 +15,9 @@ ROUND_SECONDS = 60.0
 HEARTBEAT_SECONDS = 5.0
 HEARTBEAT_WIRE_BYTES = 88 + 56 + 2 * (22 + 52)  # frames, and what TLS and TCP/IP add to each
 HEARTBEAT_MICROSECONDS = 5 + 9 + 18  # the coordinator, decoding one, encoding the answer
-ROUND_MICROSECONDS = 27 + 90 + 8 + 19 + 29 + 25  # of a worker in a round: lease, update, reply; their messages
+ROUND_MICROSECONDS = (
+    27 + 90 + 8 + 19 + 29 + 25
+)  # of a worker in a round: lease, update, reply; their messages
 STATE_BYTES = 2700
 LOG_BYTES = 360
 LINK = 10e9 / 8

@@ -1,7 +1,6 @@
 """The studies of `benchmarks.churn`, shortened: slow and failing workers hold nobody up."""
 
 import pytest
-
 from benchmarks.churn import WAYS, Way, churn, straggler
 
 BY_NAME = {way.name: way for way in WAYS}
