@@ -4,13 +4,16 @@ import argparse
 import importlib
 
 BENCHMARKS = {
+    "churn": "work merged beside a slow worker, and under failures, in virtual time",
     "compression": "bytes, error and time of codecs, beside NumPy",
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_depth": "what planning takes with depth",
     "plan_overhead": "what calling a Plan costs",
+    "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
     "low_communication": "the loss of training that seldom communicates, beside data parallel training",
+    "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
     "prefill": "the logits of a prompt beside JAX and PyTorch",
 }
 

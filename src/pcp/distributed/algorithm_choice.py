@@ -30,9 +30,19 @@ ALGORITHM_NAMES: MappingProxyType[str, Any] = MappingProxyType(
 
 _QUORUM = {"decoupled": 0.5}
 
+_ROBUST = {"merge": "default"}
+_MEASURED: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
+    {
+        "diloco": _ROBUST,
+        "streaming": _ROBUST | {"mixing": 0.0, "outer_learning_rate": 0.7},
+        "sparse": _ROBUST,
+    }
+)
+"""What a run takes where its settings say nothing, and the paper another value: what proved better (`docs/concepts/algorithms.md`)."""
+
 
 def algorithm_of(config: TrainingConfig) -> Algorithm:
-    """The algorithm that settings describe; what they leave open is as in the algorithm's description.
+    """The algorithm that settings describe; what they leave open is what proved best, or as in the algorithm's description.
 
     Raises:
         InvalidTrainingConfig: a name is unknown, or a setting is none of the algorithm's, or out of its range.
@@ -54,7 +64,7 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
     _check_names(given)
     steps = {"inner_steps": config.inner_steps} if "inner_steps" in _settings_of(kind) else {}
     try:
-        algorithm: Algorithm = kind(**steps, **given)
+        algorithm: Algorithm = kind(**steps, **(_MEASURED.get(config.algorithm, {}) | given))
     except InvalidAlgorithm as error:
         raise InvalidTrainingConfig(f"the algorithm {config.algorithm} cannot be so: {error}") from None
     if config.steps % algorithm.inner_steps:

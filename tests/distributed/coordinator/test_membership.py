@@ -188,7 +188,7 @@ def test_the_limit_of_a_lease_follows_the_worker_s_past() -> None:
     desk.join(1, "a")
     for seconds in (8.0, 8.0, 12.0):
         desk.wait(seconds)
-        desk.fulfil(1)
+        desk.fulfil(1, seconds=seconds)
         desk.step()
     # 2, 2 and 3 s a step: the median is 2, its deviation 0, so twice the median counts.
     assert desk.lease(1).deadline_seconds == pytest.approx(4 * 2 * 2.0)

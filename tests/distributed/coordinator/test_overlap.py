@@ -190,9 +190,11 @@ def test_the_grace_ends_before_the_prompt_would_have_to_wait() -> None:
     desk.wait(3.0)
     upload(desk, report(desk, 1))
     assert desk.made(RunOuterStep) == []
-    desk.wait(0.8)
+    desk.wait(0.6)
     assert desk.made(RunOuterStep) == []
-    desk.wait(0.1)  # the median of 1 s a step and of 2/3 s is 5/6 s, and the delay is one step
+    desk.wait(
+        0.1
+    )  # a's next step takes the median of 1 s and 1/3 s, and then it adopts what this round makes
     assert len(desk.made(RunOuterStep)) == 1
 
 

@@ -6,13 +6,10 @@ from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.timing import (
     PAST,
     Pace,
-    RoundClock,
     bounded,
     expected_seconds,
-    joint_speed,
     lease_seconds,
     spread_limit,
-    step_budget,
     typical_step_seconds,
 )
 
@@ -37,13 +34,20 @@ def test_floor_and_cap(seconds: float, limit: float) -> None:
 
 
 def test_a_lease_of_a_newcomer_has_the_initial_limit_or_that_of_the_others() -> None:
-    assert lease_seconds(Pace(), 4, 0.0, POLICY) == 50.0
-    assert lease_seconds(Pace(), 4, 10.0, POLICY) == 80.0
+    assert lease_seconds(Pace(), 4, True, 0.0, POLICY) == 50.0
+    assert lease_seconds(Pace(), 4, True, 10.0, POLICY) == 80.0
 
 
 def test_each_expired_lease_doubles_the_limit_beyond_the_cap() -> None:
-    pace = Pace(step_seconds=(10.0,), expired=3)
-    assert lease_seconds(pace, 10, 0.0, POLICY) == 8 * 40.0
+    pace = Pace(work_seconds=(10.0,), overhead_seconds=(1.0,), expired=3)
+    assert lease_seconds(pace, 10, False, 0.0, POLICY) == 8 * 40.0
+
+
+def test_the_limit_of_a_short_lease_holds_what_any_lease_takes() -> None:
+    pace = Pace(work_seconds=(1.0,), overhead_seconds=(4.0,), fetching_overhead_seconds=(15.0,))
+    assert lease_seconds(pace, 1, False, 0.0, POLICY) == 2 * (4.0 + 1.0)
+    assert lease_seconds(pace, 1, True, 0.0, POLICY) == 2 * (15.0 + 1.0)
+    assert lease_seconds(Pace(work_seconds=(1.0,), overhead_seconds=(4.0,)), 1, True, 0.0, POLICY) == 10.0
 
 
 def test_success_forgives() -> None:
@@ -55,8 +59,9 @@ def test_success_forgives() -> None:
     assert (pace.expired, pace.failed, pace.fenced) == (3, 3, 1)
     pace.succeeded()
     assert (pace.expired, pace.failed, pace.fenced) == (0, 0, 0)
-    assert pace.step_seconds == tuple(float(seconds) for seconds in range(40 - PAST, 40))
     assert pace.work_seconds == tuple(seconds / 2 for seconds in range(40 - PAST, 40))
+    assert pace.overhead_seconds == tuple(2.0 * seconds for seconds in range(40 - PAST, 40))
+    assert pace.fetching_overhead_seconds == ()
 
 
 @pytest.mark.parametrize("told", [0.0, -1.0, 9.0, float("nan")])
@@ -73,25 +78,12 @@ def test_a_push_alone_says_nothing_about_steps() -> None:
 
 
 def test_expected_end_of_a_lease() -> None:
-    assert expected_seconds(Pace(), 4, POLICY) == 50.0
-    assert expected_seconds(Pace(step_seconds=(2.0,)), 4, POLICY) == 16.0
+    assert expected_seconds(Pace(), 4, False, POLICY) == 50.0
+    pace = Pace(work_seconds=(2.0,), overhead_seconds=(1.0,))
+    assert expected_seconds(pace, 4, False, POLICY) == 2 * (1.0 + 4 * 2.0)
 
 
-def test_budgets_let_slow_and_fast_end_together() -> None:
-    paces = [Pace(work_seconds=(1.0,)), Pace(work_seconds=(1.0, 1.0)), Pace(work_seconds=(4.0,)), Pace()]
-    typical = typical_step_seconds(paces)
-    assert typical == 1.0
-    speed = joint_speed(paces, typical)
-    assert speed == 3.25
-    clock = RoundClock(opened=100.0, speed=speed, end=100.0 + 65 / speed)
-    assert [step_budget(pace, clock, 100.0, 65, 20) for pace in paces] == [20, 20, 5, 20]
-    # Half of the time is over; what is pending matters once all of it is.
-    assert [step_budget(pace, clock, 110.0, 13, 20) for pace in paces] == [10, 10, 2, 20]
-    assert [step_budget(pace, clock, 130.0, 13, 20) for pace in paces] == [4, 4, 1, 20]
-    assert step_budget(Pace(work_seconds=(1000.0,)), clock, 100.0, 65, 20) == 1
-    assert step_budget(Pace(work_seconds=(1.1,)), clock, 100.0, 65, 20) == 20
-
-
-def test_nothing_measured_means_no_budgets() -> None:
-    assert joint_speed([Pace(), Pace()], 0.0) == 0.0
-    assert step_budget(Pace(work_seconds=(9.0,)), RoundClock(0.0), 1.0, 100, 20) == 20
+def test_the_typical_worker_is_the_median_of_those_with_a_past() -> None:
+    paces = [Pace(work_seconds=(seconds,)) for seconds in (1.0, 1.0, 4.0)]
+    assert typical_step_seconds([*paces, Pace()]) == 1.0
+    assert typical_step_seconds([Pace()]) == 0.0

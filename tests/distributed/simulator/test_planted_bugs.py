@@ -64,7 +64,7 @@ def merged_in_order_of_arrival(patch: Patch) -> None:
 
 
 def outstanding_cells_forgotten_by_a_restart(patch: Patch) -> None:
-    patch.setattr(state, "pending_of", lambda run, length: Pending([0] * len(run.fragments)))  # noqa: ARG005
+    patch.setattr(state, "pending_of", lambda run: Pending([0] * len(run.fragments)))
 
 
 def closing_not_synced(patch: Patch) -> None:

@@ -4,12 +4,13 @@ import math
 from enum import StrEnum
 
 from pcp.distributed.algorithms import Contribution
-from pcp.distributed.coordinator import audits, ending, leases, membership
+from pcp.distributed.coordinator import adoptions, audits, ending, leases, membership
 from pcp.distributed.coordinator.books import Trained
 from pcp.distributed.coordinator.effects import UpdateAccepted, UpdateRefused
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored
 from pcp.distributed.coordinator.records import UpdateAdmitted
 from pcp.distributed.coordinator.state import HeldLease, Member, State, Turn
+from pcp.distributed.coordinator.timing import smoothed
 from pcp.distributed.messages import Lease, Outcome, Update, UpdateReply
 
 
@@ -128,14 +129,16 @@ def _note_trained(turn: Turn, member: Member, held: HeldLease, update: Update) -
     if lease.data.count:
         loss = math.fsum(update.losses) / len(update.losses)
         member.carried.append(Trained(lease.data, update.tokens, loss, set(held.fragments)))
-    held.update = update
+    held.update, held.reported = update, turn.now
     held.pushing = [each for each in member.carried if each.awaits_push(lease.fragment)]
     for each in held.pushing:
         each.pushing.add(lease.fragment)
     held.expires = turn.now + lease.deadline_seconds  # the upload may take as long again
     member.pushed.add(lease.fragment)
     member.training = 0
-    turn.pace(member.worker_id).trained(turn.now - held.granted, update.seconds, lease.data.count)
+    elapsed = turn.now - held.granted
+    whole = adoptions.fetches_whole(lease.adopt)
+    turn.pace(member.worker_id).trained(elapsed, update.seconds, lease.data.count, whole)
     turn.reconsider(member)
     audits.trained(turn, member, held)
 
@@ -156,6 +159,7 @@ def admit(turn: Turn, held: HeldLease) -> None:
     )
     turn.append(UpdateAdmitted(lease.round, contribution))
     state.stored.pop(update.payload, None)
+    state.upload_seconds = smoothed(state.upload_seconds, turn.now - held.reported)
     for each in held.pushing:
         each.fragments.discard(lease.fragment)
     _settle(turn, held, Outcome.ADMITTED, "")

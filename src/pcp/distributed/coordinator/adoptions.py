@@ -1,6 +1,6 @@
 """What a worker adopts with a lease: which version of which fragment, before which step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pcp.distributed.algorithms import overlaps
@@ -87,6 +87,11 @@ def _completed(lease: Lease, message: Merged) -> Lease:
 def awaits_merge(lease: Lease) -> bool:
     """Return whether a lease adopts something that is not merged yet."""
     return any(each.parameters is None for each in lease.adopt)
+
+
+def fetches_whole(adopt: Iterable[Adoption]) -> bool:
+    """Return whether a worker has to fetch a whole fragment, which may take much longer than a change of it."""
+    return any(each.parameters is not None and each.change is None for each in adopt)
 
 
 def blobs(lease: Lease) -> list[Blob]:

@@ -1,6 +1,7 @@
 """Cells, pairs of a batch and a fragment, that are not merged yet: waiting for a worker, or carried by one."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -46,14 +47,17 @@ class Pending:
 
     Arguments:
         counts: batches pending for each fragment.
-        blocks: see above.
+        blocks: see above; neighbours lack different fragments.
+        returned: how often cells were put.
     """
 
     counts: list[int]
     blocks: list[Cells] = field(default_factory=list)
+    returned: int = 0
 
     def put(self, cells: Cells) -> None:
-        """Add cells; they are not fused with their neighbours, so that ranges keep their length."""
+        """Add cells."""
+        self.returned += 1
         self._count(cells, cells.data.count)
         end = data_ranges.stop(cells.data)
         first = last = bisect_left(self.blocks, cells.data.start, key=_start)
@@ -62,26 +66,53 @@ class Pending:
         while last < len(self.blocks) and self.blocks[last].data.start < end:
             last += 1
         shared = self.blocks[first:last]
-        self.blocks[first:last] = _disjoint([cells, *shared]) if shared else [cells]
+        parts = _disjoint([cells, *shared]) if shared else [cells]
+        self.blocks[first:last] = parts
+        for index in range(first + len(parts) - 1, first - 2, -1):
+            self._fuse(index)
 
-    def first(self, fragment: int, limit: int) -> Cells | None:
-        """Return the first block that a fragment lacks below a limit."""
-        if not self.counts[fragment]:
-            return None
-        found = next((each for each in self.blocks if fragment in each.fragments), None)
-        if found is None or found.data.start >= limit:
-            return None
-        return Cells(
-            DataRange(found.data.start, min(found.data.count, limit - found.data.start)), found.fragments
+    def _fuse(self, index: int) -> None:
+        """Make one block of this and the next, where nothing is between them."""
+        if not 0 <= index < len(self.blocks) - 1:
+            return
+        left, right = self.blocks[index : index + 2]
+        if left.fragments == right.fragments and data_ranges.stop(left.data) == right.data.start:
+            data = DataRange(left.data.start, left.data.count + right.data.count)
+            self.blocks[index : index + 2] = [Cells(data, left.fragments)]
+
+    def total(self, fragment: int, limit: int) -> int:
+        """Return the number of batches that a fragment lacks below a limit."""
+        return data_ranges.total_below(
+            (each.data for each in self.blocks if fragment in each.fragments), limit
         )
 
+    def first(self, fragment: int, limit: int, reserved: Sequence[tuple[int, int]] = ()) -> Cells | None:
+        """Return the first cells that a fragment lacks.
+
+        Arguments:
+            fragment: which.
+            limit: batches from there on do not count.
+            reserved: fragments and limits; cells that such a fragment lacks below its limit do not count.
+        """
+        if not self.counts[fragment]:
+            return None
+        for each in self.blocks:
+            begins = (below for reserve, below in reserved if reserve in each.fragments)
+            begin, end = max(each.data.start, *begins, 0), min(data_ranges.stop(each.data), limit)
+            if begin < end and fragment in each.fragments:
+                return Cells(DataRange(begin, end - begin), each.fragments)
+        return None
+
     def take(self, cells: Cells) -> None:
-        """Remove cells that a block begins with."""
-        index = bisect_left(self.blocks, cells.data.start, key=_start)
-        block = self.blocks[index]
-        rest = DataRange(data_ranges.stop(cells.data), block.data.count - cells.data.count)
-        self.blocks[index : index + 1] = [Cells(rest, block.fragments)] if rest.count else []
-        self._count(cells, -cells.data.count)
+        """Remove cells that are part of a block."""
+        index = bisect_right(self.blocks, cells.data.start, key=_start) - 1
+        block, data = self.blocks[index], cells.data
+        before = DataRange(block.data.start, data.start - block.data.start)
+        after = DataRange(data_ranges.stop(data), data_ranges.stop(block.data) - data_ranges.stop(data))
+        self.blocks[index : index + 1] = [
+            Cells(each, block.fragments) for each in (before, after) if each.count
+        ]
+        self._count(cells, -data.count)
 
     def _count(self, cells: Cells, batches: int) -> None:
         for fragment in cells.fragments:
@@ -105,13 +136,8 @@ def _start(cells: Cells) -> int:
     return cells.data.start
 
 
-def pending_of(run: Run, length: int) -> Pending:
-    """Return what is pending when a Shepherd starts: every cell that is neither merged nor admitted.
-
-    Arguments:
-        run: the durable state.
-        length: of the ranges that workers train at once.
-    """
+def pending_of(run: Run) -> Pending:
+    """Return what is pending when a Shepherd starts: every cell that is neither merged nor admitted."""
     pending = Pending([0] * len(run.fragments))
     outstanding = [run.outstanding(fragment) for fragment in range(len(run.fragments))]
     borders = {
@@ -125,6 +151,5 @@ def pending_of(run: Run, length: int) -> Pending:
             if any(each.start <= start < data_ranges.stop(each) for each in ranges)
         )
         if lacking:
-            for piece in data_ranges.cut(start, end - start, length):
-                pending.put(Cells(piece, lacking))
+            pending.put(Cells(DataRange(start, end - start), lacking))
     return pending

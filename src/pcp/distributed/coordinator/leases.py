@@ -1,54 +1,53 @@
 """Who works on which cells: granting, ending and expiring leases."""
 
 from pcp.distributed.algorithms import segment_steps
-from pcp.distributed.coordinator import adoptions
+from pcp.distributed.coordinator import adoptions, budgets
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
-from pcp.distributed.coordinator.timing import lease_seconds, step_budget
+from pcp.distributed.coordinator.timing import lease_seconds
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
 NOTHING = Cells(DataRange(0, 0), frozenset())
 
 
 def grant_all(turn: Turn) -> None:
-    """Give work to idle workers, the oldest round's first, both in ascending order, until either runs out."""
+    """Give work to idle workers, the oldest round's first, both in ascending order, until either runs out.
+
+    A round that has its quorum gets no more leases: it is about to close. What another lacks is for nobody else, since
+    the workers of later rounds may have to wait for it.
+    """
     state = turn.state
     roster, pending = state.roster, state.pending
+    reserved: list[tuple[int, int]] = []
     for round in state.run.in_flight:
-        if round.closed:
+        if round.closed or state.clocks[round.number].quorum is not None:
             continue
-        while roster.idle and (cells := pending.first(round.fragment, round.limit)):
-            member = state.members[roster.idle[0]]
-            cells = _budgeted(turn, member, round, cells)
-            pending.take(cells)
-            _grant(turn, member, round, cells)
+        for worker_id in tuple(roster.idle) if pending.counts[round.fragment] else ():
+            cells = pending.first(round.fragment, round.limit, reserved)
+            if cells is None:
+                break
+            member = state.members[worker_id]
+            count = budgets.share(turn, member, round, cells.data)
+            if count:
+                cells = Cells(DataRange(cells.data.start, count), cells.fragments)
+                pending.take(cells)
+                _grant(turn, member, round, cells)
+        if not budgets.can_spare(turn, round):
+            reserved.append((round.fragment, round.limit))
         # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
-        while (worker_id := roster.carrier(round.fragment, round.limit)) is not None:
-            _grant(turn, state.members[worker_id], round, NOTHING)
-
-
-def _budgeted(turn: Turn, member: Member, round: Round, cells: Cells) -> Cells:
-    """The first part of the cells, as long as the worker has time for it."""
-    state = turn.state
-    if not state.run.config.step_budgets:
-        return cells
-    count = step_budget(
-        turn.pace(member.worker_id),
-        state.clocks[round.number],
-        turn.now,
-        state.pending.counts[round.fragment],
-        cells.data.count,
-    )
-    return Cells(DataRange(cells.data.start, count), cells.fragments)
+        while (carrier := roster.carrier(round.fragment, round.limit)) is not None:
+            _grant(turn, state.members[carrier], round, NOTHING)
 
 
 def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     state, run, data = turn.state, turn.state.run, cells.data
     state.lease_numbers += 1
     steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
-    seconds = lease_seconds(turn.pace(member.worker_id), steps, state.typical, run.config.lease)
+    adopt = adoptions.adoptions(turn, member, round, data.count)
+    pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
+    seconds = lease_seconds(pace, steps, whole, state.typical, run.config.lease)
     everything = len(cells.fragments) in (0, len(run.fragments))
     lease = Lease(
         lease_id=run.epoch * EPOCH_STRIDE + state.lease_numbers,
@@ -59,7 +58,7 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
         fragment=round.fragment,
         fragments=() if everything else tuple(sorted(cells.fragments)),
         fresh=member.fresh,
-        adopt=adoptions.adoptions(turn, member, round, data.count),
+        adopt=adopt,
         deadline_seconds=seconds,
     )
     held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from pcp.distributed.coordinator import admission, audits, checkpoints, leases, membership, rounds
+from pcp.distributed.coordinator import admission, audits, checkpoints, closing, leases, membership, rounds
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
 from pcp.distributed.coordinator.events import (
@@ -115,7 +115,7 @@ class Coordinator:
                 membership.give_up_silent(turn)
                 membership.wake_rested(turn)
                 leases.unblock(turn)
-                rounds.set_closing(turn)
+                closing.set_time(turn)
             case BlobStored():
                 admission.blob_stored(turn, event)
             case BlobRefused():

@@ -3,7 +3,16 @@
 import math
 
 from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
-from pcp.distributed.coordinator import admission, adoptions, audits, checkpoints, data_ranges, ending, leases
+from pcp.distributed.coordinator import (
+    admission,
+    adoptions,
+    audits,
+    budgets,
+    checkpoints,
+    closing,
+    ending,
+    leases,
+)
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
 from pcp.distributed.coordinator.events import OuterStepDone, OuterStepFailed
@@ -11,14 +20,8 @@ from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.records import OuterStepTaken, RoundClosed, RoundOpened
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import State, Turn
-from pcp.distributed.coordinator.timing import (
-    RoundClock,
-    bounded,
-    expected_seconds,
-    joint_speed,
-    typical_step_seconds,
-)
-from pcp.distributed.messages import Blob
+from pcp.distributed.coordinator.timing import RoundClock, smoothed, typical_step_seconds
+from pcp.distributed.messages import Blob, DataRange
 
 
 def advance(turn: Turn) -> None:
@@ -27,7 +30,7 @@ def advance(turn: Turn) -> None:
         return
     run = turn.state.run
     _work(turn)
-    if run.in_flight and _may_close(turn, run.in_flight[0]):
+    if run.in_flight and closing.may_close(turn, run.in_flight[0]):
         _close(turn, run.in_flight[0])
         _work(turn)
     _begin_outer_step(turn)
@@ -89,53 +92,18 @@ def _open(turn: Turn, fragment: int) -> None:
     # Schedules count what was trained: what is still to do has not moved anything.
     first_step = (issued - state.pending.counts[fragment]) // run.config.workers
     turn.append(RoundOpened(run.opened, fragment, fresh, first_step))
-    for data in data_ranges.cut(issued, fresh, segment_steps(run.config.algorithm)):
-        state.pending.put(Cells(data, frozenset(range(len(run.fragments)))))
+    if fresh:
+        state.pending.put(Cells(DataRange(issued, fresh), frozenset(range(len(run.fragments)))))
     start_clock(turn, run.in_flight[-1])
 
 
 def start_clock(turn: Turn, round: Round) -> None:
     """Begin to measure a round, by the past of the workers that are ready."""
     state = turn.state
-    paces = [turn.pace(worker_id) for worker_id in sorted(state.roster.ready)]
-    state.typical = typical_step_seconds(paces)
-    speed = joint_speed(paces, state.typical)
-    work = state.pending.counts[round.fragment]
-    state.clocks[round.number] = RoundClock(turn.now, speed, turn.now + work / speed if speed else 0.0)
-
-
-def _may_close(turn: Turn, round: Round) -> bool:
-    state, quorum = turn.state, turn.state.run.config.quorum
-    if round.closed or not round.admitted:
-        return False
-    if not round.missing:
-        return True
-    # The tolerance keeps a quorum such as 0.1 of 30 from becoming 4 by rounding.
-    if quorum == 1 or round.wanted - round.missing < math.ceil(quorum * round.wanted - 1e-9):
-        return False
-    clock = state.clocks[round.number]
-    if clock.quorum is None:
-        clock.quorum = turn.now
-        set_closing(turn)
-    return turn.now >= clock.close
-
-
-def set_closing(turn: Turn) -> None:
-    """Say when a round that has its quorum closes: when the leases that are still out should have ended."""
-    state, run = turn.state, turn.state.run
-    head = run.in_flight[0] if run.in_flight else None
-    if head is None or head.closed or (clock := state.clocks[head.number]).quorum is None:
-        return
-    policy, algorithm = run.config.grace, run.config.algorithm
-    ends = [
-        held.granted + expected_seconds(turn.pace(held.worker_id), held.lease.data.count, policy)
-        for held in state.leases.values()
-        if held.lease.round == head.number
-    ]
-    seconds = bounded(max(ends, default=clock.quorum) - clock.quorum, policy)
-    if overlaps(algorithm) and state.typical:
-        seconds = min(seconds, algorithm.delay * state.typical)  # later, the prompt would wait for the late
-    clock.close = clock.quorum + seconds
+    state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
+    state.clocks[round.number] = RoundClock(turn.now)
+    if state.run.config.step_budgets:
+        budgets.plan_end(turn, round)
 
 
 def _close(turn: Turn, round: Round) -> None:
@@ -159,6 +127,7 @@ def _begin_outer_step(turn: Turn) -> None:
     if head is None or not head.closed or state.outer_step_running:
         return
     state.outer_step_running = True
+    state.clocks[head.number].closed = turn.now
     fragment = run.fragments[head.fragment]
     turn.effects.append(
         RunOuterStep(
@@ -183,6 +152,7 @@ def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
     turn.append(OuterStepTaken(event.round, event.parameters, event.change, event.outer), sync=True)
     state.outer_step_running = False
     clock = state.clocks.pop(head.number)
+    state.merge_seconds = smoothed(state.merge_seconds, turn.now - clock.closed)
     adoptions.merged(turn, head.fragment)
     turn.delete(needed_before | _forgotten_uploads(state), run.blobs())
     turn.report(

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pcp.distributed.algorithms import segment_steps
 from pcp.distributed.coordinator.audit_books import AuditBooks
 from pcp.distributed.coordinator.books import Pending, Trained, pending_of
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
@@ -72,6 +71,7 @@ class HeldLease:
         fragments: what its data moves.
         granted, expires: when.
         update: reported, waiting for its blob; None while the data is trained.
+        reported: when it was.
         pushing: what the update's push holds.
     """
 
@@ -81,6 +81,7 @@ class HeldLease:
     granted: float
     expires: float
     update: Update | None = None
+    reported: float = 0.0
     pushing: list[Trained] = field(default_factory=list)
 
 
@@ -108,6 +109,8 @@ class State:
         gathered: whether the first round need not wait for more workers.
         first_ready: when the first worker of this epoch became ready.
         typical: seconds for each step of the median worker.
+        merge_seconds: of an outer step.
+        upload_seconds: from an update to its blob; 0 where uploads come first.
         outer_step_running: whether RunOuterStep is out.
         checkpointing: version being written; -1 for none.
         checkpoint_blobs: what that checkpoint reads.
@@ -136,6 +139,8 @@ class State:
     gathered: bool = False
     first_ready: float | None = None
     typical: float = 0.0
+    merge_seconds: float = 0.0
+    upload_seconds: float = 0.0
     outer_step_running: bool = False
     checkpointing: int = -1
     checkpoint_blobs: frozenset[Blob] = frozenset()
@@ -147,7 +152,7 @@ class State:
 def state_of(run: Run) -> State:
     """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
     roster = Roster([[] for _ in run.fragments])
-    return State(run, pending_of(run, segment_steps(run.config.algorithm)), roster)
+    return State(run, pending_of(run), roster)
 
 
 @dataclass(slots=True)

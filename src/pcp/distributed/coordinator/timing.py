@@ -1,6 +1,6 @@
 """Time limits that follow from what was measured, and the measured past of a worker."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -8,7 +8,6 @@ from pcp.distributed.coordinator.config import TimeoutPolicy
 
 SHORTEST = 1e-6  # seconds; a virtual clock may stand still
 PAST = 16  # durations remembered for each worker
-CLOSE_ENOUGH = 0.9  # of a range; it is not cut for mere noise
 
 
 def spread_limit(durations: Sequence[float], policy: TimeoutPolicy) -> float:
@@ -32,11 +31,13 @@ def bounded(seconds: float, policy: TimeoutPolicy) -> float:
 class Pace:
     """The past of one worker; it outlives the worker's connection and process.
 
+    A lease takes an overhead (fetching, waiting, uploading), however short it is, and the work of its steps.
+
     Arguments:
-        step_seconds: seconds for each step of its last leases by the Shepherd's clock: transfers and waiting
-            included. Time limits follow from it.
-        work_seconds: seconds of training for each step, as the worker told, and no more than the Shepherd's
-            clock allows. The worker's share of the work follows from it.
+        work_seconds: seconds of training for each step of its last leases, as the worker told, and no more
+            than the Shepherd's clock allows.
+        overhead_seconds: by the Shepherd's clock, what else its last leases took.
+        fetching_overhead_seconds: likewise of those with which whole fragments were fetched, not changes of them.
         expired: leases in a row that it let expire; each doubles the next limit, so that no limit can be
             too short for ever.
         failed: leases in a row that it gave up or that were refused.
@@ -46,27 +47,33 @@ class Pace:
         rest_until: no lease before this time.
     """
 
-    step_seconds: tuple[float, ...] = ()
     work_seconds: tuple[float, ...] = ()
+    overhead_seconds: tuple[float, ...] = ()
+    fetching_overhead_seconds: tuple[float, ...] = ()
     expired: int = 0
     failed: int = 0
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
 
-    def trained(self, elapsed: float, worked: float, steps: int) -> None:
+    def trained(self, elapsed: float, worked: float, steps: int, whole: bool = False) -> None:
         """Remember how long a lease took.
 
         Arguments:
             elapsed: seconds since it was granted.
             worked: seconds of training, as the worker told.
             steps: of its data.
+            whole: whether whole fragments were fetched.
         """
-        if steps:
-            elapsed = max(elapsed, SHORTEST)
-            worked = worked if 0 < worked < elapsed else elapsed
-            self.step_seconds = (*self.step_seconds[-(PAST - 1) :], elapsed / steps)
-            self.work_seconds = (*self.work_seconds[-(PAST - 1) :], worked / steps)
+        if not steps:
+            return
+        elapsed = max(elapsed, SHORTEST)
+        worked = worked if 0 < worked < elapsed else elapsed
+        self.work_seconds = _remembered(self.work_seconds, worked / steps)
+        if whole:
+            self.fetching_overhead_seconds = _remembered(self.fetching_overhead_seconds, elapsed - worked)
+        else:
+            self.overhead_seconds = _remembered(self.overhead_seconds, elapsed - worked)
 
     def succeeded(self) -> None:
         """Forgive everything: a push was usable."""
@@ -77,6 +84,26 @@ class Pace:
         self.failed += 1
         self.rest_until = now + unit_seconds * 2 ** min(self.failed - 1, 6)
 
+    def seconds(self, steps: int, whole: bool, of: Callable[[Sequence[float]], float]) -> float:
+        """Return how long a lease takes, each part of its past summed up by a function; needs a past."""
+        overheads = self.fetching_overhead_seconds if whole else self.overhead_seconds
+        return of(overheads or self.fetching_overhead_seconds or self.overhead_seconds) + steps * of(
+            self.work_seconds
+        )
+
+    def step_seconds(self, typical: float) -> float:
+        """Return the seconds of a step; those of the typical worker where there is no past."""
+        return median(self.work_seconds) if self.work_seconds else typical
+
+
+def smoothed(past: float, seconds: float) -> float:
+    """Return what a duration usually is, after one more; 0 for the past where there is none."""
+    return (past + seconds) / 2 if past else seconds
+
+
+def _remembered(past: tuple[float, ...], seconds: float) -> tuple[float, ...]:
+    return (*past[-(PAST - 1) :], seconds)
+
 
 @dataclass(slots=True)
 class RoundClock:
@@ -84,17 +111,21 @@ class RoundClock:
 
     Arguments:
         opened: when it opened for this process.
-        speed: steps that the ready workers do together in a second; 0 where nothing was measured.
         end: when its work should be done if nobody idles.
+        owed: steps that the leases granted so far are short of it by rounding.
+        planned_for: times that cells had been returned when the end was worked out.
         quorum: when it had its quorum; None before.
         close: when it then closes with what it has.
+        closed: when its outer step began.
     """
 
     opened: float
-    speed: float = 0.0
     end: float = 0.0
+    owed: float = 0.0
+    planned_for: int = 0
     quorum: float | None = None
     close: float = 0.0
+    closed: float = 0.0
 
 
 def typical_step_seconds(everybody: Iterable[Pace]) -> float:
@@ -103,52 +134,25 @@ def typical_step_seconds(everybody: Iterable[Pace]) -> float:
     return median(medians) if medians else 0.0
 
 
-def joint_speed(everybody: Iterable[Pace], typical: float) -> float:
-    """Return the steps that workers do together in a second; those without a past count as typical."""
-    if not typical:
-        return 0.0
-    return sum(1 / (median(each.work_seconds) if each.work_seconds else typical) for each in everybody)
-
-
-def lease_seconds(pace: Pace, steps: int, typical: float, policy: TimeoutPolicy) -> float:
+def lease_seconds(pace: Pace, steps: int, whole: bool, typical: float, policy: TimeoutPolicy) -> float:
     """Return the time limit of a lease.
 
     Arguments:
         pace: of the worker.
         steps: inner steps of the lease.
+        whole: whether whole fragments are fetched.
         typical: see `typical_step_seconds`; bounds the limit of a worker without a past from below.
         policy: of leases.
     """
-    if pace.step_seconds:
-        seconds = bounded(steps * spread_limit(pace.step_seconds, policy), policy)
+    if pace.work_seconds:
+        seconds = bounded(pace.seconds(steps, whole, lambda past: spread_limit(past, policy)), policy)
     else:
         seconds = max(policy.initial_seconds, policy.slack * steps * typical)
     return seconds * 2.0 ** min(pace.expired, 20)
 
 
-def expected_seconds(pace: Pace, steps: int, policy: TimeoutPolicy) -> float:
+def expected_seconds(pace: Pace, steps: int, whole: bool, policy: TimeoutPolicy) -> float:
     """Return how long after it was granted a lease will very likely have been fulfilled."""
-    return steps * spread_limit(pace.step_seconds, policy) if pace.step_seconds else policy.initial_seconds
-
-
-def step_budget(pace: Pace, clock: RoundClock, now: float, pending: int, available: int) -> int:
-    """Return the steps that a worker does until its round should end, so that slow and fast end together.
-
-    The end of the round is when the workers' joint speed has done its work. Where it is over and work is
-    left all the same, the rest is shared by speed once more.
-
-    Arguments:
-        pace: of the worker.
-        clock: of the round.
-        now: the time.
-        pending: batches of the round that nobody has yet.
-        available: length of the range at hand, at most which is returned, and at least 1.
-
-    Source: after Liu et al., "Asynchronous Local-SGD Training for Language Modeling" (2401.09135), dynamic
-    local updates.
-    """
-    if not pace.work_seconds or not clock.speed:
-        return available
-    left = max(clock.end - now, pending / clock.speed)
-    steps = left / median(pace.work_seconds)
-    return available if steps > CLOSE_ENOUGH * available else max(1, int(steps))
+    if not pace.work_seconds:
+        return policy.initial_seconds
+    return pace.seconds(steps, whole, lambda past: spread_limit(past, policy))
