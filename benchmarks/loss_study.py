@@ -3,14 +3,15 @@
 import hashlib
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
+import pcp
+from benchmarks.fleet import Fleet, StackedBatches, trained_alone
 from pcp.distributed.algorithms import (
     Algorithm,
     DataParallel,
@@ -26,7 +27,6 @@ from pcp.distributed.lockstep import Lockstep
 from pcp.distributed.merging.attacks import attack
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.config import TrainingConfig
-from pcp.training.data import BatchSource
 from pcp.training.gpt2_recipe import GPT2Recipe
 from pcp.training.token_file import TokenFile
 
@@ -83,7 +83,7 @@ class Run:
         shown = {
             name: value
             for name, value in self.options
-            if name in ("fragments", "delay", "outer_learning_rate") or value != usual[name]
+            if name in ("fragments", "delay", "outer_learning_rate", "outer_momentum") or value != usual[name]
         }
         shown.pop("inner_steps", None)
         return " ".join([self.algorithm, *(f"{name}={value}" for name, value in shown.items())])
@@ -98,21 +98,6 @@ class Run:
         """Inner steps of each worker: the same for every algorithm, whole multiples of H."""
         whole = self.tokens // (self.workers * self.batch * self.context)
         return max(1, whole // self.inner_steps) * self.inner_steps
-
-
-class OnDevice:
-    """Batches that stay on the device, since every algorithm is given the same ones."""
-
-    def __init__(self, batches: BatchSource, device: Any) -> None:
-        self.tokens_per_batch, self.shapes = batches.tokens_per_batch, batches.shapes
-        self._batches, self._device = batches, device
-        self._kept: dict[int, Any] = {}
-
-    def batch(self, index: int) -> Any:
-        """The arrays of one batch."""
-        if index not in self._kept:
-            self._kept[index] = jax.device_put(self._batches.batch(index), self._device)
-        return self._kept[index]
 
 
 def recipe_of(run: Run, tokens: TokenFile) -> GPT2Recipe:
@@ -140,41 +125,97 @@ def uploaded_bytes(run: Run, recipe: GPT2Recipe) -> int:
 
 
 def trained(
-    run: Run, tokens: TokenFile, device: str, batches: BatchSource, evaluations: int
+    run: Run, tokens: TokenFile, device: str, batches: StackedBatches, evaluations: int, fleet: bool
 ) -> dict[str, Any]:
-    """Train, and tell how it went; one JSON object."""
+    """Train, and tell how it went; one JSON object.
+
+    Arguments:
+        run: what.
+        tokens: the corpus.
+        device: where.
+        batches: of one worker, in the run's order.
+        evaluations: points of the curve.
+        fleet: whether all workers' steps are one program, and data parallel training is one process with their batches.
+    """
     recipe, algorithm = recipe_of(run, tokens), run.described()
-    tamper = attack(run.attack, range(run.hostile)) if run.attack else None
-    began = time.perf_counter()
-    lockstep = Lockstep(recipe, algorithm, run.workers, device=device, batches=batches, tamper=tamper)
-    curve = [(0, lockstep.validation_loss())]
-    compiled = time.perf_counter()
-    segment, evaluating = segment_steps(algorithm), 0.0
+    segment = run.inner_steps // algorithm.fragments
     rounds = run.steps // segment
-    losses: list[Any] = []
+    began = time.perf_counter()
+    if fleet and algorithm.pushes_gradients:
+        wide = replace(recipe, config=recipe.config.replaced(batch=run.batch * run.workers))
+        training = alone(wide, run.workers, segment, batches, device)
+    else:
+        training = apart(run, recipe, algorithm, batches, device, fleet)
+    evaluating, curve, losses = 0.0, [], []
     every = max(1, rounds // evaluations)
-    for done in range(1, rounds + 1):
-        losses += lockstep.round().losses
-        if done % every == 0 and done < rounds:
+    started = began
+    for done, (loss, made) in enumerate(training):
+        losses += made
+        if done == 0:
+            curve.append((0, loss()))
+            started = time.perf_counter()
+        elif done % every == 0 or done == rounds:
+            np.asarray(losses[-1])  # so that what is under way counts as training
             evaluating -= time.perf_counter()
-            curve.append((done * segment, lockstep.validation_loss()))
+            curve.append((done * segment, loss()))
             evaluating += time.perf_counter()
-    lockstep.flush()
-    curve.append((run.steps, lockstep.validation_loss()))
-    seconds = time.perf_counter() - compiled - evaluating
+    seconds = time.perf_counter() - started - evaluating
+    flat = np.concatenate([np.ravel(each) for each in losses[-run.workers * run.inner_steps :]])
     return {
         "key": run.key,
         "run": asdict(run),
         "label": run.label,
         "curve": curve,
         "loss": curve[-1][1],
-        "training_loss": float(np.mean([float(loss) for loss in losses[-run.workers * run.inner_steps :]])),
+        "training_loss": float(np.mean(flat[-run.inner_steps :])),
         "parameters": partition(recipe.parameters, 1).size(0),
         "tokens": run.steps * run.workers * run.batch * run.context,
         "uploaded_bytes": uploaded_bytes(run, recipe),
         "seconds": seconds,
-        "compile_seconds": compiled - began,
+        "compile_seconds": started - began,
     }
+
+
+Trained = Iterator[tuple[Callable[[], float], Sequence[Any]]]
+"""What computes the validation loss, and the losses of the steps made: at the beginning, and after each segment."""
+
+
+def apart(
+    run: Run, recipe: GPT2Recipe, algorithm: Algorithm, batches: StackedBatches, device: str, fleet: bool
+) -> Trained:
+    """Workers that train apart and merge."""
+    tamper = attack(run.attack, range(run.hostile)) if run.attack else None
+    make = Fleet if fleet else Lockstep
+    lockstep = make(recipe, algorithm, run.workers, device=device, batches=batches, tamper=tamper)
+    yield lockstep.validation_loss, ()
+    segment = segment_steps(algorithm)
+    rounds, per = run.steps // segment, run.inner_steps // algorithm.fragments // segment
+    losses: list[Any] = []
+    for done in range(1, rounds + 1):
+        losses += lockstep.round().losses
+        if done == rounds:
+            lockstep.flush()
+        if done % per == 0:
+            yield lockstep.validation_loss, losses
+            losses = []
+
+
+def alone(recipe: GPT2Recipe, workers: int, segment: int, batches: StackedBatches, device: str) -> Trained:
+    """Data parallel training as it is: one process with the batches of all workers as one.
+
+    Arguments:
+        recipe: its batch is that of all workers together.
+        workers: W.
+        segment: steps in one call.
+        batches: of one worker.
+        device: where.
+    """
+    evaluate = pcp.plan(recipe.evaluation, device=device)
+    for parameters, losses in trained_alone(recipe, workers, segment, batches):
+        yield (
+            lambda held=parameters: recipe.validation_loss(lambda *batch: evaluate.run(held, *batch)),
+            losses,
+        )
 
 
 def stored(file: Path) -> dict[str, dict[str, Any]]:

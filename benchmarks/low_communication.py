@@ -5,7 +5,7 @@
     python -m benchmarks low_communication --draw curves.png
 
 A GPT-2 over characters of Shakespeare is trained with equal tokens by each algorithm. The learning rate is tuned for data
-parallel training with the first seed and used by all; the outer rate of each algorithm is then tuned with the first seed, if
+parallel training with the first seed and used by all; the outer step of each algorithm is then tuned with the first seed, if
 several are given. Each run's result is one line of JSON, written when it ends; what is there is not run again.
 """
 
@@ -25,7 +25,8 @@ from typing import Any
 
 import jax
 
-from benchmarks.loss_study import ALGORITHMS, OnDevice, Run, recipe_of, stored, trained
+from benchmarks.fleet import StackedBatches
+from benchmarks.loss_study import ALGORITHMS, Run, recipe_of, stored, trained
 from pcp.distributed.merging.attacks import ATTACKS
 from pcp.training.token_file import TokenFile, write_token_file
 from pcp.training.tokenizer import CharacterTokenizer
@@ -45,10 +46,11 @@ class Study:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._file = Path(arguments.results)
         self._tokens = TokenFile.open(_token_file(arguments))
-        self._device, self._evaluations = arguments.device, arguments.evaluations
+        self._device, self._fleet = arguments.device, arguments.fleet
+        self._evaluations = arguments.evaluations
         self._ends = time.monotonic() + arguments.budget
         self._longest = 0.0
-        self._batches: tuple[int, OnDevice] | None = None
+        self._batches: tuple[int, StackedBatches] | None = None
         self.results: Results = stored(self._file)
 
     def loss(self, run: Run) -> float:
@@ -63,16 +65,18 @@ class Study:
                     f"the budget is spent before {run.label}, seed {run.seed}; run the same again to go on"
                 )
             began = time.monotonic()
-            row = trained(run, self._tokens, self._device, self._batches_of(run), self._evaluations)
+            row = trained(
+                run, self._tokens, self._device, self._batches_of(run), self._evaluations, self._fleet
+            )
             self._longest = max(self._longest, time.monotonic() - began)
             self._keep(row)
         return float(self.results[run.key]["loss"])
 
-    def _batches_of(self, run: Run) -> OnDevice:
+    def _batches_of(self, run: Run) -> StackedBatches:
         if self._batches is None or self._batches[0] != run.seed:
             kind, _, number = self._device.partition(":")
             native = jax.devices(kind)[int(number or 0)]
-            self._batches = (run.seed, OnDevice(recipe_of(run, self._tokens).batches, native))
+            self._batches = (run.seed, StackedBatches(recipe_of(run, self._tokens).batches, native))
         return self._batches[1]
 
     def _keep(self, row: dict[str, Any]) -> None:
@@ -114,7 +118,7 @@ def prepare(file: Path) -> None:
 
 
 def variants(name: str, arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, Any], ...]]:
-    """The options of an algorithm, one set for each outer rate."""
+    """The options of an algorithm, one set for each outer step."""
     h = arguments.inner_steps
     given: dict[str, Any] = {"merge": arguments.merge, "download": arguments.download}
     if name != "data_parallel":
@@ -123,16 +127,20 @@ def variants(name: str, arguments: argparse.Namespace) -> Iterator[tuple[tuple[s
         given |= {"fragments": arguments.fragments, "delay": arguments.delay}
     if name == "streaming":
         given["mixing"] = arguments.mixing
-    if name in ("diloco", "streaming", "decoupled"):
-        given["outer_momentum"] = arguments.outer_momentum
     if name == "decoupled" and arguments.merge == "mean":
         del given["merge"]  # its own average is what is asked for
     if arguments.upload and name not in ("data_parallel", "sparse"):
         given["upload"] = arguments.upload
     if name == "sparse":
         given |= {"upload": arguments.sparse_upload, "residual_decay": arguments.residual_decay}
-    for rate in [None] if name == "data_parallel" else arguments.outer_rates:
-        yield tuple(sorted((given | ({} if rate is None else {"outer_learning_rate": rate})).items()))
+    outer = [] if name == "data_parallel" else arguments.outer
+    for rate, momentum in outer:
+        given["outer_learning_rate"] = rate
+        if name != "sparse":
+            given["outer_momentum"] = momentum
+        yield tuple(sorted(given.items()))
+    if not outer:
+        yield tuple(sorted(given.items()))
 
 
 def study(arguments: argparse.Namespace) -> Results:
@@ -153,7 +161,10 @@ def study(arguments: argparse.Namespace) -> Results:
             rate = min(arguments.learning_rates, key=lambda each: runs.loss(plain(each)))
         chosen = []
         for name in arguments.algorithms:
-            tried = [Run(name, options, rate, first, **sizes) for options in variants(name, arguments)]
+            tried = [
+                Run(name, options, rate, first, **sizes)
+                for options in dict.fromkeys(variants(name, arguments))
+            ]
             chosen.append(min(tried, key=runs.loss) if len(tried) > 1 else tried[0])
         attacks = list(ATTACKS) if arguments.attacks == ["all"] else arguments.attacks
         for seed in (first, *others):
@@ -243,6 +254,11 @@ def _numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
+def _outer_steps(text: str) -> list[tuple[float, float]]:
+    pairs = [part.split(":") for part in text.split(",")]
+    return [(float(rate), float(momentum)) for rate, momentum in pairs]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the study's arguments."""
     add = parser.add_argument
@@ -266,12 +282,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="tuned over for data parallel training",
     )
     add(
-        "--outer-rates",
-        type=_numbers,
-        default=[0.4, 0.7, 1.0],
-        help="tuned over for each algorithm, first seed",
+        "--outer",
+        type=_outer_steps,
+        default=_outer_steps("0.7:0.9,0.8:0.7,1:0.5"),
+        metavar="RATE:MOMENTUM,...",
+        help="outer steps that are tuned over for each algorithm, with the first seed",
     )
-    add("--outer-momentum", type=float, default=0.9)
     add("--workers", type=int, default=4)
     add("--tokens", type=int, default=10_000_000)
     add("--inner-steps", type=int, default=30, help="H")
@@ -292,6 +308,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hostile", type=int, default=2, help="how many workers are hostile, with --attacks")
     for name, size in (("layers", 4), ("heads", 4), ("width", 208), ("context", 128), ("batch", 8)):
         add(f"--{name}", type=int, default=size)
+    add(
+        "--fleet",
+        action="store_true",
+        help="all workers' inner steps as one program, and data parallel training as one process: much faster on a GPU",
+    )
     add("--evaluations", type=int, default=20, help="points of a curve")
 
 

@@ -200,7 +200,7 @@ class Odd:
         DiLoCo(3),
         SparseLoCo(3, download="int8"),
         StreamingDiLoCo(6, 2, 1, download="int4"),
-        DecoupledDiLoCo(6, 3, 1),
+        DecoupledDiLoCo(4, 2, 1),
     ],
     ids=lambda algorithm: type(algorithm).__name__,
 )

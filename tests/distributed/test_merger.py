@@ -129,6 +129,29 @@ def _specs(merger: Merger, fragment: int) -> Any:
     return merger._upload.payload_specs(merger.partition.size(fragment))  # the download has the same codec
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "together"),
+    [
+        (StreamingDiLoCo(4, 1, 1, upload="f32", outer_momentum=0.0), True),
+        (DiLoCo(4, outer_momentum=0.0), False),
+    ],
+)
+def test_pushes_of_a_worker_that_goes_on_are_one_movement(
+    recipe: Recipe, store: BlobStore, algorithm: Algorithm, together: bool
+) -> None:
+    """One that adopts the parameters anew before each lease is another replica every time."""
+    merger = merger_of(recipe, algorithm, store)
+    [parameters] = merger.begin()
+    pushes = [push_of(merger, seed) for seed in range(3)]
+    came = [contribution(store, worker, push) for worker, push in zip((0, 0, 1), pushes, strict=True)]
+    updated, _, _ = merger.merge(step(came, (0.25, 0.25, 0.5), parameters))
+    both = pushes[0] + pushes[1]
+    mean = 0.5 * (both if together else 0.5 * both) + 0.5 * pushes[2]
+    size = pushes[0].size
+    expected = load_vector(store, parameters, size) - algorithm.outer_learning_rate * mean
+    np.testing.assert_allclose(load_vector(store, updated, size), expected, 1e-5, 1e-7)
+
+
 def test_a_push_of_the_fragment_passes_the_check(merger: Merger, store: BlobStore) -> None:
     merger.check(0, store_vector(store, push_of(merger, 1)))
 

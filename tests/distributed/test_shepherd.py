@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.distributed import shepherd as shepherd_module
+from pcp.distributed import uploads
 from pcp.distributed.array_blobs import store_arrays
 from pcp.distributed.coordinator import EventLogWriteFailed, RunLocked
 from pcp.distributed.evaluation import Evaluator
@@ -219,7 +219,7 @@ def test_an_update_that_is_told_first_is_admitted_when_its_upload_is_there(run: 
 def test_an_upload_that_no_update_names_is_removed_after_a_while(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shepherd_module, "UNCLAIMED_SECONDS", 0.0)
+    monkeypatch.setattr(uploads, "UNCLAIMED_SECONDS", 0.0)
     blobs = BlobStore(run.folder.path / "blobs")
 
     async def script(worker: Worker) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pcp.distributed.algorithms import Algorithm, segment_steps
-from pcp.distributed.coordinator.effects import RunOuterStep, WriteCheckpoint
+from pcp.distributed.coordinator.effects import CompareStates, RunOuterStep, WriteCheckpoint
 from pcp.distributed.coordinator.events import (
     BlobRefused,
     BlobStored,
@@ -16,6 +16,7 @@ from pcp.distributed.coordinator.events import (
     Event,
     OuterStepDone,
     OuterStepFailed,
+    StatesCompared,
 )
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.evaluation import EvaluationQueue, Evaluator
@@ -23,6 +24,7 @@ from pcp.distributed.lane import Lane
 from pcp.distributed.merger import Merger
 from pcp.distributed.messages import Blob
 from pcp.distributed.reports import Record, steps_behind
+from pcp.distributed.state_checks import StateChecks
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 from pcp.training.recipe import Recipe
@@ -52,6 +54,7 @@ class Calculation:
         self._recipe = recipe
         self._algorithm = algorithm
         self._merger = merger
+        self._states = StateChecks(recipe, algorithm, store, merger)
         self._evaluator = Evaluator(recipe, store, merger.partition)
         self._evaluations = EvaluationQueue(self._start_evaluation, lambda blob: store.remove(blob.digest))
         # Traced here, because MLIR is not to be used from two threads at once, and the lanes begin to compile.
@@ -81,6 +84,11 @@ class Calculation:
         self._compute.submit(self._compile)
 
     @property
+    def largest_state(self) -> int:
+        """Bytes of the largest inner state that a worker may be asked for."""
+        return self._states.largest_bytes
+
+    @property
     def idle(self) -> bool:
         """Whether everything that was to be evaluated is."""
         return self._compiled and self._evaluations.idle
@@ -94,13 +102,19 @@ class Calculation:
         """Look at a push; leads to BlobStored or BlobRefused."""
         self._compute.submit(lambda: self._checked(fragment, blob))
 
-    def outer_step(self, effect: RunOuterStep) -> None:
-        """Take an outer step; leads to OuterStepDone or OuterStepFailed."""
-        self._compute.submit(lambda: self._stepped(effect))
+    def check_state(self, blob: Blob) -> None:
+        """Look at an inner state; leads to BlobStored or BlobRefused."""
+        self._compute.submit(lambda: self._looked_at(blob))
 
-    def checkpoint(self, effect: WriteCheckpoint) -> None:
-        """Write a checkpoint; leads to CheckpointDone or CheckpointFailed."""
-        self._compute.submit(lambda: self._written(effect))
+    def perform(self, effect: RunOuterStep | CompareStates | WriteCheckpoint) -> None:
+        """Begin to compute what the coordinator asks for; each effect says which event it leads to."""
+        match effect:
+            case RunOuterStep():
+                self._compute.submit(lambda: self._stepped(effect))
+            case CompareStates():
+                self._compute.submit(lambda: self._compared(effect))
+            case WriteCheckpoint():
+                self._compute.submit(lambda: self._written(effect))
 
     def remove(self, blob: Blob) -> None:
         """Delete a blob, as soon as no evaluation needs it."""
@@ -132,6 +146,22 @@ class Calculation:
         except PCPError as error:
             return BlobRefused(self._now(), blob, str(error))
         return BlobStored(self._now(), blob)
+
+    def _looked_at(self, blob: Blob) -> Event:
+        try:
+            self._states.check(blob)
+        except PCPError as error:
+            return BlobRefused(self._now(), blob, str(error))
+        return BlobStored(self._now(), blob)
+
+    def _compared(self, effect: CompareStates) -> Event:
+        try:
+            distance = self._states.distance(effect)
+        except PCPError as error:
+            # Both were looked at when they came, so this is the disk; nobody is to blame for that.
+            log.warning("audit %d ends without a comparison: %s", effect.audit, error)
+            distance = 0.0
+        return StatesCompared(self._now(), effect.audit, distance)
 
     def _stepped(self, effect: RunOuterStep) -> Event:
         began = self._now()

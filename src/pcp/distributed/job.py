@@ -36,6 +36,7 @@ class Job:
             the step as it is written.
         plan_seconds: that a Worker may spend on looking.
         overlap: whether a Worker trains its next lease while its last push is uploaded and merged.
+        pieces: of a lease, at whose borders a Worker commits to its state; 0 where nothing is audited.
     """
 
     programs: dict[str, Blob]
@@ -48,6 +49,7 @@ class Job:
     tolerance: float = 0.0
     plan_seconds: float = 0.0
     overlap: bool = False
+    pieces: int = 0
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -68,6 +70,8 @@ class Job:
         }
         if self.tolerance:  # a Worker that does not know it computes more exactly than it need
             content |= {"tolerance": self.tolerance, "plan_seconds": self.plan_seconds}
+        if self.pieces:  # without the commitments of a Worker that does not know it, its updates are refused
+            content |= {"pieces": self.pieces}
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -96,6 +100,7 @@ class Job:
                 tolerance=_amount(content.get("tolerance", 0.0)),
                 plan_seconds=_amount(content.get("plan_seconds", 0.0)),
                 overlap=_truth(content["overlap"]),
+                pieces=_count(content.get("pieces", 0)),
             )
         except (
             json.JSONDecodeError,

@@ -5,7 +5,7 @@ its losses and what hostile or slow workers do to it, holds for the real run.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
@@ -190,22 +190,33 @@ class Lockstep:
 
     def _train(self, worker: _Worker, cells: list[_Cell]) -> list[Any]:
         replica, losses = worker.replica, []
-        if worker.fresh:
-            replica.fresh(self.shadows, worker.inner_steps)
-            worker.versions, worker.fresh = list(self._versions), False
-        last = (self._round - 1) % self._algorithm.fragments if self._algorithm.delay and cells else None
-        self._adopt(worker, [fragment for fragment in range(len(self._versions)) if fragment != last])
-        replica.begin(worker.inner_steps, sorted(cells[0].fragments) if cells else ())
+        last = self._last_round() if cells else None
+        self._prepare(worker, last, cells[0].fragments if cells else ())
         for done, cell in enumerate(cells):
             if done == self._algorithm.delay and last is not None:
                 self._adopt(worker, [last])
             losses.append(replica.step(self._batches.batch(cell.batch))["loss"])
         if last is not None:  # a segment shorter than the delay
             self._adopt(worker, [last])
-        replica.finish()
+        self._finish(worker, cells)
+        return losses
+
+    def _last_round(self) -> int | None:
+        """The fragment that is adopted within a segment, if one is: that of the round before."""
+        return (self._round - 1) % self._algorithm.fragments if self._algorithm.delay else None
+
+    def _prepare(self, worker: _Worker, last: int | None, fragments: Collection[int]) -> None:
+        """Bring a worker to where its segment begins, with all but what it adopts within it."""
+        if worker.fresh:
+            worker.replica.fresh(self.shadows, worker.inner_steps)
+            worker.versions, worker.fresh = list(self._versions), False
+        self._adopt(worker, [fragment for fragment in range(len(self._versions)) if fragment != last])
+        worker.replica.begin(worker.inner_steps, sorted(fragments))
+
+    def _finish(self, worker: _Worker, cells: list[_Cell]) -> None:
+        worker.replica.finish()
         worker.inner_steps += len(cells)
         worker.carried += cells
-        return losses
 
     def _adopt(self, worker: _Worker, fragments: Sequence[int]) -> None:
         for fragment in fragments:

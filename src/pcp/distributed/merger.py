@@ -1,11 +1,12 @@
 """What a Shepherd computes for its run, from blobs to blobs: the check of a push, the merge of a round, the outer step."""
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pcp.distributed.algorithms import Algorithm
+from pcp.distributed.algorithms import Algorithm, overlaps
 from pcp.distributed.array_blobs import load_arrays, store_arrays
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator.effects import RunOuterStep
@@ -28,6 +29,21 @@ class RunDiverged(PCPError):
     """An outer step that leads to numbers that are none."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one worker adds to a round.
+
+    Arguments:
+        worker_id: who.
+        weight: of all of it.
+        payloads: pushes, one after the other.
+    """
+
+    worker_id: int
+    weight: float
+    payloads: tuple[Blob, ...]
+
+
 class Merger:
     """Merges and outer steps on stored fragments. `compile` comes before the first merge.
 
@@ -46,6 +62,7 @@ class Merger:
         self._algorithm = algorithm
         self._store = store
         self._upload = codec(algorithm.upload)
+        self._layouts: dict[int, tuple[Tree, list[TensorSpec]]] = {}
 
     def compile(self) -> None:
         """Make ready to merge.
@@ -81,6 +98,14 @@ class Merger:
         """
         self._payload(fragment, blob)
 
+    def decoded(self, fragment: int, blob: Blob) -> Any:
+        """What a stored push of a fragment says, flat.
+
+        Raises:
+            ArraysRefused: it is none.
+        """
+        return self._outer.decoded(fragment, self._payload(fragment, blob))
+
     def merge(self, step: RunOuterStep) -> tuple[Blob, Blob | None, Blob | None]:
         """Merge a round and take its outer step; the contributions are reduced in the order given.
 
@@ -94,14 +119,18 @@ class Merger:
         fragment = step.fragment
         shadow = load_vector(self._store, step.parameters, self.partition.size(fragment))
         state = self._state(fragment, step.outer)
-        loaders = [self._loader(fragment, each.payload) for each in step.contributions]
-        merged = self._merges[fragment](loaders, step.weights, state.pop("merge"))
-        for contribution, verdict in zip(step.contributions, merged.verdicts, strict=True):
+        shares = self._shares(step)
+        merged = self._merges[fragment](
+            [self._loader(fragment, share.payloads) for share in shares],
+            [share.weight for share in shares],
+            state.pop("merge"),
+        )
+        for share, verdict in zip(shares, merged.verdicts, strict=True):
             if verdict.reason:
                 log.warning(
                     "round %d: the push of worker %d counts for %.3f only: %s",
                     step.round,
-                    contribution.worker_id,
+                    share.worker_id,
                     verdict.weight,
                     verdict.reason,
                 )
@@ -132,16 +161,40 @@ class Merger:
         leaves, tree = flatten(specs)
         return load_arrays(self._store, blob, tree, leaves, finite=True)
 
-    def _loader(self, fragment: int, blob: Blob) -> Loader:
-        return lambda: self._outer.decoded(fragment, self._payload(fragment, blob))
+    def _shares(self, step: RunOuterStep) -> "list[_Share]":
+        """What is merged as one: where workers go on from push to push, all pushes of a worker are one movement."""
+        shares: list[_Share] = []
+        for contribution, weight in zip(step.contributions, step.weights, strict=True):
+            worker_id, payload = contribution.worker_id, contribution.payload
+            if overlaps(self._algorithm) and shares and shares[-1].worker_id == worker_id:
+                shares[-1] = _Share(worker_id, shares[-1].weight + weight, (*shares[-1].payloads, payload))
+            else:
+                shares.append(_Share(worker_id, weight, (payload,)))
+        return shares
+
+    def _loader(self, fragment: int, payloads: tuple[Blob, ...]) -> Loader:
+        def load() -> Any:
+            first, *others = (
+                self._outer.decoded(fragment, self._payload(fragment, blob)) for blob in payloads
+            )
+            for other in others:
+                first = np.asarray(first) + np.asarray(other)
+            return first
+
+        return load
 
     def _state(self, fragment: int, blob: Blob | None) -> dict[str, Any]:
         """What an outer step begins with: nested arrays, with the merge's own."""
-        first = self._outer.first(fragment)[1] | {"merge": dict(self._merges[fragment].initial_state())}
         if blob is None:
-            return first
-        found: dict[str, Any] = load_arrays(self._store, blob, *layout(first))
+            return self._first(fragment)
+        if fragment not in self._layouts:
+            self._layouts[fragment] = layout(self._first(fragment))
+        found: dict[str, Any] = load_arrays(self._store, blob, *self._layouts[fragment])
         return found
+
+    def _first(self, fragment: int) -> dict[str, Any]:
+        merging = dict(self._merges[fragment].initial_state())
+        return self._outer.first(fragment)[1] | {"merge": merging}
 
     def _stored(self, state: dict[str, Any]) -> Blob | None:
         return store_arrays(self._store, state) if flatten(state)[0] else None

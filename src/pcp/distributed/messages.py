@@ -150,6 +150,22 @@ class Merged:
     change: Blob | None
 
 
+class Outcome(StrEnum):
+    """What became of a push."""
+
+    ADMITTED = "admitted"  # it is part of its round
+    CARRIED = "carried"  # its round closed without it: the worker keeps it for its next push of the fragment
+    REFUSED = "refused"  # the worker's next lease is fresh
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a worker was told of its last push of a fragment."""
+
+    fragment: int
+    outcome: Outcome
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """Worker to Shepherd: the data of a lease is trained, and its push is uploaded or about to be.
@@ -160,7 +176,10 @@ class Update:
         steps, tokens: of the lease's data.
         losses: of the steps.
         seconds: that they took.
-        commitments: digests of the worker's inner state at the borders of the lease, for audits.
+        commitments: digests of the worker's inner state at the borders of the lease's pieces, for audits: the
+            first after it adopted what it had to and before its first step, the last after its push.
+        settled: what it was told of earlier pushes and has applied since its last push, which it does between
+            the last step and the push.
     """
 
     lease_id: int
@@ -172,14 +191,7 @@ class Update:
     losses: tuple[float, ...]
     seconds: float
     commitments: tuple[bytes, ...] = ()
-
-
-class Outcome(StrEnum):
-    """What became of a push."""
-
-    ADMITTED = "admitted"  # it is part of its round
-    CARRIED = "carried"  # its round closed without it: the worker keeps it for its next push of the fragment
-    REFUSED = "refused"  # the worker's next lease is fresh
+    settled: tuple[Settlement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,18 +201,6 @@ class UpdateReply:
     lease_id: int
     outcome: Outcome
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What a worker was told of a push of a fragment.
-
-    Where it commits to its states, a worker applies what it was told before a lease at the beginning of the
-    lease, and what it was told later at the beginning of the next; but of a fragment that it pushes, before.
-    """
-
-    fragment: int
-    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +227,9 @@ class Repeat:
         audit: number of the audit.
         lease: whose piece it is; it stays the other worker's.
         before: the inner state that the piece begins with; None where the other worker had none.
-        settled: for an opening, what the other worker had been told of its pushes, in order; for a push, what
-            became of the last one of the fragment, to be applied before the push if it was not before.
+        settled: what the other worker was told of earlier pushes and applied before this one.
         first, steps: of the lease's inner steps.
-        opening: whether the piece is what comes before the first step: settling, and adopting at step 0.
+        opening: whether the piece is what comes before the first step: beginning afresh, adopting at step 0.
         push: whether what is pushed after the last step is wanted, too.
     """
 

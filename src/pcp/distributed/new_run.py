@@ -1,8 +1,11 @@
 """A run that begins: its programs, data and first parameters are stored, and its plan is made."""
 
+import secrets
+
 from pcp.distributed.algorithm_choice import algorithm_of, quorum_of
 from pcp.distributed.algorithms import Algorithm, overlaps
 from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy
+from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.fragments import partition
 from pcp.distributed.job import Job
 from pcp.distributed.merger import Merger
@@ -11,6 +14,9 @@ from pcp.distributed.verification import check
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.training.recipe import Recipe
 from pcp.training.run_folder import RunFolder
+
+AUDIT_PIECES = 4
+"""Of a lease: what an audit repeats is a quarter of its steps."""
 
 MISSED_HEARTBEATS = 10
 """A worker whose connection stands but is silent may be busy; one whose connection broke is known to be gone at once."""
@@ -55,6 +61,7 @@ def new_run(
         tolerance=config.tolerance,
         plan_seconds=config.plan_seconds,
         overlap=overlaps(algorithm),
+        pieces=AUDIT_PIECES if config.audit_rate else 0,
     )
     rounds = config.steps // algorithm.inner_steps
     every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
@@ -68,8 +75,11 @@ def new_run(
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,
         quorum=quorum_of(config),
+        # Who may be left behind is given less to do; elsewhere equal shares keep a run reproducible.
+        step_budgets=algorithm.late == "carry",
         missed_heartbeats=MISSED_HEARTBEATS,
         lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
+        audits=AuditPolicy(config.audit_rate, AUDIT_PIECES, config.audit_tolerance, secrets.randbits(63)),
         checkpoint_every=max(1, every) * algorithm.fragments,
     )
     return Coordinator.create(plan, merger.begin(), (None,) * algorithm.fragments)

@@ -124,6 +124,7 @@ struct Update {
   losses @6 :List(Float64);
   seconds @7 :Float64;
   commitments @8 :List(Data);
+  settled @9 :List(Settlement);
 }
 
 struct UpdateReply {

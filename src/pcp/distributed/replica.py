@@ -87,6 +87,11 @@ class Replica:
         self._state, metrics = self._consume("step", batch)
         return dict(metrics)
 
+    def resume(self, state: Any) -> None:
+        """Go on from a state that the training step led to elsewhere, from `state`."""
+        self._begun()
+        self._state = state
+
     def adopt(self, fragment: int, vector: Vector) -> None:
         """Mix a newer version of a fragment into the worker's own; its next change of it counts from there."""
         name = f"mix.{fragment}" if f"mix.{fragment}" in self._plans else f"put.{fragment}"
@@ -147,6 +152,32 @@ class Replica:
         error, left = self._unsettled.pop(fragment)
         self._residuals[fragment] = error if outcome is Outcome.CARRIED else left
 
+    def inner(self) -> dict[str, Any]:
+        """Everything that decides what the worker does next: nested arrays, with places only for what there is."""
+        return {
+            "state": self._begun(),
+            "anchors": _numbered(self._anchors),
+            "references": _numbered(self._references),
+            "residuals": _numbered(self._residuals),
+            "unsettled": {
+                str(fragment): {"error": error, "left": left}
+                for fragment, (error, left) in sorted(self._unsettled.items())
+            },
+            "held": {str(fragment): vector for fragment, vector in sorted(self._held.items())},
+        }
+
+    def restore(self, inner: Mapping[str, Any]) -> None:
+        """Take over what `inner` returned, of this replica or of another."""
+        self._state = inner["state"]
+        self._anchors, self._references, self._residuals = (
+            [inner[name][str(number)] for number in range(self._fragments)]
+            for name in ("anchors", "references", "residuals")
+        )
+        self._unsettled = {
+            int(fragment): (each["error"], each["left"]) for fragment, each in inner["unsettled"].items()
+        }
+        self._held = {int(fragment): vector for fragment, vector in inner["held"].items()}
+
     def _begun(self) -> Any:
         if self._state is None:
             raise ReplicaMisused(
@@ -164,3 +195,7 @@ class Replica:
 
     def _put(self, fragment: int, vector: Vector) -> None:
         self._state = self._consume(f"put.{fragment}", vector)
+
+
+def _numbered(vectors: Sequence[Vector]) -> dict[str, Vector]:
+    return {str(number): vector for number, vector in enumerate(vectors)}

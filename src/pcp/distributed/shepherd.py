@@ -19,6 +19,7 @@ from pcp.distributed.coordinator.effects import (
     Append,
     Close,
     Compact,
+    CompareStates,
     DeleteBlob,
     Effect,
     Finish,
@@ -37,9 +38,22 @@ from pcp.distributed.coordinator.events import (
     Tick,
 )
 from pcp.distributed.merger import Merger
-from pcp.distributed.messages import Assign, Blob, Goodbye, Hello, Merged, Message, Update, Welcome
+from pcp.distributed.messages import (
+    AskStates,
+    Assign,
+    Blob,
+    Goodbye,
+    Hello,
+    Merged,
+    Message,
+    Repeat,
+    States,
+    Update,
+    Welcome,
+)
 from pcp.distributed.new_run import new_run
 from pcp.distributed.reports import Record, Reporter
+from pcp.distributed.uploads import Uploads
 from pcp.distributed.wire import (
     Announcements,
     BlobStore,
@@ -58,10 +72,12 @@ log = logging.getLogger("pcp.distributed.shepherd")
 
 TICK_SECONDS = 0.25
 POLL_SECONDS = 0.25
-UNCLAIMED_SECONDS = 600.0
-"""How long an upload is kept of which no update tells."""
 PUSHES_ALLOWED = 4
 """Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
+
+
+STATES_ALLOWED = 4
+"""Inner states that a worker may begin to upload after each lease or question: two of its own, and two that it is asked for."""
 
 
 class RunFailed(PCPError):
@@ -107,8 +123,9 @@ class Shepherd:
         self._calculation = Calculation(folder, recipe, algorithm, self._store, merger)
         self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
         self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
-        self._awaited: dict[Blob, int] = {}  # pushes that were told before they arrived, and their fragments
-        self._unclaimed: dict[Blob, float] = {}  # uploads that no update told of, and when they arrived
+        if self._coordinator.state.run.config.audits.rate:
+            self._push_bytes += STATES_ALLOWED * self._calculation.largest_state
+        self._uploads = Uploads(self._store, self._calculation)
         self._announcements = Announcements()
         self._connections: dict[int, ControlConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -168,7 +185,7 @@ class Shepherd:
                     port,
                     self._credentials,
                     self._serve,
-                    ArrivalStore(self._store, lambda blob: self._call(self._arrived, blob)),
+                    ArrivalStore(self._store, lambda blob: self._call(self._uploads.arrived, blob)),
                     self._announcements,
                     revocations=self._revocations,
                 )
@@ -234,7 +251,7 @@ class Shepherd:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
-            self._drop_unclaimed()
+            self._uploads.drop_unclaimed(self._coordinator.state)
             for number, connection in list(self._connections.items()):
                 if self._revocations is not None and connection.peer.serial in self._revocations:
                     self._put_out(number, connection)
@@ -265,32 +282,8 @@ class Shepherd:
             event = await self._events.get()
             for effect in self._coordinator.handle(event):
                 self._perform(effect)
-            if isinstance(event, MessageReceived) and isinstance(event.message, Update):
-                self._check_if_wanted(event.message)
-
-    def _check_if_wanted(self, update: Update) -> None:
-        """Look at a push as soon as it is here, if the coordinator found nothing else wrong with its update."""
-        state, blob = self._coordinator.state, update.payload
-        if update.lease_id in state.waiting.get(blob, ()):
-            self._unclaimed.pop(blob, None)
-            self._awaited[blob] = state.leases[update.lease_id].lease.fragment
-            if self._store.has(blob):
-                self._arrived(blob)
-
-    def _arrived(self, blob: Blob) -> None:
-        if (fragment := self._awaited.pop(blob, None)) is not None:
-            self._calculation.check(fragment, blob)
-        else:
-            self._unclaimed[blob] = self._now()
-
-    def _drop_unclaimed(self) -> None:
-        """Remove what was uploaded for updates that were answered without it, or never came."""
-        needed = self._coordinator.state.run.blobs() if self._unclaimed else frozenset()
-        for blob, since in list(self._unclaimed.items()):
-            if self._now() - since > UNCLAIMED_SECONDS:
-                del self._unclaimed[blob]
-                if blob not in needed:
-                    self._calculation.remove(blob)
+            if isinstance(event, MessageReceived) and isinstance(event.message, Update | States):
+                self._uploads.told(event.message, self._coordinator.state)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -304,13 +297,11 @@ class Shepherd:
                 self._log.append(encode(record), sync)
             case Compact(snapshot):
                 self._log.compact(snapshot)
-            case RunOuterStep():
-                self._calculation.outer_step(effect)
-            case WriteCheckpoint():
-                self._calculation.checkpoint(effect)
+            case RunOuterStep() | CompareStates() | WriteCheckpoint():
+                self._calculation.perform(effect)
             case DeleteBlob(blob):
                 self._announcements.withdraw([blob])
-                self._awaited.pop(blob, None)
+                self._uploads.forget(blob)
                 self._calculation.remove(blob)
             case Finish(failure):
                 self._finish(failure)
@@ -346,6 +337,11 @@ class Shepherd:
             for each in message.lease.adopt:
                 self._announcements.announce(_there(each.parameters, each.change))
             self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, AskStates):
+            self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, Repeat):
+            parameters = [each.parameters for each in message.lease.adopt]
+            self._announcements.announce(_there(message.before, *parameters))
         try:
             connection.post(message)
         except PCPError as error:

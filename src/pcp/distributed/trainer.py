@@ -2,17 +2,21 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pcp.distributed.array_blobs import load_arrays, store_arrays
 from pcp.distributed.flat_blobs import load_vector
 from pcp.distributed.inbox import Inbox
+from pcp.distributed.inner_state import store_inner
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Adoption, Blob, Lease
-from pcp.distributed.program_fit import check_fit
-from pcp.distributed.replica import Replica
+from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Settlement
+from pcp.distributed.pieces import borders
+from pcp.distributed.program_fit import Arrays, check_fit
+from pcp.distributed.repetition import Repeater
+from pcp.distributed.replica import Replica, Runs
 from pcp.distributed.verification import VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
@@ -28,6 +32,8 @@ log = logging.getLogger("pcp.distributed.trainer")
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
 LAST_STEP = 2**31 - 1
+LEASES_KEPT = 3
+"""Leases whose states an audit may ask for: pushes of that many may be on their way."""
 
 
 class LeaseRefused(PCPError):
@@ -49,6 +55,8 @@ class Trained:
         seconds: that it took, less those of waiting.
         overhead_seconds: what of these was spent before the first and after the last step.
         waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
+        states: the inner states at the borders of the lease's pieces, for audits; in the store.
+        settled: what was told of earlier pushes, applied before this one.
     """
 
     payload: Blob
@@ -57,6 +65,8 @@ class Trained:
     seconds: float
     overhead_seconds: float
     waited_seconds: float = 0.0
+    states: tuple[Blob, ...] = ()
+    settled: tuple[Settlement, ...] = ()
 
 
 class InnerTrainer:
@@ -84,11 +94,19 @@ class InnerTrainer:
         self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
         programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
         self._fragments = check_fit(programs, self._batches.shapes)
-        plans = {name: plan(program, device=device) for name, program in programs.items()}
+        plans: dict[str, Runs] = {
+            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
+            for name, program in programs.items()
+        }
         if job.tolerance:
             plans["step"] = self._planned(programs["step"], job, device, cancelled)
         self._store = store
         self._replica = Replica(plans)
+        self._pieces = job.pieces
+        self._states: deque[tuple[Blob, ...]] = deque()  # of the last leases
+        self._repeater = Repeater(
+            plans, Arrays.returned_by(programs["start"]), self._fragments, self._batches.batch, store
+        )
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
         self.inbox = Inbox()
 
@@ -116,7 +134,11 @@ class InnerTrainer:
         self._replica.begin(lease.first_step, lease.fragments)
         before = work.seconds
         losses: list[Any] = []
+        cuts = borders(data.count, self._pieces) if self._pieces else ()
+        states = [store_inner(self._store, self._replica)] if cuts else []
         for done in range(data.count):
+            if done and done in cuts:
+                states.append(store_inner(self._store, self._replica))
             self._adopt(work, done)
             if aborted():
                 raise LeaseAborted
@@ -129,12 +151,28 @@ class InnerTrainer:
         stepped = work.seconds
         self._adopt(work, LAST_STEP)
         self._replica.finish()
-        self._settle()
+        settled = self._settle()
         blob = store_arrays(self._store, self._replica.push(lease.fragment))
         self._pushed[lease.lease_id] = lease.fragment
+        if cuts:
+            states.append(store_inner(self._store, self._replica))
+            self._keep(tuple(states))
         seconds = work.seconds
         tokens = data.count * self._batches.tokens_per_batch
-        return Trained(blob, tokens, values, seconds, seconds - stepped + before, work.waited)
+        overhead = seconds - stepped + before
+        return Trained(blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled)
+
+    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+        """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
+        return self._repeater.repeat(wanted, aborted)
+
+    def _keep(self, states: tuple[Blob, ...]) -> None:
+        """Keep the states of a lease until it is settled, and those of the one before, from which it began."""
+        self._states.append(states)
+        while len(self._states) > LEASES_KEPT:
+            old, kept = self._states.popleft(), {each for states in self._states for each in states}
+            for blob in set(old) - kept:
+                self._store.remove(blob.digest)
 
     def _check(self, lease: Lease) -> None:
         first, count = lease.first_step, lease.data.count
@@ -194,10 +232,13 @@ class InnerTrainer:
         )
         return self._replica.received(found.fragment, change)
 
-    def _settle(self) -> None:
+    def _settle(self) -> tuple[Settlement, ...]:
+        settled = []
         for lease_id, outcome in self.inbox.outcomes().items():
             if (fragment := self._pushed.pop(lease_id, None)) is not None:
                 self._replica.settle(fragment, outcome)
+                settled.append(Settlement(fragment, outcome))
+        return tuple(settled)
 
     @staticmethod
     def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
@@ -209,6 +250,26 @@ class InnerTrainer:
         found = planned_step(step, device, job.tolerance, seconds, progress=look)
         log.info("%s", describe_path(found))
         return found
+
+
+class _Later:
+    """A program that is compiled when it is first run; that it can be was verified."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self._program, self._device = program, device
+        self._plan: Plan | None = None
+
+    def run(self, *arguments: Any) -> Any:
+        """Its results."""
+        if self._plan is None:
+            self._plan = plan(self._program, device=self._device)
+        return self._plan.run(*arguments)
+
+
+def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
+    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
+    kind, _, fragment = name.partition(".")
+    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
 
 
 class _Work:

@@ -19,6 +19,7 @@ _NOT_NEGATIVE = (
     "tolerance",
     "plan_seconds",
     "seed",
+    "audit_tolerance",
 )
 
 OWN = -1
@@ -83,8 +84,10 @@ class TrainingConfig:
         download: codec of what they adopt.
         merge: how pushes become one.
         quorum: part of a round's data with which it may close without the rest.
+        audit_rate: share of the leases of which another worker repeats a piece; 0 audits nobody.
+        audit_tolerance: how far two results of the same piece may be apart, relative to their norm; equal hardware needs none.
 
-    What follows `inner_steps` is by default -1 or empty: the algorithm's own choice.
+    What follows `inner_steps`, to `quorum`, is by default -1 or empty: the algorithm's own choice.
 
     Raises:
         InvalidTrainingConfig: a number is out of its range.
@@ -124,6 +127,8 @@ class TrainingConfig:
     download: str = ""
     merge: str = ""
     quorum: float = float(OWN)
+    audit_rate: float = 0.0
+    audit_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):
@@ -136,6 +141,9 @@ class TrainingConfig:
         _require("warmup_steps", self.warmup_steps, 0 <= self.warmup_steps < self.steps, "below steps")
         divides = self.batch % self.accumulate == 0
         _require("accumulate", self.accumulate, divides, f"a divisor of batch, which is {self.batch}")
+        _require(
+            "audit_rate", self.audit_rate, 0 <= self.audit_rate <= 1, "a share of the leases, from 0 to 1"
+        )
         _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
 
     def replaced(self, **settings: Any) -> "TrainingConfig":

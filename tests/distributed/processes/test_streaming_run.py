@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog
@@ -28,16 +29,16 @@ STREAMING = [
 
 def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, settings: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
-    options = [*settings, *STREAMING, "--steps=80", "--run", str(folder.path)]
+    options = [*settings, *STREAMING, "--steps=56", "--run", str(folder.path)]
     with Command(["train", *options], tmp_path) as train:
-        train.wait_for(is_round(3))
+        train.wait_for(is_round(2))
         os.kill(process_ids(folder.path)["worker-1"], signal.SIGKILL)
         train.wait_for(lambda record: record.get("process") == "worker-1")
         assert train.end() == 0, train.said
         records = train.records
     rounds = [record for record in records if "round" in record]
     assert [record["round"] for record in rounds] == list(range(1, len(rounds) + 1))
-    assert rounds[-1]["tokens"] == 2 * 80 * 2 * 64
+    assert rounds[-1]["tokens"] == 2 * 56 * 2 * 64
     assert rounds[-1]["loss"] < rounds[0]["loss"] - 0.3
 
     storage = DirectoryStorage(folder.path / "coordinator")
@@ -46,7 +47,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, se
     check_books(coordinator.state)
     assert coordinator.state.run.finished
     step, state, _ = load_state(folder)
-    assert step == 80
+    assert step == 56
     assert all(np.isfinite(leaf).all() for leaf in flatten(state)[0])
     assert sorted(state["outer"]) == ["0", "1"]
 
@@ -54,7 +55,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, se
 def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settings: list[str]) -> None:
     """Bit for bit: neither processes, nor transfers, nor their times leave a trace in the parameters."""
     folder = RunFolder(tmp_path / "run")
-    options = [*settings, *STREAMING, "--workers=1", "--run", str(folder.path)]
+    options = [*settings, *STREAMING, "--workers=1", "--steps=16", "--run", str(folder.path)]
     with Command(["train", *options], tmp_path) as train:
         assert train.end() == 0, train.said
     recipe = prepare(folder)
@@ -65,3 +66,15 @@ def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settin
     _, state, metadata = load_state(folder)
     assert metadata["round"] == alone.rounds
     assert_equal_arrays(state["params"], map_tree(np.asarray, alone.parameters()))
+
+
+@pytest.mark.long
+def test_two_workers_repeat_a_run_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
+    states = []
+    for number in range(2):
+        folder = RunFolder(tmp_path / f"run-{number}")
+        options = [*settings, "--upload=int4", "--download=int4", "--run", str(folder.path)]
+        with Command(["train", *options], tmp_path) as train:
+            assert train.end() == 0, train.said
+        states.append(load_state(folder)[1])
+    assert_equal_arrays(states[0], states[1])

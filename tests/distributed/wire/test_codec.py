@@ -179,8 +179,8 @@ def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
     text = (resources.files("pcp.distributed") / "protocol.capnp").read_text()
     newer = text.replace("merged @11 :Merged;", f"merged @11 :Merged; newest @{len(CONTROL_ROWS)} :Goodbye;")
     newer = newer.replace(
-        "commitments @8 :List(Data);\n}\n\nstruct UpdateReply",
-        "commitments @8 :List(Data);\n  joules @9 :Float64;\n}\n\nstruct UpdateReply",
+        "settled @9 :List(Settlement);\n}\n\nstruct UpdateReply",
+        "settled @9 :List(Settlement);\n  joules @10 :Float64;\n}\n\nstruct UpdateReply",
     )
     assert newer.count("joules") == 1
     (tmp_path / "newer.capnp").write_text(newer.replace("@0xb3f1c2d97a5e4460", "@0xb3f1c2d97a5e4461"))

@@ -2,13 +2,14 @@
 
 import dataclasses
 import random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pcp.distributed.messages import (
+    Adoption,
     Assign,
     Blob,
     DataRange,
@@ -17,11 +18,13 @@ from pcp.distributed.messages import (
     HeartbeatReply,
     Hello,
     Lease,
+    Merged,
     Message,
     Ready,
     Revoke,
     Welcome,
 )
+from pcp.distributed.wire import connection
 from pcp.distributed.wire.codec import encode_control
 from pcp.distributed.wire.connection import (
     ConnectionEvent,
@@ -39,9 +42,16 @@ from pcp.distributed.wire.refusal import Refusal, RefusalCode
 
 HELLO = Hello(1, "ada", b"incarnation-1", ("cpu:0",), 1 << 30)
 WELCOME = Welcome(4, 2, "run-1", 0.5, "{}")
-LEASE = Lease(1, 2, 3, DataRange(0, 20), 0, 0, Blob(bytes(32), 5), (), 60.0)
+BLOB = Blob(bytes(32), 5)
+LEASE = Lease(1, 2, 3, DataRange(0, 20), 0, 0, (), True, (Adoption(0, 0, 0, BLOB, None),), 60.0)
 FROM_WORKER = [Heartbeat(1, 2, 3, 4, 0.5), Ready(2), Goodbye(False, "enough")]
-FROM_SHEPHERD = [HeartbeatReply(1), Assign(LEASE), Revoke(1, "late"), Goodbye(True, "done")]
+FROM_SHEPHERD = [
+    HeartbeatReply(1),
+    Assign(LEASE),
+    Merged(0, 1, BLOB, None),
+    Revoke(1, "late"),
+    Goodbye(True, "done"),
+]
 
 
 def take(machine: ControlMachine) -> bytes:
@@ -217,3 +227,9 @@ def test_random_bytes_never_do_more_than_close(data: list[bytes]) -> None:
     events = [event for piece in data for event in shepherd.receive(piece)] + shepherd.receive_end()
     assert len(events) <= 1
     assert all(isinstance(event, ProtocolViolation | PeerClosed) for event in events)
+
+
+def test_every_message_is_somebody_s_to_say() -> None:
+    """A kind that nobody may send would be dropped, and those who wait for it would wait for ever."""
+    sayable: frozenset[type] = frozenset().union(*connection._SAYS.values())
+    assert sayable == frozenset(get_args(Message))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed.messages import (
+    Adoption,
     Assign,
     Blob,
     DataRange,
@@ -20,6 +21,7 @@ from pcp.distributed.messages import (
     Hello,
     Lease,
     Message,
+    Outcome,
     Ready,
     Revoke,
     Update,
@@ -48,18 +50,18 @@ from pcp.distributed.wire.sockets import parse_address
 from .loopback import WELCOME, Run, eventually, hello, play, welcome_and_listen
 
 BLOB = Blob(random.Random(5).randbytes(32), 77)
-LEASE = Lease(1, 2, 3, DataRange(10, 20), 5, 1, BLOB, (0, 2), 60.0)
+LEASE = Lease(1, 2, 3, DataRange(10, 20), 5, 1, (0, 2), False, (Adoption(1, 4, 2, BLOB, None),), 60.0)
 FROM_WORKER: list[Message] = [
     Ready(2),
     Heartbeat(1, 2, 1, 7, 0.25),
-    Update(1, 2, 3, 1, BLOB, 20, 15_360, (3.5, 3.25), 5.0),
+    Update(1, 2, 3, BLOB, 20, 15_360, (3.5, 3.25), 5.0),
     Failure(2, 1, "out of memory"),
 ]
 FROM_SHEPHERD: list[Message] = [
     HeartbeatReply(1),
     Assign(LEASE),
     Revoke(1, "too late"),
-    UpdateReply(1, False, "stale"),
+    UpdateReply(1, Outcome.REFUSED, "stale"),
 ]
 
 

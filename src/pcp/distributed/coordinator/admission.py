@@ -92,12 +92,15 @@ def _judge_content(state: State, lease: Lease, update: Update) -> Refusal | None
         return Refusal.WRONG_TOKENS
     if config.update_bytes and update.payload.size != config.update_bytes[lease.fragment]:
         return Refusal.WRONG_SIZE
-    digests = len(config.audits.borders(steps)) if config.audits.rate else 0
-    if [len(each) for each in update.commitments[: digests + 1]] != [32] * digests:
+    if config.audits.rate and not _commits(config.audits.borders(steps), update):
         return Refusal.WRONG_COMMITMENTS
     if not all(math.isfinite(loss) for loss in update.losses):
         return Refusal.NOT_FINITE
     return Refusal.UNUSABLE if update.payload in state.refused_blobs else None
+
+
+def _commits(borders: tuple[int, ...], update: Update) -> bool:
+    return len(update.commitments) == len(borders) and all(len(each) == 32 for each in update.commitments)
 
 
 def _refuse(turn: Turn, member: Member, update: Update, refusal: Refusal) -> None:

@@ -1,11 +1,10 @@
 """What the Shepherd must remember to audit: what every worker committed to last, and the audits under way."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pcp.distributed.coordinator.audit_policy import Piece
-from pcp.distributed.messages import Blob, Lease, Outcome, Repeated, Settlement
+from pcp.distributed.messages import Blob, Lease, Outcome, Repeated, Settlement, Update
 
 
 @dataclass(slots=True)
@@ -14,24 +13,14 @@ class Chain:
 
     Arguments:
         incarnation: of its process.
-        digest: of its state after the last lease; empty before its first; None where a lease was taken from
-            it, so that nobody knows how far it was.
-        settled: what it was told of its pushes since it got its last lease, and applies before the next.
-        last: what became of its last push of each fragment.
+        digest: of its state after the last lease; empty before its first; None where nobody knows: a lease
+            was taken from it, or another Shepherd process had it before.
+        last: what it was told of its last push of each fragment.
     """
 
     incarnation: bytes
-    digest: bytes | None = b""
-    settled: list[Settlement] = field(default_factory=list)
+    digest: bytes | None
     last: dict[int, Outcome] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What leads from a worker's last lease to the first step of the next."""
-
-    digest: bytes
-    settled: tuple[Settlement, ...]
 
 
 class Stage(StrEnum):
@@ -55,7 +44,7 @@ class Audit:
         before: digest of the state that it begins with; empty where it begins with nothing.
         after: digest of the state that the worker says it leads to.
         payload: what the worker pushed, where the piece includes the push.
-        settled: what the worker had been told of its pushes, as far as it matters for the piece.
+        settled: what the worker applied, before the push, of what it was told of earlier ones.
         expires: when the stage has lasted too long.
         stage: see `Stage`.
         missing: blobs on their way.
@@ -103,56 +92,54 @@ class AuditBooks:
 
     Arguments:
         chains: by worker number.
-        openings: of the leases that are out, where they are known.
+        openings: digests of the states in which the leases that are out begin, where they are known.
         audits: under way, by the number of the lease.
         lost: audits whose worker went away before it showed its states.
         unproven: how often that happened in a row, by worker number; its next lease is surely audited.
     """
 
     chains: dict[int, Chain] = field(default_factory=dict)
-    openings: dict[int, Opening] = field(default_factory=dict)
+    openings: dict[int, bytes] = field(default_factory=dict)
     audits: dict[int, Audit] = field(default_factory=dict)
     lost: list[int] = field(default_factory=list)
     unproven: dict[int, int] = field(default_factory=dict)
 
-    def granted(self, worker_id: int, incarnation: bytes, lease_id: int) -> None:
+    def granted(self, worker_id: int, incarnation: bytes, lease_id: int, epoch: int) -> None:
         """Note from which state a lease begins."""
         chain = self.chains.get(worker_id)
         if chain is None or chain.incarnation != incarnation:
-            chain = self.chains[worker_id] = Chain(incarnation)
+            # Where the Shepherd is not the run's first, the worker may have had leases of another.
+            chain = self.chains[worker_id] = Chain(incarnation, b"" if epoch == 1 else None)
         if chain.digest is not None:
-            self.openings[lease_id] = Opening(chain.digest, tuple(chain.settled))
-        chain.settled.clear()
+            self.openings[lease_id] = chain.digest
 
     def settled(self, worker_id: int, fragment: int, outcome: Outcome) -> None:
         """Note what a worker is told of a push."""
         if chain := self.chains.get(worker_id):
-            chain.settled.append(Settlement(fragment, outcome))
             chain.last[fragment] = outcome
 
-    def trained(self, worker_id: int, lease: Lease, digest: bytes) -> tuple[Opening | None, Outcome | None]:
-        """Note the state that a lease ends with.
-
-        Returns:
-            From which state it began, where that is known; and what became of the last push of its fragment,
-            which the worker had to know before it could push again.
-        """
+    def trained(self, worker_id: int, lease: Lease, update: Update) -> tuple[bytes | None, Chain]:
+        """Note the state that a lease ends with; returns that from which it began (None: unknown), and the chain."""
         chain = self.chains[worker_id]
-        chain.digest = digest
-        chain.settled = [each for each in chain.settled if each.fragment != lease.fragment]
-        return self.openings.pop(lease.lease_id, None), chain.last.get(lease.fragment)
-
-    def reconnected(self, leases: Iterable[int]) -> None:
-        """Note that a worker may have heard of its pushes only after it got these leases."""
-        for lease_id in leases:
-            self.openings.pop(lease_id, None)
+        chain.digest = update.commitments[-1]
+        return self.openings.pop(lease.lease_id, None), chain
 
     def ended(self, worker_id: int, lease_id: int) -> None:
         """Note that a lease was taken from a worker: nobody knows how far it was."""
         self.openings.pop(lease_id, None)
         if chain := self.chains.get(worker_id):
             chain.digest = None
-            chain.settled.clear()
+
+    def awaits_state(self, blob: Blob) -> bool:
+        """Whether a blob on its way is an inner state, rather than a push."""
+        return any(
+            blob in audit.missing and (audit.repeated is None or blob != audit.repeated.payload)
+            for audit in self.audits.values()
+        )
+
+    def awaits(self, blob: Blob) -> bool:
+        """Whether an audit waits for a blob."""
+        return any(blob in audit.missing for audit in self.audits.values())
 
     def left(self, worker_id: int, now: float) -> None:
         """Note that a worker is gone: what it repeats goes to another, what it has not shown stays unproven."""

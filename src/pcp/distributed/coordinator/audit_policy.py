@@ -5,6 +5,7 @@ from itertools import pairwise
 from random import Random
 
 from pcp.distributed.coordinator.serialisation import storable
+from pcp.distributed.pieces import borders
 from pcp.errors import PCPError
 
 
@@ -45,8 +46,7 @@ class AuditPolicy:
 
     def borders(self, steps: int) -> tuple[int, ...]:
         """Return the steps of a lease before which a worker commits to its state; the last is the end, after the push."""
-        pieces = max(1, min(self.pieces, steps))
-        return tuple(steps * each // pieces for each in range(pieces + 1))
+        return borders(steps, self.pieces)
 
     def is_picked(self, lease_id: int) -> bool:
         """Return whether a lease is audited."""
@@ -62,8 +62,8 @@ class Piece:
     """Part of a lease that is repeated.
 
     Arguments:
-        first, steps: of the lease's inner steps; before the first one the worker settles its pushes and
-            adopts, which is the opening: a piece of no steps.
+        first, steps: of the lease's inner steps; before the first one the worker begins afresh where the
+            lease says so, and adopts, which is the opening: a piece of no steps.
         opening: whether it is that.
         push: whether what is pushed follows, so that it is compared, too.
     """
@@ -74,9 +74,12 @@ class Piece:
     push: bool = False
 
 
-def pieces(borders: tuple[int, ...]) -> tuple[Piece, ...]:
+OPENING = Piece(0, 0, opening=True)
+
+
+def pieces(cuts: tuple[int, ...]) -> tuple[Piece, ...]:
     """Return the pieces between borders, the last of which includes the push."""
-    cuts = list(pairwise(borders))
     return tuple(
-        Piece(first, end - first, push=index == len(cuts) - 1) for index, (first, end) in enumerate(cuts)
+        Piece(first, end - first, push=place == len(cuts) - 1)
+        for place, (first, end) in enumerate(pairwise(cuts), start=1)
     )

@@ -7,13 +7,13 @@ two differ by more than the tolerance, a third worker decides who is wrong.
 
 from pcp.distributed.coordinator import adoptions, leases, membership
 from pcp.distributed.coordinator.audit_books import Audit, Stage
-from pcp.distributed.coordinator.audit_policy import Piece, pieces
+from pcp.distributed.coordinator.audit_policy import OPENING, pieces
 from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import AuditEnded, CompareStates, Trouble
 from pcp.distributed.coordinator.events import StatesCompared
 from pcp.distributed.coordinator.records import ContributionsDropped, WorkerBarred
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
-from pcp.distributed.messages import AskStates, Blob, Repeat, Repeated, Settlement, States
+from pcp.distributed.messages import AskStates, Blob, Repeat, Repeated, States
 
 UNPROVEN_IN_A_ROW = 3  # an honest worker's process may end just when it is asked
 
@@ -24,28 +24,30 @@ def trained(turn: Turn, member: Member, held: HeldLease) -> None:
     policy = state.run.config.audits
     if not policy.rate or update is None:
         return
-    opening, last = state.audits.trained(member.worker_id, lease, update.commitments[-1])
+    began, chain = state.audits.trained(member.worker_id, lease, update)
     if not policy.is_picked(lease.lease_id) and member.worker_id not in state.audits.unproven:
         return
-    options = (*([Piece(0, 0, opening=True)] if opening else []), *pieces(policy.borders(lease.data.count)))
+    parts = pieces(policy.borders(lease.data.count))
     # A push that does not follow from honest training shows in the last piece only, which therefore is every other one.
-    number = policy.choice(lease.lease_id, max(1, 2 * (len(options) - 1)))
-    number = min(number, len(options) - 1)
-    piece, index = options[number], number - bool(opening)
-    commitments = update.commitments
+    options = (
+        *([OPENING] if began is not None else []),
+        *parts,
+        *parts[-1:] * (len(parts) - 1 - (began is None)),
+    )
+    piece = options[policy.choice(lease.lease_id, len(options))]
+    told = [each for each in update.settled if chain.last.get(each.fragment) is each.outcome]
+    index = 0 if piece is OPENING else 1 + parts.index(piece)
     audit = Audit(
         worker_id=member.worker_id,
         worker=member.worker,
         lease=lease,
         piece=piece,
-        before=commitments[index],
-        after=commitments[index + 1] if index >= 0 else commitments[0],
+        before=update.commitments[index - 1] if index else began or b"",
+        after=update.commitments[index],
         payload=update.payload if piece.push else None,
-        settled=(Settlement(lease.fragment, last),) if piece.push and last else (),
+        settled=tuple(told) if piece.push else (),
         expires=turn.now + lease.deadline_seconds,
     )
-    if piece.opening and opening:
-        audit.before, audit.settled = opening.digest, opening.settled
     state.audits.audits[lease.lease_id] = audit
     _hold(turn, audit, [*adoptions.blobs(lease), *([audit.payload] if audit.payload else [])])
     _ask(turn, member, audit)
@@ -116,7 +118,16 @@ def _uploaded(turn: Turn, audit: Audit) -> None:
         audit.wait_for(Stage.AUDITOR, turn.now)
     elif audit.stage is Stage.REPEATED_STATES:
         audit.wait_for(Stage.COMPARISON, turn.now)
-        turn.effects.append(CompareStates(audit.lease.lease_id, tuple(_differences(audit))))
+        pairs = dict(_differences(audit))
+        after, payload = audit.shown[audit.after], audit.payload
+        turn.effects.append(
+            CompareStates(
+                audit.lease.lease_id,
+                (after, pairs[after]) if after in pairs else None,
+                audit.lease.fragment,
+                (payload, pairs[payload]) if payload in pairs else None,
+            )
+        )
 
 
 def assign(turn: Turn) -> None:

@@ -60,18 +60,16 @@ class Pending:
         self.returned += 1
         self._count(cells, cells.data.count)
         end = data_ranges.stop(cells.data)
-        shared = [
-            each
-            for each in self.blocks
-            if each.data.start < end and cells.data.start < data_ranges.stop(each.data)
-        ]
-        for each in shared:
-            self.blocks.remove(each)
-        for each in _disjoint([cells, *shared]) if shared else [cells]:
-            index = bisect_left(self.blocks, each.data.start, key=_start)
-            self.blocks.insert(index, each)
+        first = last = bisect_left(self.blocks, cells.data.start, key=_start)
+        if first and data_ranges.stop(self.blocks[first - 1].data) > cells.data.start:
+            first -= 1
+        while last < len(self.blocks) and self.blocks[last].data.start < end:
+            last += 1
+        shared = self.blocks[first:last]
+        pieces = _disjoint([cells, *shared]) if shared else [cells]
+        self.blocks[first:last] = pieces
+        for index in range(first + len(pieces) - 1, first - 2, -1):
             self._fuse(index)
-            self._fuse(index - 1)
 
     def _fuse(self, index: int) -> None:
         """Make one block of this and the next, where nothing is between them."""

@@ -64,10 +64,19 @@ class RunOuterStep:
 
 @dataclass(frozen=True, slots=True)
 class CompareStates:
-    """Compare stored blobs in pairs, decoded, and answer with StatesCompared."""
+    """Compare what a worker says with what a repetition came to, and answer with StatesCompared.
+
+    Arguments:
+        audit: its number.
+        states: inner states, where their bytes differ.
+        fragment: of the pushes.
+        payloads: pushes, where their bytes differ.
+    """
 
     audit: int
-    pairs: tuple[tuple[Blob, Blob], ...]
+    states: tuple[Blob, Blob] | None
+    fragment: int
+    payloads: tuple[Blob, Blob] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """What is true of a coordinator's state between any two events."""
 
-from collections import Counter
-
 from pcp.distributed.coordinator import adoptions, data_ranges
 from pcp.distributed.coordinator.data_ranges import Ranges
 from pcp.distributed.coordinator.state import State
+from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
 
 
@@ -109,45 +108,31 @@ def _check_members(state: State) -> None:
 
 def _check_roster(state: State) -> None:
     """Check what is kept only so that it need not be searched for."""
-    roster, leases = state.roster, state.leases
-    free = {
-        member.worker_id
-        for member in state.members.values()
-        if member.ready and not member.training and not member.auditing
-    }
-    found = {
-        "ready": (roster.ready, {number for number, member in state.members.items() if member.ready}),
-        "idle or resting": (
-            [*roster.idle, *sorted(roster.resting)],
-            [*roster.idle, *sorted(free - {*roster.idle})],
-        ),
-        "carried by the idle": (
-            roster.carried,
-            {number: state.members[number].to_push() for number in roster.idle},
-        ),
-        "carrying": (
-            roster.carriers,
-            [
-                sorted(
-                    (first[fragment], number) for number, first in roster.carried.items() if fragment in first
-                )
-                for fragment in range(len(roster.carriers))
-            ],
-        ),
-        "adopting": (
-            state.adopting,
-            {number for number, held in leases.items() if adoptions.awaits_merge(held.lease)},
-        ),
-        "waiting": (
-            Counter(number for numbers in state.waiting.values() for number in numbers),
-            Counter(number for number, held in leases.items() if held.update),
-        ),
-        "named by leases and audits": (
-            state.references,
-            Counter(blob for held in leases.values() for blob in adoptions.blobs(held.lease))
-            + Counter(blob for audit in state.audits.audits.values() for blob in audit.held),
-        ),
-    }
-    for name, (kept, true) in found.items():
-        if kept != true:
-            raise BooksDoNotBalance(f"{name}: {kept} is kept, but {true} is true")
+    roster, leases, members = state.roster, state.leases, state.members
+    ready = {number for number, member in members.items() if member.ready}
+    busy = {number for number in ready if members[number].training or members[number].auditing}
+    _compare("ready", roster.ready, ready)
+    _compare("idle or resting", sorted([*roster.idle, *roster.resting]), sorted(ready - busy))
+    _compare("carried by the idle", roster.carried, {each: members[each].to_push() for each in roster.idle})
+    for fragment, carriers in enumerate(roster.carriers):
+        carrying = ((first[fragment], each) for each, first in roster.carried.items() if fragment in first)
+        _compare(f"carrying fragment {fragment}", carriers, sorted(carrying))
+    waiting = [lease_id for lease_ids in state.waiting.values() for lease_id in lease_ids]
+    _compare("waiting", sorted(waiting), sorted(each for each, held in leases.items() if held.update))
+    named: dict[Blob, int] = {}
+    adopting = set()
+    for lease_id, held in leases.items():
+        if adoptions.awaits_merge(held.lease):
+            adopting.add(lease_id)
+        for blob in adoptions.blobs(held.lease):
+            named[blob] = named.get(blob, 0) + 1
+    for audit in state.audits.audits.values():
+        for blob in audit.held:
+            named[blob] = named.get(blob, 0) + 1
+    _compare("adopting", state.adopting, adopting)
+    _compare("named by leases and audits", {**state.references}, named)
+
+
+def _compare(name: str, kept: object, true: object) -> None:
+    if kept != true:
+        raise BooksDoNotBalance(f"{name}: {kept} is kept, but {true} is true")

@@ -67,7 +67,7 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     if adoptions.awaits_merge(lease):
         state.adopting.add(lease.lease_id)
     if run.config.audits.rate:
-        state.audits.granted(member.worker_id, member.incarnation, lease.lease_id)
+        state.audits.granted(member.worker_id, member.incarnation, lease.lease_id, run.epoch)
     member.leases.add(lease.lease_id)
     member.training, member.fresh = lease.lease_id, False
     turn.reconsider(member)

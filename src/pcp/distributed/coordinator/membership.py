@@ -28,7 +28,6 @@ def join(turn: Turn, event: MemberJoined) -> None:
         if old.connection:
             turn.close(old.connection, "superseded by a newer connection of the same process")
         member, change = old, "reconnected"
-        state.audits.reconnected(member.leases)
         member.connection, member.last_heard, member.ready = event.connection, turn.now, False
         turn.reconsider(member)
     else:

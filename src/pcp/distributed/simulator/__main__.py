@@ -4,9 +4,14 @@ import argparse
 import sys
 import time
 
-from pcp.distributed.simulator.many import run_in_processes, run_seeds
+from pcp.distributed.simulator.many import Summary, run_in_processes, run_seeds
 from pcp.distributed.simulator.scenario import scenario_of
 from pcp.distributed.simulator.shrinking import shrink
+
+
+def print_line(time: float, who: str, what: object) -> None:
+    """Print an event or an effect."""
+    print(f"{time:10.3f} {who:10} {what}")
 
 
 def main() -> int:
@@ -25,22 +30,26 @@ def main() -> int:
         results = run_in_processes(options.first, options.seeds, options.jobs)
     else:
         seeds = range(options.first, options.first + options.seeds)
-        results = iter([run_seeds(seeds, print if options.trace else None)])
-    done, actions, failed = 0, 0, 0
-    for schedules, performed, failures in results:
-        done, actions, failed = done + schedules, actions + performed, failed + len(failures)
-        for seed, failure in failures:
+        results = iter([run_seeds(seeds, print_line if options.trace else None)])
+    total = Summary()
+    for summary in results:
+        total.add(summary)
+        for seed, failure in summary.failures:
             print(failure)
             if options.shrink:
                 for fault in shrink(scenario_of(seed)).faults:
                     print(f"    it needs {fault}")
         seconds = time.perf_counter() - started
         print(
-            f"{done} schedules, {failed} failed, {done / seconds:.0f} a second, "
-            f"{actions / seconds:.0f} actions a second",
+            f"{total.schedules} schedules, {len(total.failures)} failed, {total.schedules / seconds:.0f} a second, "
+            f"{total.actions / seconds:.0f} actions a second",
             flush=True,
         )
-    return 1 if failed else 0
+    print(
+        "most "
+        + "; ".join(f"{name}: {value:.4g} (seed {seed})" for name, (value, seed) in total.worst.items())
+    )
+    return 1 if total.failures else 0
 
 
 if __name__ == "__main__":

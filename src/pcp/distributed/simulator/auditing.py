@@ -10,9 +10,10 @@ from pathlib import Path
 from random import Random
 
 from pcp.distributed.algorithms import Algorithm, DiLoCo
-from pcp.distributed.coordinator import Coordinator, RunConfig, check_books
+from pcp.distributed.coordinator import Coordinator, RunConfig, check_books, encode
 from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.coordinator.effects import (
+    Append,
     AuditEnded,
     Close,
     CompareStates,
@@ -25,6 +26,7 @@ from pcp.distributed.coordinator.effects import (
 from pcp.distributed.coordinator.events import (
     BlobStored,
     CheckpointDone,
+    ConnectionLost,
     Event,
     MemberJoined,
     MessageReceived,
@@ -46,6 +48,7 @@ from pcp.distributed.simulator.cheating import (
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 WORKERS, ROUNDS = 8, 20
+CHEAT = "worker 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class AuditedRun:
         rounds: how often each worker trains.
         algorithm: how pushes are merged.
         liars: workers that contradict whatever they are to repeat.
+        accidents: how often a worker's connection breaks when it is its turn.
     """
 
     def __init__(
@@ -84,7 +88,8 @@ class AuditedRun:
         workers: int = WORKERS,
         rounds: int = ROUNDS,
         algorithm: Algorithm | None = None,
-        liars: frozenset[int] = frozenset(),
+        liars: frozenset[str] = frozenset(),
+        accidents: float = 0.0,
     ) -> None:
         algorithm = DiLoCo(inner_steps=8) if algorithm is None else algorithm
         self.config = RunConfig(
@@ -98,28 +103,37 @@ class AuditedRun:
         )
         self.random = Random(seed)
         self.verdicts: list[AuditEnded] = []
+        self.log: list[bytes] = []
         self.cheated = 0
         self.now = 0.0
-        self._liars = liars
+        self._liars, self._accidents = liars, accidents
         self._events: deque[Event] = deque()
         self._payloads: list[Blob] = []
+        self._connections = 0
         parameters = tuple(Blob(digest("first", each), 40) for each in range(algorithm.fragments))
         self.coordinator = Coordinator.create(self.config, parameters, (None,) * algorithm.fragments)
-        states: dict[bytes, Inner] = {}
-        self.workers = {
-            number: Worker(
-                f"worker {number}",
-                number,
-                policy,
-                cheat if number == 1 else "honest",
-                self._payloads,
-                states,
-            )
-            for number in range(1, workers + 1)
-        }
+        self.workers: dict[int, Worker] = {}
         self.do(Started(0.0))
-        for number, worker in self.workers.items():
-            self.do(MemberJoined(0.0, number, Hello(1, worker.name, bytes([number]), (), 1)))
+        states: dict[bytes, Inner] = {}
+        for number in range(1, workers + 1):
+            does = cheat if number == 1 else "honest"
+            self._connect(Worker(f"worker {number}", 0, policy, does, self._payloads, states))
+
+    def _connect(self, worker: Worker) -> None:
+        self._connections += 1
+        worker.connection = self._connections
+        worker.inbox.clear()
+        self.workers[worker.connection] = worker
+        incarnation = bytes([worker.incarnation])
+        self.do(MemberJoined(self.now, worker.connection, Hello(1, worker.name, incarnation, (), 1)))
+
+    def _accident(self, worker: Worker) -> None:
+        """Break a connection; the process, or a new one, comes back."""
+        del self.workers[worker.connection]
+        self.do(ConnectionLost(self.now, worker.connection))
+        if self.random.random() < 0.3:
+            worker.begin_anew()
+        self._connect(worker)
 
     def do(self, event: Event) -> None:
         """Feed an event and all that follows from it at once."""
@@ -131,6 +145,8 @@ class AuditedRun:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case Append(record):
+                self.log.append(encode(record))
             case Send(connection, message) if connection in self.workers:
                 self.workers[connection].inbox.append(message)
             case Close(connection):
@@ -140,9 +156,9 @@ class AuditedRun:
                 self._events.append(OuterStepDone(self.now, round, merged, None, None))
             case WriteCheckpoint(version):
                 self._events.append(CheckpointDone(self.now, version))
-            case CompareStates(audit, pairs):
-                distance = max(float(theirs != mine) for theirs, mine in pairs)
-                self._events.append(StatesCompared(self.now, audit, distance))
+            case CompareStates(audit):
+                # Blobs are compared only where they differ, and no two digests are alike.
+                self._events.append(StatesCompared(self.now, audit, 1.0))
             case Report(AuditEnded() as ended):
                 self.verdicts.append(ended)
 
@@ -161,18 +177,22 @@ class AuditedRun:
         return Outcome(dict(state.run.barred), self.cheated, tuple(self.verdicts))
 
     def _turn(self, worker: Worker) -> None:
+        if self.random.random() < self._accidents:
+            self._accident(worker)
+            return
+        connection = worker.connection
         for said in worker.hear():
-            if worker.connection not in self.workers:
+            if connection not in self.workers:
                 return
             if isinstance(said, Blob):
-                if worker.connection != 1 and said.size == PAYLOAD_BYTES:
+                if worker.cheat == "honest" and said.size == PAYLOAD_BYTES:
                     self._payloads[:] = [said]
                 self.do(BlobStored(self.now, said))
                 continue
-            self.cheated += worker.connection == 1 and isinstance(said, Update)
-            if worker.connection in self._liars and isinstance(said, Repeated):
+            self.cheated += worker.name == CHEAT and isinstance(said, Update)
+            if worker.name in self._liars and isinstance(said, Repeated):
                 said = replace(said, after=Blob(digest("lie", said.after), STATE_BYTES))
-            self.do(MessageReceived(self.now, worker.connection, said))
+            self.do(MessageReceived(self.now, connection, said))
 
 
 def study(cheat: str, rate: float, runs: int) -> tuple[float, float]:
@@ -184,7 +204,7 @@ def study(cheat: str, rate: float, runs: int) -> tuple[float, float]:
     found, leases = 0, 0
     for seed in range(runs):
         outcome = AuditedRun(cheat, AuditPolicy(rate, seed=seed), seed).run()
-        honest = {name for name in outcome.barred if cheat == "honest" or name != "worker 1"}
+        honest = {name for name in outcome.barred if cheat == "honest" or name != CHEAT}
         assert not honest, f"kept out though honest: {outcome.barred}"
         found += bool(outcome.barred)
         leases += outcome.leases

@@ -71,9 +71,9 @@ def settled(state: Inner, told: Sequence[Settlement]) -> Inner:
     return state
 
 
-def opened(before: Inner, told: Sequence[Settlement], lease: Lease) -> Inner:
+def opened(before: Inner, lease: Lease) -> Inner:
     """The state in which the first step of a lease begins."""
-    state = replace(before, unsettled=frozenset()) if lease.fresh else settled(before, told)
+    state = replace(before, unsettled=frozenset()) if lease.fresh else before
     adopted = tuple((each.fragment, each.version, each.parameters) for each in lease.adopt if each.step == 0)
     return state.after("opened", adopted)
 
@@ -88,7 +88,7 @@ def stepped(state: Inner, lease: Lease, first: int, steps: int) -> Inner:
 
 def pushed(state: Inner, told: Sequence[Settlement], lease: Lease) -> tuple[Blob, Inner]:
     """What a worker pushes, and its state after that."""
-    state = settled(state, [each for each in told if each.fragment == lease.fragment])
+    state = settled(state, told)
     payload = Blob(digest("push", state, lease.fragment), PAYLOAD_BYTES)
     return payload, replace(state.after("pushed"), unsettled=state.unsettled | {lease.fragment})
 
@@ -110,13 +110,14 @@ class Worker:
     cheat: str = "honest"
     others: list[Blob] = field(default_factory=list)
     states: dict[bytes, Inner] = field(default_factory=dict)
+    incarnation: int = 0
     generation: int = 0
+    unanswered: dict[int, Update] = field(default_factory=dict)
     state: Inner = Inner()
     settled: list[Settlement] = field(default_factory=list)
     fragments: dict[int, int] = field(default_factory=dict)  # of each lease pushed and not answered
     first_update: tuple[tuple[Inner, ...], Blob] | None = None
     lease: Lease | None = None
-    told: tuple[Settlement, ...] = ()
     merged: dict[tuple[int, int], Blob] = field(default_factory=dict)
     inbox: list[Message] = field(default_factory=list)
 
@@ -125,22 +126,30 @@ class Worker:
         message = self.inbox.pop(0)
         match message:
             case Welcome():
-                self.generation = message.generation
-                return [Ready(self.generation)]
+                if self.generation != message.generation:
+                    self.generation, self.lease = message.generation, None
+                    self.unanswered.clear()
+                return [Ready(self.generation), *self.unanswered.values()]
+            case Assign(lease) if lease.lease_id in self.unanswered or lease == self.lease:
+                pass  # told again after a lost connection
             case Assign(lease):
-                # What it was told after this counts for the next lease, even if it has to wait before it can train.
-                self.lease, self.told = lease, tuple(self.settled)
-                self.settled.clear()
+                self.lease = lease
+                if lease.fresh:
+                    self.settled.clear()
             case Merged():
                 self.merged[message.fragment, message.version] = message.parameters
             case UpdateReply(lease_id, outcome):
-                if outcome is not Outcome.REFUSED:
+                self.unanswered.pop(lease_id, None)
+                if outcome is not Outcome.REFUSED and lease_id in self.fragments:
                     self.settled.append(Settlement(self.fragments[lease_id], outcome))
             case Revoke():
                 self.lease = None
+                self.unanswered.pop(message.lease_id, None)
                 self.settled.clear()
             case AskStates(audit, digests):
-                blobs = tuple(Blob(each, STATE_BYTES) for each in digests)
+                blobs = tuple(
+                    Blob(each, STATE_BYTES if each in self.states else PAYLOAD_BYTES) for each in digests
+                )
                 return [States(audit, blobs), *blobs]
             case Repeat():
                 return [self._repeat(message)]
@@ -156,7 +165,7 @@ class Worker:
             for each in self.lease.adopt
         )
         fragment = self.lease.fragment
-        answered = {each.fragment for each in (*self.told, *self.settled)}
+        answered = {each.fragment for each in self.settled}
         awaits_answer = fragment in self.state.unsettled - answered and not self.lease.fresh
         if awaits_answer or any(each.parameters is None for each in arrived):
             return []
@@ -165,12 +174,12 @@ class Worker:
 
     def _train(self, lease: Lease) -> list[Message | Blob]:
         borders = self.policy.borders(lease.data.count)
-        states = [opened(self.state, self.told, lease)]
+        states = [opened(self.state, lease)]
         for piece, (first, end) in enumerate(pairwise(borders)):
             idle = self.cheat in ("stale", "copied") or (self.cheat == "lazy" and piece % 2)
             states.append(states[-1] if idle else stepped(states[-1], lease, first, end - first))
         payload, states[-1] = pushed(states[-1], self.settled, lease)
-        self.settled = [each for each in self.settled if each.fragment != lease.fragment]
+        applied, self.settled = tuple(self.settled), []
         if self.cheat == "sign flip":
             payload = Blob(digest("flipped", payload), PAYLOAD_BYTES)
         elif self.cheat == "copied" and self.others:
@@ -193,13 +202,22 @@ class Worker:
             losses=(2.0,) * count,
             seconds=1.0,
             commitments=tuple(each.blob.digest for each in states),
+            settled=applied,
         )
+        self.unanswered[lease.lease_id] = update
         return [payload, update]
+
+    def begin_anew(self) -> None:
+        """Be a new process of the same worker."""
+        self.incarnation += 1
+        self.state, self.lease, self.generation = Inner(), None, 0
+        self.settled.clear()
+        self.unanswered.clear()
 
     def _repeat(self, wanted: Repeat) -> Repeated:
         before = self.states[wanted.before.digest] if wanted.before else Inner()
         lease, payload = wanted.lease, None
-        after = opened(before, wanted.settled, lease) if wanted.opening else before
+        after = opened(before, lease) if wanted.opening else before
         after = stepped(after, lease, wanted.first, wanted.steps)
         if wanted.push:
             payload, after = pushed(after, wanted.settled, lease)

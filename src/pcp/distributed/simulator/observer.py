@@ -32,6 +32,7 @@ class Observer:
     def __init__(self, witness: Witness, value_of: Callable[[Blob], int]) -> None:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
+        self.spoilt: set[int] = set()  # these may be carried, unread
         self.most_in_flight = 0
         self._witness, self._value_of = witness, value_of
         self._unsynced: list[Merge] = []
@@ -62,11 +63,11 @@ class Observer:
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
             require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
         for lease_id, held in state.leases.items():
-            if lease_id in state.adopting:
-                self._assigned_at[lease_id] = now  # its time begins anew when it need not wait for a merge
+            if any(adoption.parameters is None for adoption in held.lease.adopt):
+                self._assigned_at[lease_id] = now  # while it waits for the Shepherd's merge it does not age
             age = now - self._assigned_at[lease_id]
             # Once to train it, and once more to upload it after the update was told.
-            limit = (2 if held.update else 1) * held.lease.deadline_seconds + config.heartbeat_seconds
+            limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
             require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
             for adoption in held.lease.adopt:
                 merged = state.run.fragments[adoption.fragment].version
@@ -96,6 +97,10 @@ class Observer:
                 require(
                     outcome is Outcome.REFUSED or lease_id not in self.tampered,
                     f"a tampered update of lease {lease_id} was {outcome}",
+                )
+                require(
+                    outcome is not Outcome.ADMITTED or lease_id not in self.spoilt,
+                    f"a push of lease {lease_id} that is unusable was admitted",
                 )
             case RunOuterStep():
                 require(

@@ -19,6 +19,8 @@ from pcp.distributed.simulator.witness import InvariantViolated, Witness
 from pcp.distributed.simulator.worker_process import WorkerProcess
 from pcp.errors import PCPError
 
+Trace = Callable[[float, str, object], None]
+
 
 class SimulationFailed(PCPError):
     """A simulated run broke an invariant, did not end, or raised an exception."""
@@ -33,6 +35,7 @@ class Outcome:
         actions: things that happened.
         rounds: outer steps.
         epochs: Shepherd processes.
+        retrained: batches trained more often than once, as a share of all batches of the plan.
         parameters: the final ones, by fragment.
     """
 
@@ -40,6 +43,7 @@ class Outcome:
     actions: int
     rounds: int
     epochs: int
+    retrained: float
     parameters: tuple[int, ...]
 
 
@@ -48,10 +52,10 @@ class Simulation:
 
     Arguments:
         scenario: decides everything.
-        trace: called with a line for every event and effect.
+        trace: called with every event and effect, by whom, when.
     """
 
-    def __init__(self, scenario: Scenario, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(self, scenario: Scenario, trace: Trace | None = None) -> None:
         self.scenario = scenario
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
@@ -107,12 +111,19 @@ class Simulation:
         complete = self.shepherd_machine.blobs.complete
         parameters = tuple(training.decode(complete[blob]) for blob in self._result)
         self.witness.ended(parameters)
-        return Outcome(self.clock.now, self.clock.performed, shadow.version, shadow.epoch, parameters)
+        return Outcome(
+            seconds=self.clock.now,
+            actions=self.clock.performed,
+            rounds=shadow.version,
+            epochs=shadow.epoch,
+            retrained=self.witness.trained_batches / self.scenario.config.total_batches - 1,
+            parameters=parameters,
+        )
 
     def trace(self, who: str, what: object) -> None:
         """Write down what happens, if somebody wants to know."""
         if self._trace is not None:
-            self._trace(f"{self.clock.now:10.3f} {who:10} {what}")
+            self._trace(self.clock.now, who, what)
 
     def finished(self, failure: str, parameters: tuple[Blob, ...]) -> None:
         """Take note that the Shepherd says the run is over; a full disk ends only its process.
@@ -160,6 +171,10 @@ class Simulation:
         self.workers[index] = self._new_worker(index)
         self.workers[index].start()
 
+    def _restart_worker(self, index: int) -> None:
+        if not self.workers[index].alive:  # two for ever would fence each other for ever
+            self.replace_worker(index)
+
     def stop_worker(self, process: WorkerProcess, back_after: float | None) -> None:
         """Stop a worker's process; another one of it may start later."""
         if not process.alive:
@@ -167,7 +182,7 @@ class Simulation:
         process.alive = False
         self.network.vanish(process, silent=self.random.random() < 0.5)
         if back_after is not None:
-            self.clock.after(back_after, partial(self.replace_worker, self.index_of(process.name)))
+            self.clock.after(back_after, partial(self._restart_worker, self.index_of(process.name)))
 
     def cut_worker_power(self, index: int, seconds: float) -> None:
         """Stop a worker's machine for some time."""
@@ -176,12 +191,12 @@ class Simulation:
         self.stop_worker(self.workers[index], back_after=seconds)
 
 
-def simulate(scenario: Scenario, trace: Callable[[str], None] | None = None) -> Outcome:
+def simulate(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     """Return what comes of a schedule.
 
     Arguments:
         scenario: see `scenario_of`.
-        trace: called with a line for every event and effect.
+        trace: called with every event and effect, by whom, when.
 
     Raises:
         SimulationFailed: with the seed and what went wrong.

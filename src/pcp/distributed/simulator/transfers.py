@@ -9,7 +9,7 @@ from pcp.distributed.simulator.blob_disk import BlobDisk, Partial, Reader
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.chunks import TransferRefused
-from pcp.distributed.wire.frames import Frame, FrameDecoder, FrameKind
+from pcp.distributed.wire.frames import HEADER_BYTES, Frame, FrameKind
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
 from pcp.distributed.wire.responder import TransferResponder
 from pcp.distributed.wire.transfer import FetchRequester, PushRequester, TransferSettings
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=8)
 STALL_SECONDS = 5.0  # without a frame, after which a connection counts as broken
 ATTEMPTS = 4
+
+
+_KIND_AT = 4  # in a frame's header
+
+
+def frames_of(message: list[bytes]) -> list[Frame]:
+    """Return frames that were sent together; a simulated network damages none of them."""
+    return [Frame(FrameKind(each[_KIND_AT]), each[HEADER_BYTES:]) for each in message]
 
 
 class Anybody:
@@ -66,12 +74,11 @@ class BulkServer:
         self._responder = TransferResponder(
             worker, ServedBlobs(process.blobs, process.blob_arrived), Anybody(), SETTINGS
         )
-        self._decoder = FrameDecoder()
         self._ready = 0.0
 
-    def delivered(self, connection: int, message: bytes) -> None:
+    def delivered(self, connection: int, message: list[bytes]) -> None:
         """Take frames, once the process is awake and the disk has taken what came before."""
-        frames = self._decoder.feed(message)
+        frames = frames_of(message)
         if not self.process.blobs.disk.slow:
             self._next(lambda: self._receive(connection, frames))
             return
@@ -104,7 +111,7 @@ class BulkServer:
         while (answer := self._responder.next_frame()) is not None:
             answers.append(answer)
         if answers:
-            world.network.send(connection, WORKER, b"".join(answers))
+            world.network.send(connection, WORKER, answers)
         if self._responder.finished:
             world.network.close(connection, SHEPHERD)
 
@@ -126,7 +133,6 @@ class Transfer:
         self._wrong = 0
         self._connection = 0
         self._machine: FetchRequester | PushRequester | None = None
-        self._decoder = FrameDecoder()
         self._heard = 0.0
         self._ended = False
 
@@ -141,13 +147,13 @@ class Transfer:
         self._attempts += 1
         self._turn += 1
         turn = self._turn
-        self._connection, self._machine, self._decoder = 0, None, FrameDecoder()
+        self._connection, self._machine = 0, None
         world = self.process.world
         self._heard = world.clock.now
         world.network.connect(self.process.name, self, lambda number: self._connected(turn, number), True)
         self._watch(turn)
 
-    def delivered(self, connection: int, message: bytes) -> None:
+    def delivered(self, connection: int, message: list[bytes]) -> None:
         """Take a frame, once the process is awake."""
         self.process.when_awake(lambda: self._receive(connection, message))
 
@@ -185,12 +191,12 @@ class Transfer:
             return
         self._advance()
 
-    def _receive(self, connection: int, message: bytes) -> None:
+    def _receive(self, connection: int, message: list[bytes]) -> None:
         if connection != self._connection or self._machine is None or self._ended:
             return
         world = self.process.world
         self._heard = world.clock.now
-        for frame in self._decoder.feed(message):
+        for frame in frames_of(message):
             if frame.kind is FrameKind.CHUNK:
                 world.faults.chunk_passed(self.process.name)
                 if not self.process.alive or connection != self._connection:
@@ -213,7 +219,7 @@ class Transfer:
             self._judge(error)
             return
         if frames:
-            network.send(self._connection, SHEPHERD, b"".join(frames))
+            network.send(self._connection, SHEPHERD, frames)
         if machine.finished:
             self._end("")
 

@@ -67,7 +67,7 @@ class Witness:
         fragments = range(config.algorithm.fragments)
         self._masters = [training.initial(fragment) for fragment in fragments]
         self._versions = [[training.initial(fragment)] for fragment in fragments]
-        self.carried_pushes = self.masked_leases = self.merged_contributions = 0
+        self.masked_leases = self.merged_contributions = self.trained_batches = 0
 
     def new_chain(self) -> int:
         """Return the number of a new chain: a worker begins afresh."""
@@ -93,6 +93,7 @@ class Witness:
         """Take note of a lease that is trained, and of what is pushed at its end."""
         moved = lease.fragments or range(self._algorithm.fragments)
         self.masked_leases += bool(lease.fragments)
+        self.trained_batches += lease.data.count
         cells = self._chains[chain].cells
         for batch in _batches([lease.data]):
             for fragment in moved:

@@ -95,6 +95,7 @@ class WorkerProcess:
         self._paused_until = 0.0
         self._hostile_until = 0.0
         self._tampering: dict[int, Callable[[Update], Update]] = {}
+        self._said: set[int] = set()
         self.hello: Message | None = None
         self.alive = True
 
@@ -151,7 +152,7 @@ class WorkerProcess:
         spoils = self.world.clock.now < self._hostile_until and self.world.random.random() < 0.2
         if spoils:
             self._tampering[lease_id] = lambda update: update
-            self.world.observer.tampered.add(lease_id)
+            self.world.observer.spoilt.add(lease_id)
         return spoils
 
     def delivered(self, connection: int, message: Message) -> None:
@@ -225,7 +226,9 @@ class WorkerProcess:
     def _send(self, connection: int, message: Message) -> None:
         world = self.world
         if isinstance(message, Update):
-            if world.clock.now < self._hostile_until and message.lease_id not in self._tampering:
+            known = message.lease_id in self._tampering or message.lease_id in self._said
+            self._said.add(message.lease_id)
+            if world.clock.now < self._hostile_until and not known:
                 self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
                 world.observer.tampered.add(message.lease_id)
             if message.lease_id in self._tampering:
@@ -237,8 +240,9 @@ class WorkerProcess:
         world.network.send(connection, SHEPHERD, message)
 
     def _prepare(self, run: str) -> None:
-        if self.world.faults.transfers_fail and self.world.random.random() < 0.5:
-            self.post(lambda now: PreparationFailed(now, run, "the transfer broke"))
+        unreliable = self.world.faults.transfers_fail and self.world.random.random() < 0.5
+        if unreliable or self._machine.disk.full:
+            self.post(lambda now: PreparationFailed(now, run, "what it needs cannot be fetched"))
         else:
             self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
@@ -259,6 +263,7 @@ class WorkerProcess:
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (
     lambda update: replace(update, generation=update.generation - 1),
+    lambda update: replace(update, generation=update.generation + 1),
     lambda update: replace(update, lease_id=update.lease_id + 500_000_000),
     lambda update: replace(update, round=update.round + 1),
     lambda update: replace(update, steps=update.steps + 1, tokens=update.tokens + 7),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pcp.distributed.messages import Blob, Lease, Message, Outcome
+from pcp.distributed.messages import Blob, Lease, Message, Outcome, Repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,23 @@ class CancelUpload:
 
 
 @dataclass(frozen=True, slots=True)
+class UploadState:
+    """Upload an inner state, or what a repetition came to, for an audit; answer with StateUploadFailed if that fails."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatPiece:
+    """Repeat a piece of another worker's lease in a state of its own; answer with PieceRepeated or PieceFailed.
+
+    A lease that starts ends it; then no answer is expected.
+    """
+
+    wanted: Repeat
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Log this; nothing depends on it."""
 
@@ -157,6 +174,8 @@ Effect = (
     | AbortLease
     | UploadUpdate
     | CancelUpload
+    | UploadState
+    | RepeatPiece
     | Notice
     | Stop
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pcp.distributed.messages import Blob, Message
+from pcp.distributed.messages import Blob, Message, Settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,8 @@ class LeaseTrained:
         lease_id: which.
         payload: the encoded push.
         tokens, losses, seconds: of the steps; none of them where the lease held no batches.
-        commitments: digests of the inner state at the borders of segments, for audits.
+        states: the inner states at the borders of the lease's pieces, for audits.
+        settled: what was told of earlier pushes, applied before this one.
     """
 
     now: float
@@ -105,7 +106,8 @@ class LeaseTrained:
     tokens: int
     losses: tuple[float, ...]
     seconds: float
-    commitments: tuple[bytes, ...] = ()
+    states: tuple[Blob, ...] = ()
+    settled: tuple[Settlement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,34 @@ class UploadFailed:
 
     now: float
     lease_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateUploadFailed:
+    """A state that an audit asks for could not be uploaded; it is tried again."""
+
+    now: float
+    blob: Blob
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRepeated:
+    """A piece is repeated; the state that it came to, and the push if that was wanted, are in the store."""
+
+    now: float
+    audit: int
+    after: Blob
+    payload: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
+class PieceFailed:
+    """A piece cannot be repeated here."""
+
+    now: float
+    audit: int
     reason: str
 
 
@@ -163,6 +193,9 @@ Event = (
     | LeaseFailed
     | UpdateUploaded
     | UploadFailed
+    | StateUploadFailed
+    | PieceRepeated
+    | PieceFailed
     | Tick
     | Stopping
 )

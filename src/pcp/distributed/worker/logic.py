@@ -1,6 +1,7 @@
 """The logic of a worker: one event in, a list of effects out; no I/O, no clock, no randomness, no threads."""
 
 from pcp.distributed.messages import (
+    AskStates,
     Assign,
     Failure,
     Goodbye,
@@ -8,11 +9,12 @@ from pcp.distributed.messages import (
     Merged,
     Message,
     Ready,
+    Repeat,
     Revoke,
     UpdateReply,
     Welcome,
 )
-from pcp.distributed.worker import adoptions, connection, pushes
+from pcp.distributed.worker import adoptions, audits, connection, pushes
 from pcp.distributed.worker.connection import Turn
 from pcp.distributed.worker.effects import Connect, Disconnect, Effect, Stop
 from pcp.distributed.worker.events import (
@@ -25,9 +27,12 @@ from pcp.distributed.worker.events import (
     LeaseProgress,
     LeaseTrained,
     MessageReceived,
+    PieceFailed,
+    PieceRepeated,
     PreparationFailed,
     Prepared,
     Started,
+    StateUploadFailed,
     Stopping,
     Tick,
     UpdateUploaded,
@@ -60,28 +65,37 @@ class WorkerLogic:
         if self.state.stopped:
             return turn.effects
         match event:
-            case Started():
-                turn.effects.append(Connect(0.0))
-            case Connected(_, number):
-                connection.connected(turn, number)
-            case Disconnected(_, number, reason) if number == self.state.connection:
-                connection.lost(turn, reason)
+            case Started() | Connected() | Disconnected():
+                self._connection(turn, event)
             case MessageReceived(_, number, message) if number == self.state.connection:
                 self._receive(turn, message)
             case Prepared() | PreparationFailed():
                 self._prepared(turn, event)
             case BlobFetched() | BlobUnavailable():
                 adoptions.fetched(turn, event)
+                audits.fetched(turn, event)
             case LeaseProgress() | LeaseTrained() | LeaseFailed():
                 self._work(turn, event)
             case UpdateUploaded() | UploadFailed():
                 pushes.upload_ended(turn, event)
+            case PieceRepeated() | PieceFailed() | StateUploadFailed():
+                audits.worked(turn, event)
             case Tick():
                 connection.tick(turn)
                 pushes.upload_again(turn)
+                audits.upload_again(turn)
             case Stopping(_, reason):
                 self._stop(turn, reason)
         return turn.effects
+
+    def _connection(self, turn: Turn, event: Started | Connected | Disconnected) -> None:
+        match event:
+            case Started():
+                turn.effects.append(Connect(0.0))
+            case Connected(_, number):
+                connection.connected(turn, number)
+            case Disconnected(_, number, reason) if number == self.state.connection:
+                connection.lost(turn, reason)
 
     def _receive(self, turn: Turn, message: Message) -> None:
         self.state.last_heard = turn.now
@@ -91,7 +105,12 @@ class WorkerLogic:
             case HeartbeatReply():
                 connection.heard(turn)
             case Assign(lease):
+                audits.stop(turn)
                 adoptions.assign(turn, lease)
+            case AskStates():
+                audits.asked(turn, message)
+            case Repeat():
+                audits.repeat(turn, message)
             case Merged():
                 adoptions.merged(turn, message)
             case Revoke(lease_id, reason):

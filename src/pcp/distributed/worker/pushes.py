@@ -1,7 +1,7 @@
 """From the last step of a lease to the Shepherd's answer: its update is told, its payload uploaded."""
 
 from pcp.distributed.messages import Lease, Outcome, Update, UpdateReply
-from pcp.distributed.worker import adoptions
+from pcp.distributed.worker import adoptions, audits
 from pcp.distributed.worker.connection import Turn
 from pcp.distributed.worker.effects import CancelUpload, Notice, SettlePush, UploadUpdate
 from pcp.distributed.worker.events import LeaseTrained, UpdateUploaded, UploadFailed
@@ -14,6 +14,7 @@ def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
     turn.end_task()
     for incoming in task.incoming:
         state.versions[incoming.adoption.fragment] = incoming.adoption.version
+    audits.remember(turn, event.states)
     push = Push(task.lease, _update(task.lease, event))
     state.pushes[event.lease_id] = push
     if state.overlap:
@@ -76,5 +77,6 @@ def _update(lease: Lease, event: LeaseTrained) -> Update:
         tokens=event.tokens,
         losses=event.losses,
         seconds=event.seconds,
-        commitments=event.commitments,
+        commitments=tuple(blob.digest for blob in event.states),
+        settled=event.settled,
     )

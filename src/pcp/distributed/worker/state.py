@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pcp.distributed.messages import Adoption, Blob, Lease, Update
+from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,21 @@ class Push:
 
 
 @dataclass(slots=True)
+class Repetition:
+    """A piece of another worker's lease that is to be repeated.
+
+    Arguments:
+        wanted: the piece.
+        named: the blobs that it names.
+        missing: those of them that are not here yet.
+    """
+
+    wanted: Repeat
+    named: tuple[Blob, ...]
+    missing: set[Blob]
+
+
+@dataclass(slots=True)
 class WorkerState:
     """The state of a worker.
 
@@ -130,6 +145,10 @@ class WorkerState:
         task: the lease being worked on.
         pushes: trained leases that are not answered, by number.
         versions: of the fragments that the trainer adopted.
+        repetition: for an audit.
+        known: the worker's own states that an audit may ask for, by digest.
+        late_states: when to upload again what an audit asked for.
+        results: of the last repetition.
         fresh_needed: whether something was lost that the Shepherd may count on, so that only a fresh lease can begin.
         stopped: whether Stop was said.
     """
@@ -151,5 +170,9 @@ class WorkerState:
     task: Task | None = None
     pushes: dict[int, Push] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
+    repetition: Repetition | None = None
+    known: dict[bytes, Blob] = field(default_factory=dict)
+    late_states: dict[Blob, float] = field(default_factory=dict)
+    results: tuple[Blob, ...] = ()
     fresh_needed: bool = True
     stopped: bool = False

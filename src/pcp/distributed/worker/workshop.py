@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pcp.distributed.job import Job
 from pcp.distributed.lane import Lane
-from pcp.distributed.messages import Blob, Lease
+from pcp.distributed.messages import Blob, Lease, Repeat
+from pcp.distributed.repetition import RepetitionAborted
 from pcp.distributed.trainer import InnerTrainer, LeaseAborted
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire import (
@@ -30,8 +31,10 @@ from pcp.distributed.worker.effects import (
     FetchBlob,
     ForgetBlob,
     Prepare,
+    RepeatPiece,
     SettlePush,
     StartLease,
+    UploadState,
     UploadUpdate,
 )
 from pcp.distributed.worker.events import (
@@ -41,8 +44,11 @@ from pcp.distributed.worker.events import (
     LeaseFailed,
     LeaseProgress,
     LeaseTrained,
+    PieceFailed,
+    PieceRepeated,
     PreparationFailed,
     Prepared,
+    StateUploadFailed,
     UpdateUploaded,
     UploadFailed,
 )
@@ -66,6 +72,8 @@ Work = (
     | AbortLease
     | UploadUpdate
     | CancelUpload
+    | UploadState
+    | RepeatPiece
 )
 """The effects that are performed here."""
 
@@ -107,6 +115,7 @@ class Workshop:
         )
         self._trainer: InnerTrainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
+        self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
@@ -120,8 +129,10 @@ class Workshop:
                 self._fetches.submit(lambda: self._fetch(blob))
             case ForgetBlob(blob):
                 self._fetches.submit(lambda: self._store.remove(blob.digest))
+            case UploadState() | RepeatPiece():
+                self._audit(effect)
             case StartLease(lease):
-                self._lease_id = lease.lease_id
+                self._lease_id, self._repeating = lease.lease_id, 0
                 self._training.submit(lambda: self._train(lease))
             case Adopt():
                 if self._trainer is not None:
@@ -129,14 +140,27 @@ class Workshop:
             case SettlePush(lease_id, outcome):
                 if self._trainer is not None:
                     self._trainer.inbox.settle(lease_id, outcome)
-            case AbortLease(lease_id, reason):
-                log.info("lease %d is given up: %s", lease_id, reason)
-                self._give_up(lease_id)
             case UploadUpdate(lease_id, blob):
                 self._wanted[lease_id] = blob
                 self._uploads.submit(lambda: self._upload(lease_id, blob))
+            case CancelUpload() | AbortLease():
+                self._cancel(effect)
+
+    def _audit(self, effect: UploadState | RepeatPiece) -> None:
+        match effect:
+            case UploadState(blob):
+                self._uploads.submit(lambda: self._upload_state(blob))
+            case RepeatPiece(wanted):
+                self._repeating = wanted.audit
+                self._training.submit(lambda: self._repeat(wanted))
+
+    def _cancel(self, effect: CancelUpload | AbortLease) -> None:
+        match effect:
             case CancelUpload(lease_id):
                 self._wanted.pop(lease_id, None)
+            case AbortLease(lease_id, reason):
+                log.info("lease %d is given up: %s", lease_id, reason)
+                self._give_up(lease_id)
 
     def _give_up(self, lease_id: int) -> None:
         self._wanted.pop(lease_id, None)
@@ -147,6 +171,7 @@ class Workshop:
 
     async def close(self) -> None:
         """Give everything up, and give what is under way some time to end."""
+        self._repeating = 0
         self._give_up(self._lease_id)
         self._wanted.clear()
         for client in (self._down, self._up):
@@ -211,7 +236,36 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
-        return LeaseTrained(self._now(), lease.lease_id, done.payload, done.tokens, done.losses, done.seconds)
+        return LeaseTrained(
+            self._now(),
+            lease.lease_id,
+            done.payload,
+            done.tokens,
+            done.losses,
+            done.seconds,
+            done.states,
+            done.settled,
+        )
+
+    def _repeat(self, wanted: Repeat) -> Event | None:
+        trainer, began = self._trainer, self._now()
+        if trainer is None or self._repeating != wanted.audit:
+            return None
+        try:
+            after, payload = trainer.repeat(wanted, lambda: self._repeating != wanted.audit)
+        except RepetitionAborted:
+            return None
+        except (PCPError, OSError) as error:
+            return PieceFailed(self._now(), wanted.audit, str(error))
+        log.info("audit %d: %d steps repeated in %.3f s", wanted.audit, wanted.steps, self._now() - began)
+        return PieceRepeated(self._now(), wanted.audit, after, payload)
+
+    def _upload_state(self, blob: Blob) -> Event | None:
+        try:
+            self._up.push(blob, self._store)
+        except (PCPError, OSError) as error:
+            return StateUploadFailed(self._now(), blob, str(error))
+        return None
 
     def _upload(self, lease_id: int, blob: Blob) -> Event | None:
         began = self._now()

@@ -1,0 +1,56 @@
+"""Training that seldom communicates learns what data parallel training learns from as many tokens."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcp.distributed.algorithms import Algorithm, DataParallel, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
+from pcp.distributed.lockstep import Lockstep
+from pcp.models.gpt2 import GPT2Config
+from pcp.training.config import TrainingConfig
+from pcp.training.gpt2_recipe import GPT2Recipe
+from pcp.training.token_file import write_token_file
+
+WORKERS, STEPS, VOCABULARY = 4, 1200, 10
+
+
+def chain(count: int) -> np.ndarray[Any, Any]:
+    """A text in which each token depends on the two before it."""
+    generator = np.random.default_rng(0)
+    odds = generator.dirichlet(np.full(VOCABULARY, 0.1), (VOCABULARY, VOCABULARY)).cumsum(-1)
+    draws, tokens = generator.random(count), [0, 0]
+    for draw in draws:
+        tokens.append(min(int(np.searchsorted(odds[tokens[-2], tokens[-1]], draw)), VOCABULARY - 1))
+    return np.array(tokens, np.uint16)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
+    folder: Path = tmp_path_factory.mktemp("chain")
+    tokens = write_token_file(folder / "tokens.bin", chain(120_000), VOCABULARY)
+    config = TrainingConfig(
+        steps=STEPS, batch=8, learning_rate=1e-2, final_learning_rate=1e-3, warmup_steps=30
+    )
+    return GPT2Recipe(config, GPT2Config(2, 2, 32, 16, VOCABULARY, bias=False), tokens)
+
+
+def final_loss(recipe: GPT2Recipe, algorithm: Algorithm) -> float:
+    run = Lockstep(recipe, algorithm, WORKERS)
+    for _ in range(STEPS * algorithm.fragments // algorithm.inner_steps):
+        run.round()
+    run.flush()
+    return run.validation_loss()
+
+
+@pytest.mark.long
+def test_low_communication_costs_little(recipe: GPT2Recipe) -> None:
+    control = final_loss(recipe, DataParallel())
+    assert control < 0.5 * np.log(VOCABULARY)
+    losses = {
+        "DiLoCo": final_loss(recipe, DiLoCo(30, 0.8, 0.7)),
+        "Streaming in four bits": final_loss(recipe, StreamingDiLoCo(30, 3, 1, 0.5, 0.7, 0.9)),
+        "decoupled in four bits": final_loss(recipe, DecoupledDiLoCo(30, 3, 1, 0.8, 0.7)),
+    }
+    assert {name: loss for name, loss in losses.items() if loss > control + 0.03} == {}
