@@ -138,7 +138,7 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     faults: set[str] = set()
     inside: set[str] = set()
     seen: Counter[str] = Counter()
-    for seed in range(120):
+    for seed in range(200):
         scenario = scenario_of(seed)
         faults.update(fault.kind for fault in scenario.faults)
         simulation = Simulation(scenario, lambda time, who, what: seen.update([name_of(what)]))  # noqa: ARG005
@@ -183,7 +183,7 @@ def test_hostile_updates_meet_every_refusal() -> None:
         if isinstance(what, Report) and isinstance(what.metrics, RoundMerged):
             seen.update(name for name, _ in what.metrics.refused)
 
-    for seed in range(40):
+    for seed in range(70):
         scenario = scenario_of(seed)
         workers = range(len(scenario.step_seconds))
         hostile = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)

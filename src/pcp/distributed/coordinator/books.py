@@ -66,9 +66,9 @@ class Pending:
         while last < len(self.blocks) and self.blocks[last].data.start < end:
             last += 1
         shared = self.blocks[first:last]
-        parts = _disjoint([cells, *shared]) if shared else [cells]
-        self.blocks[first:last] = parts
-        for index in range(first + len(parts) - 1, first - 2, -1):
+        pieces = _disjoint([cells, *shared]) if shared else [cells]
+        self.blocks[first:last] = pieces
+        for index in range(first + len(pieces) - 1, first - 2, -1):
             self._fuse(index)
 
     def _fuse(self, index: int) -> None:

@@ -63,8 +63,8 @@ class Observer:
             limit = max(config.silence_seconds, config.reconnect_seconds) + config.heartbeat_seconds
             require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
         for lease_id, held in state.leases.items():
-            if lease_id in state.adopting:
-                self._assigned_at[lease_id] = now  # its time begins anew when it need not wait for a merge
+            if any(adoption.parameters is None for adoption in held.lease.adopt):
+                self._assigned_at[lease_id] = now  # while it waits for the Shepherd's merge it does not age
             age = now - self._assigned_at[lease_id]
             # Once to train it, and once more to upload it after the update was told.
             limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
