@@ -18,20 +18,35 @@ from pcp.training.config import ALGORITHM_CHOICES, InvalidTrainingConfig, Traini
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, DiLoCo(50)),
+        ({}, DiLoCo(50, merge="default")),
         ({"upload": "int4", "merge": "trimmed"}, DiLoCo(50, upload="int4", merge="trimmed")),
-        ({"outer_momentum": 0.0, "outer_learning_rate": 1.0}, DiLoCo(50, 1.0, 0.0)),
-        ({"algorithm": "streaming", "inner_steps": 40}, StreamingDiLoCo(40)),
         (
-            {"algorithm": "streaming", "fragments": 5, "delay": 0, "mixing": 0.0, "download": "bf16"},
-            StreamingDiLoCo(50, 5, 0, 0.0, download="bf16"),
+            {"outer_momentum": 0.0, "outer_learning_rate": 1.0, "merge": "mean"},
+            DiLoCo(50, 1.0, 0.0, merge="mean"),
+        ),
+        (
+            {"algorithm": "streaming", "inner_steps": 40},
+            StreamingDiLoCo(40, mixing=0.0, outer_learning_rate=0.7, merge="default"),
+        ),
+        (
+            {
+                "algorithm": "streaming",
+                "fragments": 5,
+                "delay": 0,
+                "mixing": 0.5,
+                "outer_learning_rate": 0.4,
+                "download": "bf16",
+            },
+            StreamingDiLoCo(50, 5, 0, 0.5, 0.4, download="bf16", merge="default"),
         ),
         ({"algorithm": "decoupled", "delay": 3}, DecoupledDiLoCo(50, delay=3)),
-        ({"algorithm": "sparse", "upload": "top-k:32"}, SparseLoCo(50, upload="top-k:32")),
+        ({"algorithm": "sparse", "upload": "top-k:32"}, SparseLoCo(50, upload="top-k:32", merge="default")),
         ({"algorithm": "data-parallel", "inner_steps": 7}, DataParallel()),
     ],
 )
-def test_what_settings_leave_open_is_the_algorithm_s(settings: dict[str, Any], expected: Any) -> None:
+def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
+    settings: dict[str, Any], expected: Any
+) -> None:
     assert algorithm_of(TrainingConfig(workers=2).replaced(**settings)) == expected
 
 
@@ -73,6 +88,7 @@ def test_what_settings_leave_open_is_the_algorithm_s(settings: dict[str, Any], e
         ({"inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
         ({"quorum": 0.0}, "quorum is 0.0; expected a part of a round's data: above 0, at most 1"),
         ({"quorum": 1.5}, "quorum is 1.5; expected a part"),
+        ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming waits for everybody"),
     ],
 )
 def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: str) -> None:

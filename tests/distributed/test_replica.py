@@ -115,12 +115,26 @@ def test_adoption_mixes_and_counts_from_the_adopted(recipe: Recipe) -> None:
     vectors = parts.vectors(recipe.parameters)
     replica.fresh(vectors, 0)
     train(replica, recipe, range(2))
+    replica.push(1)
+    replica.settle(1, Outcome.ADMITTED)
     before = own(replica, parts, 1)
     newer = vectors[1] + np.float32(0.5)
     replica.adopt(1, newer)
     mixed = np.float32(0.25) * before + np.float32(0.75) * newer
     np.testing.assert_allclose(own(replica, parts, 1), mixed, rtol=2e-7, atol=1e-8)
     assert np.array_equal(np.asarray(replica.push(1)["values"]), newer - own(replica, parts, 1))
+
+
+@pytest.mark.parametrize("mixing", [0.0, 0.25])
+def test_what_was_never_pushed_goes_into_the_next_push_of_a_fragment(recipe: Recipe, mixing: float) -> None:
+    replica, parts = replica_of(recipe, StreamingDiLoCo(4, 2, 1, mixing, upload="f32"))
+    vectors = parts.vectors(recipe.parameters)
+    replica.fresh(vectors, 0)
+    train(replica, recipe, range(2))
+    movement = vectors[1] - own(replica, parts, 1)
+    assert np.abs(movement).max() > 1e-4
+    replica.adopt(1, vectors[1] + np.float32(0.5))  # of a round that closed without this worker
+    np.testing.assert_allclose(np.asarray(replica.push(1)["values"]), movement, rtol=0, atol=2e-7)
 
 
 def test_fragments_that_data_may_not_move_return(recipe: Recipe) -> None:

@@ -38,7 +38,7 @@ _MEASURED: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         "sparse": _ROBUST,
     }
 )
-"""What a run takes where its settings say nothing, and the paper another value: what proved better (`docs/concepts/algorithms.md`)."""
+"""What a run takes where its settings say nothing, other than the paper, because it proved better."""
 
 
 def algorithm_of(config: TrainingConfig) -> Algorithm:
@@ -85,6 +85,11 @@ def quorum_of(config: TrainingConfig) -> float:
     if not 0 < config.quorum <= 1:
         raise InvalidTrainingConfig(
             f"quorum is {config.quorum}; expected a part of a round's data: above 0, at most 1"
+        )
+    if config.quorum < 1 and config.algorithm == "streaming":
+        raise InvalidTrainingConfig(
+            f"quorum is {config.quorum}, but the algorithm streaming waits for everybody, since it trains what comes late "
+            "again; leave it out, or choose --algorithm decoupled, which keeps it"
         )
     return config.quorum
 

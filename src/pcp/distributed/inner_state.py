@@ -11,7 +11,9 @@ from pcp.distributed.messages import Blob
 from pcp.distributed.program_fit import Arrays
 from pcp.distributed.replica import Replica
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.ir import TensorSpec
 from pcp.ir.tree import flatten
+from pcp.ir.types import dtype_of
 from pcp.training.safetensors_file import map_arrays
 
 
@@ -49,6 +51,9 @@ def load_inner(store: BlobStore, blob: Blob, state: Arrays, vectors: Sequence[Ar
             number: {"error": spec, "left": spec}
             for number, spec in every.items()
             if f"unsettled.{number}.error" in names
+        },
+        "unpushed": {
+            number: TensorSpec((), dtype_of("i32")) for number in every if f"unpushed.{number}" in names
         },
         "held": {number: spec for number, spec in every.items() if f"held.{number}" in names},
     }

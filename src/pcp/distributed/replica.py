@@ -41,6 +41,7 @@ class Replica:
         self._anchors: list[Vector] = []  # the versions adopted last
         self._references: list[Vector] = []  # where the next push counts from
         self._residuals: list[Vector] = []
+        self._unpushed: set[int] = set()  # since they were adopted
         self._unsettled: dict[int, tuple[Vector, Vector]] = {}
         self._held: dict[int, Vector] = {}
 
@@ -64,6 +65,7 @@ class Replica:
             self._state = self._plans["restart"].run(held, given, np.int32(step))
         self._anchors, self._references = list(given), list(given)
         self._residuals = [np.zeros(vector.shape, np.float32) for vector in given]
+        self._unpushed = set(range(self._fragments))
         self._unsettled.clear()
         self._held.clear()
 
@@ -93,9 +95,15 @@ class Replica:
         self._state = state
 
     def adopt(self, fragment: int, vector: Vector) -> None:
-        """Mix a newer version of a fragment into the worker's own; its next change of it counts from there."""
+        """Mix a newer version of a fragment into the worker's own; its next change of it counts from there.
+
+        Where it was not pushed since it was last adopted, because a round closed without this worker, what it was moved by
+        since then goes into the residual, and so into the next push.
+        """
         name = f"mix.{fragment}" if f"mix.{fragment}" in self._plans else f"put.{fragment}"
         self._begun()
+        unpushed = fragment in self._unpushed
+        before = self._held.get(fragment, self._flat(fragment) if unpushed else None)
         if fragment in self._held:
             moved = self._flat(fragment)
             self._put(fragment, self._held[fragment])
@@ -103,6 +111,12 @@ class Replica:
             self._held[fragment] = self._flat(fragment)
             self._put(fragment, moved)
         self._state = self._consume(name, vector)
+        if unpushed:
+            after = self._held.get(fragment, self._flat(fragment))
+            movement = self._references[fragment] - before
+            counted = vector - after  # the share of it that the next push counts by itself
+            self._residuals[fragment] = self._residuals[fragment] + (movement - counted)
+        self._unpushed.add(fragment)
         self._anchors[fragment] = self._references[fragment] = vector
 
     def received(self, fragment: int, change: Any) -> Vector:
@@ -135,6 +149,7 @@ class Replica:
         )
         # Counted from here on, whatever comes of the push: what it held is now in the payload or in the residual.
         self._references[fragment] = theta
+        self._unpushed.discard(fragment)
         self._unsettled[fragment] = (error, left)
         if "clear" in self._plans:
             self._state = self._consume("clear")
@@ -163,6 +178,7 @@ class Replica:
                 str(fragment): {"error": error, "left": left}
                 for fragment, (error, left) in sorted(self._unsettled.items())
             },
+            "unpushed": {str(fragment): np.int32(1) for fragment in sorted(self._unpushed)},
             "held": {str(fragment): vector for fragment, vector in sorted(self._held.items())},
         }
 
@@ -173,6 +189,7 @@ class Replica:
             [inner[name][str(number)] for number in range(self._fragments)]
             for name in ("anchors", "references", "residuals")
         )
+        self._unpushed = {int(fragment) for fragment in inner["unpushed"]}
         self._unsettled = {
             int(fragment): (each["error"], each["left"]) for fragment, each in inner["unsettled"].items()
         }

@@ -80,9 +80,9 @@ class Pace:
         self.expired = self.failed = self.fenced = self.unusable = 0
 
     def rest(self, now: float, unit_seconds: float) -> None:
-        """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time."""
+        """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time, up to sixteen units."""
         self.failed += 1
-        self.rest_until = now + unit_seconds * 2 ** min(self.failed - 1, 6)
+        self.rest_until = now + unit_seconds * 2 ** min(self.failed - 1, 4)
 
     def seconds(self, steps: int, whole: bool, of: Callable[[Sequence[float]], float]) -> float:
         """Return how long a lease takes, each part of its past summed up by a function; needs a past."""

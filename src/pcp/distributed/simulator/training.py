@@ -126,10 +126,13 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
         error = int(residual) + state["moved"][fragment]
         sent = rounded(error, algorithm.upload)
         state["moved"][fragment] = 0
-        return {"value": sent}, error, error - sent, Number(0)
+        return {"value": sent}, error, error - sent, flat(fragment, state)
+
+    def flat(fragment: int, state: State) -> Number:
+        return Number(state["anchors"][fragment] - state["moved"][fragment])
 
     def put(fragment: int, state: State, value: Number) -> State:
-        state["moved"][fragment] = int(value)
+        state["moved"][fragment] = state["anchors"][fragment] - int(value)
         return state
 
     def mix(fragment: int, state: State, value: Number) -> State:
@@ -145,6 +148,6 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
         found[f"push.{each}"] = Plan(partial(push, each))
         found[f"put.{each}"] = Plan(partial(put, each))
         found[f"mix.{each}"] = Plan(partial(mix, each))
-        found[f"flat.{each}"] = Plan(partial(lambda fragment, state: Number(state["moved"][fragment]), each))
+        found[f"flat.{each}"] = Plan(partial(flat, each))
         found[f"receive.{each}"] = Plan(lambda anchor, change: Number(anchor + change))
     return found
