@@ -35,6 +35,7 @@ def settings(corpus: Path) -> list[str]:
     chosen = {
         "steps": 24,
         "inner-steps": 4,
+        "merge": "mean",  # what the replay in NumPy computes
         "batch": 2,
         "warmup-steps": 4,
         "evaluate-every": 8,

@@ -183,7 +183,7 @@ def test_hostile_updates_meet_every_refusal() -> None:
         if isinstance(what, Report) and isinstance(what.metrics, RoundMerged):
             seen.update(name for name, _ in what.metrics.refused)
 
-    for seed in range(40):
+    for seed in range(90):
         scenario = scenario_of(seed)
         workers = range(len(scenario.step_seconds))
         hostile = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
