@@ -37,6 +37,7 @@ WORTHWHILE = 0.03
 SMALL_GAIN = 0.005
 """Changing one class is kept for this: the gains of many classes add up."""
 
+REFINING = 2.0
 PLAUSIBLE = 1.6
 """What takes more than this many times as long alone is not faster in the whole."""
 
@@ -204,9 +205,9 @@ class Search:
         """Change one class at a time in the whole, the costliest first, and keep what makes it faster, until nothing does.
 
         Alone, small operations are measured with noise, and do not meet what surrounds them in the whole; so where the
-        whole can be measured often, it decides. This takes no longer than everything before it.
+        whole can be measured often, it decides. This takes at most `REFINING` times as long as everything before it.
         """
-        allowed = self.evidence.seconds_left - self.evidence.seconds_spent
+        allowed = self.evidence.seconds_left - REFINING * self.evidence.seconds_spent
         order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
         changed = bool(self._chosen)
         while changed:

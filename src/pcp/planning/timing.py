@@ -22,7 +22,7 @@ SAMPLE_SECONDS = 5e-4
 MOST_CALLS = 200
 MOST_SAMPLES = 60
 """Of a fast program; more are not worth keeping."""
-MOST_RANKED = 200
+MOST_RANKED = 100
 """Of one that is compared with others."""
 PRECISE = 0.01
 """A confidence interval of the ratio that is narrower needs no further samples."""

@@ -113,6 +113,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             exact_inputs=1,
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
+            ranked=recipe.sets > 1,
         )
 
     for kernel in ordered:
