@@ -195,7 +195,9 @@ def test_refining_stops_when_it_took_twice_as_long_as_all_before(
     bench.fails = takes_time
     monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
     pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
-    assert len(bench.wholes) == 1 + 3  # 109 seconds before, twice that at most; the third of these begins in time
+    assert (
+        len(bench.wholes) == 1 + 3
+    )  # 109 seconds before, twice that at most; the third of these begins in time
 
 
 def test_tolerance_0_takes_only_the_bits_of_the_plain_path(bench: FakeBench, file: FilePath) -> None:

@@ -11,12 +11,10 @@ from tests.distributed.processes.command import Command
 from tests.distributed.processes.test_streaming_run import STREAMING
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param(["--inner-steps=6"], id="diloco", marks=pytest.mark.long),
-        pytest.param(STREAMING, id="streaming"),
-    ],
+    [pytest.param(["--inner-steps=6"], id="diloco"), pytest.param(STREAMING, id="streaming")],
 )
 def test_workers_confirm_each_other(options: list[str], tmp_path: Path, settings: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
