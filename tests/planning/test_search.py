@@ -11,6 +11,7 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, cou
 import pcp
 from pcp.ir import Program
 from pcp.kernels import FAMILIES
+from pcp.planning import search
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.evidence import Evidence, Progress
 from pcp.planning.measurement import Failure
@@ -169,17 +170,31 @@ def test_near_ties_keep_what_there_is(bench: FakeBench, file: FilePath) -> None:
     for digest in regions:  # so that the kernels are measured again, and the whole once more
         ProfileDatabase(file).prune(subject=digest)
     second = pcp.plan(chain(), tolerance=1e-4, database=file)
-    assert len(bench.wholes) == 2 + 3  # together, and then one class at a time
+    assert len(bench.wholes) == 2
     assert second.path == first.path
     assert kernels(second) == {"sine.middle": 6}
 
 
 def test_the_whole_decides_between_kernels_that_noise_confused_alone(
-    bench: FakeBench, file: FilePath
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
+    bench.requests.clear()
+    assert pcp.plan(chain(), tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def test_a_program_that_takes_long_is_not_measured_for_single_classes(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    bench.noise = {"tanh": [0.6] * 5}
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.middle": 6}
+    assert len(bench.wholes) == 1
 
 
 def test_refining_stops_when_it_took_twice_as_long_as_all_before(
@@ -193,6 +208,7 @@ def test_refining_stops_when_it_took_twice_as_long_as_all_before(
         clock += 100.0 if request in bench.wholes else 1.0
 
     bench.fails = takes_time
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
     monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
     pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
     assert (

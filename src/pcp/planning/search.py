@@ -38,6 +38,8 @@ SMALL_GAIN = 0.005
 """Changing one class is kept for this: the gains of many classes add up."""
 
 REFINING = 2.0
+OFTEN_SECONDS = 0.25
+"""A program that takes longer in one call is not measured for a single class."""
 PLAUSIBLE = 1.6
 """What takes more than this many times as long alone is not faster in the whole."""
 
@@ -91,6 +93,7 @@ class Search:
         self._model = ErrorModel.of(())
         self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
         self._chosen: Selection = {}  # that selection
+        self._plain_seconds = math.inf  # of the whole
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
@@ -196,6 +199,7 @@ class Search:
             elif is_faster(row.seconds, row.plain_seconds) and row.ratio < self._ratio:
                 self._model.learn(selection, row.error or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
+                self._plain_seconds = undisturbed(row.plain_seconds)
                 self._worthwhile = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
             elif not alone or not self._ban_least(selection):
                 break
@@ -205,8 +209,11 @@ class Search:
         """Change one class at a time in the whole, the costliest first, and keep what makes it faster, until nothing does.
 
         Alone, small operations are measured with noise, and do not meet what surrounds them in the whole; so where the
-        whole can be measured often, it decides. This takes at most `REFINING` times as long as everything before it.
+        whole can be measured often, it decides. This takes at most `REFINING` times as long as everything before it, and
+        nothing where all before was known: a search that was finished once is not gone on with.
         """
+        if not self.evidence.measured or self._plain_seconds > OFTEN_SECONDS:
+            return
         allowed = self.evidence.seconds_left - REFINING * self.evidence.seconds_spent
         order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
         changed = bool(self._chosen)
