@@ -88,7 +88,7 @@ _OPTIONS = {
     "outer_momentum": "of the outer Nesterov step",
     "upload": "codec of what workers push: f32, bf16, int8, int4 or top-k; int4 is an eighth of the bytes",
     "download": "codec of what workers adopt; the Shepherd keeps what it loses, and sends it later",
-    "merge": "how pushes become one: mean, or one that holds where some workers are hostile, like trimmed",
+    "merge": "how pushes become one: default and trimmed hold where some workers are hostile, mean does not",
     "quorum": "part of a round's data with which it may close without the slowest, like 0.75",
     "audit_rate": "share of the leases of which another worker repeats a piece, like 0.05; 0 audits nobody",
     "audit_tolerance": "how far two results of one piece may be apart; equal hardware needs none",

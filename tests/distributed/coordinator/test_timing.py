@@ -87,3 +87,12 @@ def test_the_typical_worker_is_the_median_of_those_with_a_past() -> None:
     paces = [Pace(work_seconds=(seconds,)) for seconds in (1.0, 1.0, 4.0)]
     assert typical_step_seconds([*paces, Pace()]) == 1.0
     assert typical_step_seconds([Pace()]) == 0.0
+
+
+def test_a_worker_that_keeps_failing_rests_at_most_sixteen_units() -> None:
+    pace = Pace()
+    rests = []
+    for _ in range(7):
+        pace.rest(100.0, 2.0)
+        rests.append((pace.rest_until - 100.0) / 2.0)
+    assert rests == [1, 2, 4, 8, 16, 16, 16]
