@@ -2,8 +2,9 @@
 
 Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
 and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
-faster than the plain program beyond noise is not used. Fast programs are then refined, one class at a time. Every step asks the database first, so the same search is answered from
-it the second time, and one that was cut short goes on where it stopped.
+faster than the plain program beyond noise is not used. Fast programs are then refined, one class at a time.
+Every step asks the database first, so the same search is answered from it the second time, and one that was cut short goes on
+where it stopped.
 """
 
 import logging
