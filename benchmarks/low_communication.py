@@ -120,9 +120,9 @@ def prepare(file: Path) -> None:
 def variants(name: str, arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, Any], ...]]:
     """The options of an algorithm, one set for each outer step."""
     h = arguments.inner_steps
-    given: dict[str, Any] = {"merge": arguments.merge, "download": arguments.download}
-    if name != "data_parallel":
-        given["inner_steps"] = h
+    given: dict[str, Any] = {"merge": "mean", "download": arguments.download}
+    if name != "data_parallel":  # the control is averaged, whatever merge is studied
+        given |= {"inner_steps": h, "merge": arguments.merge}
     if name in ("streaming", "decoupled"):
         given |= {"fragments": arguments.fragments, "delay": arguments.delay}
     if name == "streaming":
@@ -134,6 +134,8 @@ def variants(name: str, arguments: argparse.Namespace) -> Iterator[tuple[tuple[s
     if name == "sparse":
         given |= {"upload": arguments.sparse_upload, "residual_decay": arguments.residual_decay}
     outer = [] if name == "data_parallel" else arguments.outer
+    if name == "sparse":
+        outer = [(rate, 0.0) for rate in arguments.sparse_outer]
     for rate, momentum in outer:
         given["outer_learning_rate"] = rate
         if name != "sparse":
@@ -244,6 +246,13 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     figure.savefig(file, format="png")
 
 
+def _is_of(row: dict[str, Any], arguments: argparse.Namespace) -> bool:
+    """Whether a result is of the sizes and the merge that the arguments say."""
+    run = row["run"]
+    sizes = all(run[name] == getattr(arguments, name) for name in ("workers", "batch", "layers", "width"))
+    return sizes and (run["algorithm"] == "data_parallel" or dict(run["options"])["merge"] == arguments.merge)
+
+
 def _title(row: dict[str, Any]) -> str:
     run = row["run"]
     attack = f", {run['hostile']} hostile: {run['attack']}" if run["attack"] else ""
@@ -278,27 +287,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--learning-rates",
         type=_numbers,
-        default=[1e-3, 2e-3, 4e-3],
+        default=[5e-4, 1e-3, 2e-3],
         help="tuned over for data parallel training",
     )
     add(
         "--outer",
         type=_outer_steps,
-        default=_outer_steps("0.7:0.9,0.8:0.7,1:0.5"),
+        default=_outer_steps("0.7:0.9"),
         metavar="RATE:MOMENTUM,...",
         help="outer steps that are tuned over for each algorithm, with the first seed",
+    )
+    add(
+        "--sparse-outer",
+        type=_numbers,
+        default=[1.0],
+        metavar="RATE,...",
+        help="of sparse, which has no momentum",
     )
     add("--workers", type=int, default=4)
     add("--tokens", type=int, default=10_000_000)
     add("--inner-steps", type=int, default=30, help="H")
     add("--fragments", type=int, default=3, help="P of streaming and decoupled")
     add("--delay", type=int, default=1, help="tau of streaming and decoupled")
-    add("--mixing", type=float, default=0.5, help="alpha of streaming")
+    add("--mixing", type=float, default=0.0, help="alpha of streaming")
     add("--upload", default="", help="codec; each algorithm's own if not given")
     add("--sparse-upload", default="top-k", help="codec of sparse")
     add("--residual-decay", type=float, default=0.95, help="beta of sparse")
     add("--download", default="f32", help="codec")
-    add("--merge", default="mean", help="how pushes are merged")
+    add("--merge", default="default", help="how pushes are merged; data parallel training takes the mean")
     add(
         "--attacks",
         type=lambda text: [part.strip() for part in text.split(",")],
@@ -306,7 +322,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"beside clean runs, what hostile workers do: all, or of {', '.join(ATTACKS)}",
     )
     add("--hostile", type=int, default=2, help="how many workers are hostile, with --attacks")
-    for name, size in (("layers", 4), ("heads", 4), ("width", 208), ("context", 128), ("batch", 8)):
+    for name, size in (("layers", 4), ("heads", 4), ("width", 208), ("context", 128), ("batch", 2)):
         add(f"--{name}", type=int, default=size)
     add(
         "--fleet",
@@ -323,7 +339,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.draw:
         results = stored(Path(arguments.results))
-        draw(list(results.values()), Path(arguments.draw))
+        draw([row for row in results.values() if _is_of(row, arguments)], Path(arguments.draw))
     else:
         results = study(arguments)
     print(table(results.values()))

@@ -98,8 +98,9 @@ def test_more_fragments_than_arrays_are_refused_on_both_sides(recipe: Recipe) ->
         outer_programs(recipe, algorithm)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.25])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_an_outer_step_is_nesterov_as_written_in_numpy(recipe: Recipe, momentum: float) -> None:
+def test_an_outer_step_is_nesterov_as_written_in_numpy(recipe: Recipe, momentum: float, share: float) -> None:
     algorithm, rate = StreamingDiLoCo(4, outer_learning_rate=0.7, outer_momentum=momentum), np.float32(0.7)
     outer = plan(outer_programs(recipe, algorithm)["outer.1"])
     master: Any = partition(recipe.parameters, 2).vectors(recipe.parameters)[1]
@@ -107,7 +108,21 @@ def test_an_outer_step_is_nesterov_as_written_in_numpy(recipe: Recipe, momentum:
     state: Any = {"velocity": velocity} if momentum else {}
     for round in range(3):
         mean = np.random.default_rng(round).standard_normal(expected.shape).astype(np.float32)
-        master, state = outer.run(master, state, mean, np.int32(round))
-        velocity = np.float32(momentum) * velocity + mean
-        expected = expected - rate * (mean + np.float32(momentum) * velocity)
+        master, state = outer.run(master, state, mean, np.int32(round), np.float32(share))
+        velocity = np.float32(momentum**share) * velocity + mean
+        expected = expected - rate * (mean + np.float32(share * momentum) * velocity)
     np.testing.assert_allclose(np.asarray(master), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_of_a_round_move_the_parameters_as_far_as_the_whole(recipe: Recipe) -> None:
+    outer = plan(outer_programs(recipe, StreamingDiLoCo(4, outer_momentum=0.9))["outer.1"])
+    first: Any = partition(recipe.parameters, 2).vectors(recipe.parameters)[1]
+    change = np.full_like(first, 0.01)  # of a whole round, the same each time: the velocity is then ten of it
+
+    def moved(parts: int) -> float:
+        master, state = first, {"velocity": 10 * change}
+        for _ in range(parts):
+            master, state = outer.run(master, state, change / parts, np.int32(0), np.float32(1 / parts))
+        return float(np.mean(first - np.asarray(master)))
+
+    assert moved(3) == pytest.approx(moved(1), rel=0.01)

@@ -14,7 +14,10 @@ from pcp.training.recipe import Recipe
 
 
 class Written:
-    """Algorithm 2 of Streaming DiLoCo (2501.18512) without quantisation, with one momentum for each fragment."""
+    """Algorithm 2 of Streaming DiLoCo (2501.18512) without quantisation, with one momentum for each fragment.
+
+    Where less than H steps are behind a fragment, at the beginning and in the last rounds, momentum takes that part of its way.
+    """
 
     def __init__(self, recipe: Recipe, algorithm: StreamingDiLoCo, workers: int) -> None:
         self.recipe, self.algorithm, self.workers = recipe, algorithm, workers
@@ -22,6 +25,7 @@ class Written:
         self.synced = [vector.astype(np.float64) for vector in self.parts.vectors(recipe.parameters)]
         self.anchors = [list(self.synced) for _ in range(workers)]
         self.velocity = [np.zeros_like(vector) for vector in self.synced]
+        self.behind = [0] * algorithm.fragments
         self.states: list[Any] = [recipe.step.initial_state(recipe.parameters) for _ in range(workers)]
 
     def theta(self, m: int) -> list[Any]:
@@ -30,8 +34,9 @@ class Written:
     def outer(self, f: int) -> None:
         a = self.algorithm
         change = np.mean([self.anchors[m][f] - self.theta(m)[f] for m in range(self.workers)], axis=0)
-        self.velocity[f] = a.outer_momentum * self.velocity[f] + change
-        step = change + a.outer_momentum * self.velocity[f]
+        share, self.behind[f] = self.behind[f] / a.inner_steps, 0
+        self.velocity[f] = a.outer_momentum**share * self.velocity[f] + change
+        step = change + share * a.outer_momentum * self.velocity[f]
         self.synced[f] = self.synced[f] - a.outer_learning_rate * step
 
     def adopt(self, f: int) -> None:
@@ -51,6 +56,7 @@ class Written:
                 for m in range(self.workers):
                     batch = self.recipe.batches.batch((r * self.workers + m) * segment + t)
                     self.states[m], _ = self.training.run(self.states[m], batch)
+                self.behind = [count + 1 for count in self.behind]
             self.outer(r % p)
         for r in range(rounds, rounds + p - 1):  # what is trained of the other fragments
             self.adopt((r - 1) % p)

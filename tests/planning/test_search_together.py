@@ -1,12 +1,12 @@
 """Searches in several processes, and how much their results vary."""
 
+import math
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path as FilePath
 
-import numpy as np
 import pytest
 
 import pcp
@@ -14,9 +14,13 @@ from pcp.models import gpt2
 from pcp.planning.bench import Bench
 from pcp.planning.path import Path
 from pcp.planning.request import Request
+from pcp.planning.significance import undisturbed
 from pcp.tensor import Tensor
 
 TUNINGS = int(os.environ.get("PCP_TUNINGS", "50"))
+BUDGET = 75.0
+"""Seconds of each: enough for every class alone and a few selections whole."""
+EXTREMES = 4
 
 PLANNER = """
 import sys, pcp
@@ -43,9 +47,10 @@ def test_two_processes_with_one_database_choose_the_same_path(tmp_path: FilePath
 
 @pytest.mark.long
 def test_fresh_tunings_of_a_block_are_about_equally_fast(tmp_path: FilePath) -> None:
-    configuration = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=1, context=128)
+    # A block of GPT-2 124M, without its large table of tokens.
+    configuration = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=1, heads=12, width=768, context=256)
     parameters = gpt2.initial_parameters(configuration, 0)
-    tokens = pcp.spec((4, 128), "i32")
+    tokens = pcp.spec((1, 256), "i32")
 
     def loss(params: object, x: Tensor, y: Tensor) -> Tensor:
         return gpt2.loss(params, x, y, configuration)
@@ -54,14 +59,27 @@ def test_fresh_tunings_of_a_block_are_about_equally_fast(tmp_path: FilePath) -> 
     step = pcp.training_step(program, pcp.optimizers.adamw(1e-3))
     chosen: dict[str, Path] = {}
     for count in range(TUNINGS):
-        path = pcp.plan(step, tolerance=2e-2, database=tmp_path / f"{count}.sqlite").path
+        path = pcp.plan(step, tolerance=2e-2, database=tmp_path / f"{count}.sqlite", budget=BUDGET).path
         chosen[path.digest] = path
-    # Every path against the same plain program, in turn: each against the fastest of them.
-    ratios = {}
+        print(f"tuning {count}: path {path.digest[:8]}", flush=True)
     with Bench() as bench:
-        for digest, path in chosen.items():
-            request = Request(step, path.applied(step), digest, calls=40, timing_seconds=30.0)
-            row = bench.measure(request)
-            ratios[digest] = float(np.quantile(row.seconds, 0.25) / np.quantile(row.plain_seconds, 0.25))
-    print(f"{TUNINGS} tunings chose {len(chosen)} paths: {sorted(ratios.values())} of plain")
-    assert max(ratios.values()) <= 1.05 * min(ratios.values())
+
+        def ratio(digest: str, seconds: float) -> float:
+            """Against the plain program in turn."""
+            candidate = chosen[digest].applied(step)
+            row = bench.measure(
+                Request(step, candidate, digest, calls=3, timing_seconds=seconds, rival=math.inf)
+            )
+            found = undisturbed(row.seconds) / undisturbed(row.plain_seconds)
+            print(f"path {digest[:8]}: {found:.4f} of plain", flush=True)
+            return found
+
+        ratios = {digest: ratio(digest, 7.0) for digest in chosen}
+        # Of many measurements the extremes are those with most noise: they are made again, closely.
+        order = sorted(ratios, key=ratios.__getitem__)
+        again = {digest: ratio(digest, 20.0) for digest in {*order[:EXTREMES], *order[-EXTREMES:]}}
+    spread = max(again.values()) / min(again.values())
+    print(
+        f"{TUNINGS} tunings chose {len(chosen)} paths, from {min(again.values()):.3f} to {max(again.values()):.3f}"
+    )
+    assert spread <= 1.05

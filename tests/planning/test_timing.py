@@ -1,6 +1,7 @@
 """Two programs are timed in turn on arguments that differ each time."""
 
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -62,13 +63,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def timed(
-    clock: Clock, first: Sequence[float], second: Sequence[float], calls: int, seconds: float
+    clock: Clock,
+    first: Sequence[float],
+    second: Sequence[float],
+    calls: int,
+    seconds: float,
+    rival: float | None = None,
 ) -> tuple[Any, Any]:
     log: list[Any] = []
     programs = [Program(clock, first, log), Program(clock, second, log)]
     runnables = [Runnable(program, ARGUMENTS) for program in programs]
     variations = Variations(ARGUMENTS, placed(), BACKEND, DEVICE)
-    found = times_in_turn(runnables, variations, BACKEND, DEVICE, calls, seconds)
+    found = times_in_turn(runnables, variations, BACKEND, DEVICE, calls, seconds, rival=rival)
     return found, [("first" if program is programs[0] else "second", given) for program, given in log]
 
 
@@ -100,6 +106,17 @@ def test_noise_is_sampled_for_longer_up_to_a_limit(clock: Clock, monkeypatch: py
     assert len(timed(clock, noisy, list(reversed(noisy)), 5, 30.0)[0][0]) > 10
     assert len(timed(clock, noisy, list(reversed(noisy)), 5, 1e9)[0][0]) <= 20
     assert len(timed(clock, noisy, [5.0], 5, 1e9)[0][0]) == 5  # it is decided
+
+
+def test_a_candidate_is_timed_closely_unless_its_rival_is_surely_faster(clock: Clock) -> None:
+    noisy, plain = [1.0, 1.2, 1.1, 1.3, 1.05, 1.25], [2.0, 2.5, 2.2, 2.4, 2.1]  # about half the plain time
+
+    def samples(rival: float | None) -> int:
+        return len(timed(clock, noisy, plain, 5, 1e9, rival)[0][0])
+
+    assert samples(None) == 5  # it is faster than the plain program
+    assert samples(0.3) == timing.FEWEST_BEATEN
+    assert samples(0.6) == samples(math.inf) > 3 * timing.FEWEST_BEATEN
 
 
 def test_variations_change_the_smallest_floats_only() -> None:

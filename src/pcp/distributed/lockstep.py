@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Protocol
 
-from pcp.distributed.algorithms import Algorithm, segment_steps
+from pcp.distributed.algorithms import Algorithm, segment_steps, share_of_steps
 from pcp.distributed.merging import Merge, Verdict, merge
 from pcp.distributed.messages import Outcome
 from pcp.distributed.outer import OuterSteps, Stepped
@@ -282,13 +282,15 @@ class Lockstep:
     ) -> tuple[Verdict, ...]:
         given = pushed if self._tamper is None else self._tamper(self._round, fragment, pushed)
         order = sorted(given)
+        weights = self._algorithm.weights([behind[worker] for worker in order])
         merged = self._merges[fragment](
-            [partial(given.__getitem__, worker) for worker in order],
-            self._algorithm.weights([behind[worker] for worker in order]),
-            self._merge_states[fragment],
+            [partial(given.__getitem__, worker) for worker in order], weights, self._merge_states[fragment]
         )
         self._merge_states[fragment] = merged.state
         last = self._steps[fragment]
-        self._steps[fragment] = self._outer.take(fragment, last.shadow, last.state, merged.mean, self._round)
+        share = share_of_steps(self._algorithm, (behind[worker].steps for worker in order), weights)
+        self._steps[fragment] = self._outer.take(
+            fragment, last.shadow, last.state, merged.mean, self._round, share
+        )
         self._versions[fragment] += 1
         return merged.verdicts

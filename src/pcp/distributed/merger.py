@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.distributed.algorithms import Algorithm, overlaps
+from pcp.distributed.algorithms import Algorithm, overlaps, share_of_steps
 from pcp.distributed.array_blobs import load_arrays, store_arrays
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator.effects import RunOuterStep
@@ -134,7 +134,8 @@ class Merger:
                     verdict.weight,
                     verdict.reason,
                 )
-        stepped = self._outer.take(fragment, shadow, state, merged.mean, step.round)
+        behind = share_of_steps(self._algorithm, (each.steps for each in step.contributions), step.weights)
+        stepped = self._outer.take(fragment, shadow, state, merged.mean, step.round, behind)
         self._check_finite(fragment, np.asarray(stepped.shadow))
         return (
             store_vector(self._store, stepped.shadow),

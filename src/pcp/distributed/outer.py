@@ -73,7 +73,15 @@ class OuterSteps:
         """What a worker pushed."""
         return self._plans[f"decode.{fragment}"].run(payload)
 
-    def take(self, fragment: int, shadow: Vector, state: dict[str, Any], mean: Vector, round: int) -> Stepped:
+    def take(
+        self,
+        fragment: int,
+        shadow: Vector,
+        state: dict[str, Any],
+        mean: Vector,
+        round: int,
+        share: float = 1.0,
+    ) -> Stepped:
         """One outer step.
 
         The server keeps what the download codec loses: it stays in the difference of master and shadow.
@@ -84,10 +92,11 @@ class OuterSteps:
             state: what `first` or the last outer step of the fragment left.
             mean: merged pushes.
             round: outer rounds before this one, for the schedule of the run's own optimizer.
+            share: of H inner steps behind the merge; see `share_of_steps`.
         """
         master = state.get("master", shadow)
         master, optimizer = self._plans[f"outer.{fragment}"].run(
-            master, state["optimizer"], mean, np.int32(round)
+            master, state["optimizer"], mean, np.int32(round), np.float32(share)
         )
         if not compresses_download(self._algorithm):
             return Stepped(master, {"optimizer": optimizer}, None)

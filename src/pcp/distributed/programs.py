@@ -13,7 +13,7 @@ clear(state)                          -> state            forget the gradients t
 receive.f(vector, change)             -> vector           the next version; only with a download codec
 
 decode.f(payload)                     -> vector           on the Shepherd, as all that follow
-outer.f(master, optimizer, mean, round) -> (master, optimizer)
+outer.f(master, optimizer, mean, round, share) -> (master, optimizer)
 change.f(master, shadow)                -> change         what brings the workers nearer; then receive.f
 parameters(vectors)                     -> parameters     for evaluation and checkpoints
 """
@@ -184,11 +184,22 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
     vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
     programs = {"parameters": trace(parts.assembled, vectors)}
 
-    def descend(master: Tensor, state: Any, mean: Tensor, round: Tensor) -> tuple[Tensor, Any]:
-        updated, new, _ = optimizer.update(mean, state, master, round)
-        return updated, new
+    def descend(
+        master: Tensor,
+        state: Any,
+        mean: Tensor,
+        round: Tensor,  # noqa: ARG001
+        share: Tensor,
+    ) -> tuple[Tensor, Any]:
+        return _descended(algorithm, master, state, mean, share)
 
-    def train(master: Tensor, state: Any, mean: Tensor, round: Tensor) -> tuple[Tensor, Any]:
+    def train(
+        master: Tensor,
+        state: Any,
+        mean: Tensor,
+        round: Tensor,
+        share: Tensor,  # noqa: ARG001
+    ) -> tuple[Tensor, Any]:
         gradients = parts.assembled([mean])
         if clip:
             gradients, _ = clip_by_global_norm(gradients, clip)
@@ -202,7 +213,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
             lambda payload, n=size: upload.decode(payload, n), upload.payload_specs(size)
         )
         function = train if algorithm.pushes_gradients else descend
-        programs[f"outer.{fragment}"] = trace(function, own, state, own, spec((), "i32"))
+        programs[f"outer.{fragment}"] = trace(function, own, state, own, spec((), "i32"), spec((), "f32"))
         if compresses_download(algorithm):
             download = codec(algorithm.download)
             programs[f"change.{fragment}"] = trace(
@@ -210,6 +221,21 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
             )
             programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
     return programs
+
+
+def _descended(
+    algorithm: Algorithm, master: Tensor, state: Any, mean: Tensor, share: Tensor
+) -> tuple[Tensor, Any]:
+    """Nesterov's outer step, and what it leaves as state.
+
+    With s of H inner steps behind the merge it takes that part of the way: b <- m^s b + d; theta <- theta - rate (d + s m b).
+    A short last round with all of the momentum would move the parameters as far as a whole one.
+    """
+    rate, momentum = algorithm.outer_learning_rate, algorithm.outer_momentum
+    if not momentum:
+        return master - rate * mean, {}
+    velocity = momentum**share * state["velocity"] + mean
+    return master - rate * (mean + share * momentum * velocity), {"velocity": velocity}
 
 
 def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:

@@ -153,7 +153,7 @@ class Bench:
             "exact_inputs": request.exact_inputs,
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
-            "ranked": request.ranked,
+            "rival": request.rival,
         }
 
     def _stored(self, program: Program) -> str:

@@ -55,7 +55,7 @@ class Child:
                 request["tolerance"],
                 request["calls"],
                 request["timing_seconds"],
-                request["ranked"],
+                request["rival"],
                 lambda name: self._say(stage=name),
             )
         except (PCPError, MemoryError) as error:

@@ -53,8 +53,9 @@ class Request:
             results. None judges all.
         calls: of each program to time, at least.
         timing_seconds: how long calls are timed; 0 times none.
-        ranked: whether the candidate is compared with others, so that to be clearly faster than the plain program is not enough
-            to know.
+        rival: the time of the best other candidate, relative to the plain program's; infinite where none is known. Timing goes
+            on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
+            candidate or the plain program.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -70,7 +71,7 @@ class Request:
     exact_inputs: int | None = None
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
-    ranked: bool = False
+    rival: float | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

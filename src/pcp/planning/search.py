@@ -185,7 +185,7 @@ class Search:
             if path.is_plain or path.digest in self._tried or saved(selection) < self._worthwhile:
                 break
             self._tried.add(path.digest)
-            row = self.whole.measured(path, self.evidence)
+            row = self.whole.measured(path, self.evidence, self._ratio)
             if row is None:
                 self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
@@ -244,7 +244,7 @@ class Search:
         ):
             return False
         self._tried.add(path.digest)
-        row = self.whole.measured(path, self.evidence)
+        row = self.whole.measured(path, self.evidence, (1 - SMALL_GAIN) * self._ratio)
         if row is None or not self.whole.accepts(row, self.memory_limit):
             return False
         self._model.learn(selection, row.error or 0.0)

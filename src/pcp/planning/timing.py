@@ -28,6 +28,8 @@ PRECISE = 0.01
 """A confidence interval of the ratio that is narrower needs no further samples."""
 DECIDED = 0.9
 """Nor does one that is beyond this, or its inverse."""
+FEWEST_BEATEN = 8
+"""Samples of a candidate before it is given up for a faster one: few are all disturbed at once."""
 _CHECK_SECONDS = 0.05
 
 
@@ -115,7 +117,7 @@ def times_in_turn(
     seconds: float,
     known: Sequence[Sequence[float]] = ((), ()),
     spare: Sequence[float] = (),
-    ranked: bool = False,
+    rival: float | None = None,
 ) -> list[list[float]]:
     """Seconds of a call of each of two, sample by sample in turn, in alternating order.
 
@@ -129,9 +131,9 @@ def times_in_turn(
         seconds: to spend on all.
         known: samples that were taken in turn already, of one call each; where there are some, both are warm.
         spare: samples of the second that were taken before, which stand for calls of it.
-        ranked: whether the ratio has to be known closely even where it is clear which of the two is faster.
+        rival: as in `Request`; the first of the two is the candidate.
     """
-    most = MOST_RANKED if ranked else MOST_SAMPLES
+    most = MOST_SAMPLES if rival is None else MOST_RANKED
     began = time.perf_counter()
     per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, backend, device)
     samples = [list(each) for each in known]
@@ -153,7 +155,7 @@ def times_in_turn(
         if count >= most or (now - began > seconds and count >= min(3, calls)):
             return samples
         if count >= calls and now - checked > _CHECK_SECONDS:  # deciding takes time of its own
-            if _is_known(samples, ranked):
+            if _is_known(samples, rival):
                 return samples
             checked = time.perf_counter()
 
@@ -178,12 +180,15 @@ def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence
     return (time.perf_counter() - began) / len(prepared)
 
 
-def _is_known(samples: Sequence[Sequence[float]], ranked: bool) -> bool:
+def _is_known(samples: Sequence[Sequence[float]], rival: float | None) -> bool:
     """Whether further samples would change no decision."""
     first, second = samples
     above, below = upper_ratio(first, second), 1 / upper_ratio(second, first)
-    decided = not ranked and (above < DECIDED or below > 1 / DECIDED)
-    return decided or above / below < 1 + PRECISE
+    if above / below < 1 + PRECISE:
+        return True
+    if rival is None:
+        return above < DECIDED or below > 1 / DECIDED
+    return below > rival and len(first) >= FEWEST_BEATEN
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:

@@ -55,7 +55,7 @@ def tried(
     tolerance: float | None,
     calls: int,
     seconds: float,
-    ranked: bool,
+    rival: float | None,
     stage: Stage,
 ) -> Trial:
     """Try a candidate.
@@ -64,13 +64,13 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds, ranked: as in `Request`.
+        tolerance, calls, seconds, rival: as in `Request`.
         stage: told what is going on.
     """
     try:
         stage("candidate")
         runnable = _compiled(subject, candidate, options)
-        return _judged(subject, runnable, tolerance, calls, seconds, ranked, stage)
+        return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
@@ -128,7 +128,7 @@ def _judged(
     tolerance: float | None,
     calls: int,
     seconds: float,
-    ranked: bool,
+    rival: float | None,
     stage: Stage,
 ) -> Trial:
     errors: list[ResultError] = []
@@ -160,7 +160,7 @@ def _judged(
         stage("timing")
         # What is given from outside might remember results of equal arguments, so that its second call says nothing.
         is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
-        mine, plain_times = _times(subject, runnable, calls, seconds, ranked, took if is_long else None)
+        mine, plain_times = _times(subject, runnable, calls, seconds, rival, took if is_long else None)
     return Trial(
         tuple(mine),
         tuple(plain_times),
@@ -181,7 +181,7 @@ def _check_repeated(subject: Subject, first: Sequence[Any], again: Sequence[Any]
 
 
 def _times(
-    subject: Subject, runnable: Runnable, calls: int, seconds: float, ranked: bool, took: float | None
+    subject: Subject, runnable: Runnable, calls: int, seconds: float, rival: float | None, took: float | None
 ) -> list[list[float]]:
     """Times of the candidate and of the plain program in turn.
 
@@ -208,7 +208,7 @@ def _times(
         seconds,
         known,
         spare[-calls:],
-        ranked,
+        rival,
     )
     if took is not None:
         subject.plain_seconds += found[1][:1]

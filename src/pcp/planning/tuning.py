@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,10 @@ NEGLIGIBLE = 1e-3
 """A class that takes less than this part of the time of all is not measured."""
 HOPELESS = 1.5
 """A kernel that should take this much longer than the plain operation is not measured."""
+MUCH_MORE = 1.2
+"""A kernel that does this many times as much is no rival of another."""
+BEATEN = 1.1
+"""A kernel that surely takes this many times as long as the best of its class is timed no further."""
 LARGE_SECONDS = 0.02
 """A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
@@ -102,6 +107,14 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
         sets = 2 if each.estimate < LARGE_SECONDS * each.uses else 1
         return widened(each.region), Recipe(sets=sets, ranges=index_ranges(each.region))
 
+    def rival(kernel: Kernel) -> float | None:
+        """What the kernel has to be near to, to be of interest; None where it has no rival."""
+        ratios = [row.ratio for row in tuned.rows.values() if _is_sound(row) and row.seconds]
+        if ratios:
+            return BEATEN * min(ratios)
+        others = [estimate for other, estimate in estimates.items() if other is not kernel]
+        return math.inf if any(other <= MUCH_MORE * estimates[kernel] for other in others) else None
+
     def request(kernel: Kernel) -> Request:
         exact, recipe = subject()
         return Request(
@@ -113,7 +126,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             exact_inputs=1,
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
-            ranked=recipe.sets > 1,
+            rival=rival(kernel) if recipe.sets > 1 else None,
         )
 
     for kernel in ordered:
@@ -121,7 +134,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
         if reason:
             tuned.skipped[kernel.name] = reason
             continue
-        row = _decided(each, kernel, functools.partial(request, kernel), evidence)
+        row = _decided(each, kernel, rival(kernel), functools.partial(request, kernel), evidence)
         if row is None:
             tuned.skipped[kernel.name] = evidence.trouble
             tuned.complete = False
@@ -135,14 +148,16 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
 
 
 def _decided(
-    each: SiteClass, kernel: Kernel, request: Callable[[], Request], evidence: Evidence
+    each: SiteClass, kernel: Kernel, rival: float | None, request: Callable[[], Request], evidence: Evidence
 ) -> Measurement | None:
-    """What is known of a kernel; one that seems faster, but not beyond noise, is measured again, a few times at most."""
+    """What is known of a kernel; one that seems faster than the operation and near to its rival, but not beyond noise, is
+    measured again, a few times at most."""
+    interesting = SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)
     row = None
     for repeat in range(1, REPEATS + 1):
 
         def enough(row: Measurement, times: int = repeat) -> bool:
-            seems_faster = row.failure is None and row.ratio < SEEMS_FASTER
+            seems_faster = row.failure is None and row.ratio < interesting
             is_often = evidence.count(each.digest, kernel_label(kernel)) >= times
             return not seems_faster or is_often or is_faster(row.seconds, row.plain_seconds)
 
@@ -168,7 +183,7 @@ def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Me
         if row is None or not row.seconds or estimate <= 0:
             continue
         expected = row.ratio * estimates[kernel] / estimate
-        if estimates[kernel] > 1.2 * estimate and expected > HOPELESS:
+        if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
             return "by what others took, it would be slower than the operation"
     return ""
 

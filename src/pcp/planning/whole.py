@@ -86,19 +86,26 @@ class Whole:
         # One list of arguments will do: every kernel in it was tried on two before.
         return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
 
-    def measured(self, path: Path, evidence: Evidence) -> Measurement | None:
-        """Times and error of a path; None if there is no time to measure them."""
+    def measured(self, path: Path, evidence: Evidence, rival: float = math.inf) -> Measurement | None:
+        """Times and error of a path; None if there is no time to measure them.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            rival: the time relative to the plain program's that it has to be below to be of interest.
+        """
 
         def enough(row: Measurement) -> bool:
             if row.failure is Failure.inaccurate:
                 return row.error is None or row.error > self.tolerance
             return row.failure is not None or bool(row.seconds)
 
-        return self._asked(path, evidence, TIMING_SECONDS, enough, f"the whole program by {path.digest[:8]}")
+        what = f"the whole program by {path.digest[:8]}"
+        return self._asked(path, evidence, TIMING_SECONDS, enough, what, rival)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
-        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs")
+        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None)
         return None if row is None else not self.is_broken(row)
 
     def is_broken(self, row: Measurement) -> bool:
@@ -119,14 +126,20 @@ class Whole:
         )
 
     def _asked(
-        self, path: Path, evidence: Evidence, seconds: float, enough: Callable[[Measurement], bool], what: str
+        self,
+        path: Path,
+        evidence: Evidence,
+        seconds: float,
+        enough: Callable[[Measurement], bool],
+        what: str,
+        rival: float | None,
     ) -> Measurement | None:
         def request() -> Request:
-            return self._request(path, seconds)
+            return self._request(path, seconds, rival)
 
         return evidence.of(self.subject, path.digest, request, enough, what, path, self._about)
 
-    def _request(self, path: Path, seconds: float) -> Request:
+    def _request(self, path: Path, seconds: float, rival: float | None) -> Request:
         return Request(
             self.program,
             path.applied(self.program),
@@ -138,7 +151,7 @@ class Whole:
             exact_inputs=1,
             calls=CALLS,
             timing_seconds=seconds,
-            ranked=True,
+            rival=rival,
         )
 
 

@@ -12,6 +12,7 @@ from pcp.distributed.algorithms.base import (
     merge_order,
     overlaps,
     segment_steps,
+    share_of_steps,
 )
 from pcp.distributed.algorithms.data_parallel import DataParallel
 from pcp.distributed.algorithms.decoupled import DecoupledDiLoCo
@@ -36,4 +37,5 @@ __all__ = [
     "merge_order",
     "overlaps",
     "segment_steps",
+    "share_of_steps",
 ]

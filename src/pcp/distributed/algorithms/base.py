@@ -133,6 +133,17 @@ def shares(amounts: Sequence[float]) -> tuple[float, ...]:
     return tuple(amount / total if total else 1 / len(amounts) for amount in amounts)
 
 
+def share_of_steps(algorithm: Algorithm, steps: Iterable[int], weights: Iterable[float]) -> float:
+    """The part of H inner steps that stands behind a merge, at most 1.
+
+    Arguments:
+        steps: behind each contribution.
+        weights: of the contributions.
+    """
+    mean = math.fsum(weight * count for weight, count in zip(weights, steps, strict=True))
+    return min(1.0, mean / algorithm.inner_steps)
+
+
 def check_steps(inner_steps: int, fragments: int = 1, delay: int = 0, mixing: float = 0.0) -> None:
     """Refuse segments that cannot be; raises InvalidAlgorithm."""
     if inner_steps < 1:
