@@ -234,16 +234,26 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
             steps, losses = zip(*row["curve"][1:], strict=True)
             axes.plot([step * tokens / 1e6 for step in steps], losses, color=color, linewidth=1, alpha=0.8)
     for number, label in enumerate(labels):
-        axes.plot([], [], color=f"C{number % 10}", label=label)
+        axes.plot([], [], color=f"C{number % 10}", label=_legend(label, results, labels))
     axes.set_xlabel("tokens of all workers together, millions")
     axes.set_ylabel("validation loss (nats a character)")
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_minor_formatter(ScalarFormatter())
     axes.grid(which="both", alpha=0.3)
-    axes.legend(fontsize=7, loc="upper right")
+    axes.legend(fontsize=9, loc="upper right")
     FigureCanvasAgg(figure)
     figure.savefig(file, format="png")
+
+
+def _legend(label: str, results: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
+    """A label, shorter where no other is of the same algorithm, with what was sent and what came of it."""
+    rows = [row for row in results if _title(row) == label]
+    same = [row for row in results if row["run"]["algorithm"] == rows[0]["run"]["algorithm"]]
+    alone = len({_title(row) for row in same} & set(labels)) == 1
+    name = rows[0]["run"]["algorithm"].replace("_", " ") if alone else label
+    loss = statistics.mean(row["loss"] for row in rows)
+    return f"{name}: {loss:.3f} nats, {rows[0]['uploaded_bytes'] / 1e6:,.0f} MB sent by a worker"
 
 
 def _is_of(row: dict[str, Any], arguments: argparse.Namespace) -> bool:

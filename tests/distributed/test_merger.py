@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def test_a_round_is_the_weighted_nesterov_step(merger: Merger, store: BlobStore)
     state = merger.load((parameters,), (outer,))
     np.testing.assert_allclose(merger.partition.vectors(state["params"])[0], expected, 1e-5, 1e-7)
     np.testing.assert_allclose(state["outer"]["0"]["optimizer"]["velocity"], velocity, 1e-5, 1e-7)
+
+
+def test_a_round_with_less_than_h_steps_behind_it_takes_a_part_of_the_momentum(
+    merger: Merger, store: BlobStore
+) -> None:
+    [parameters] = merger.begin()
+    push = push_of(merger, 0)
+    before = load_vector(store, parameters, push.size)
+    short = [replace(contribution(store, 0, push), steps=1), replace(contribution(store, 1, push), steps=2)]
+    parameters, _, _ = merger.merge(step(short, (0.5, 0.5), parameters))
+    share = 1.5 / DILOCO.inner_steps
+    moved = before - load_vector(store, parameters, push.size)
+    np.testing.assert_allclose(moved, 0.7 * (1 + share * 0.9) * push, 1e-4, 1e-7)
 
 
 def test_the_order_in_which_updates_came_does_not_matter(merger: Merger, store: BlobStore) -> None:

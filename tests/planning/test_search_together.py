@@ -46,6 +46,7 @@ def test_two_processes_with_one_database_choose_the_same_path(tmp_path: FilePath
 
 
 @pytest.mark.long
+@pytest.mark.timeout(150 * TUNINGS)
 def test_fresh_tunings_of_a_block_are_about_equally_fast(tmp_path: FilePath) -> None:
     # A block of GPT-2 124M, without its large table of tokens.
     configuration = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=1, heads=12, width=768, context=256)

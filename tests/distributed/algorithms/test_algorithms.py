@@ -17,6 +17,7 @@ from pcp.distributed.algorithms import (
     StreamingDiLoCo,
     overlaps,
     segment_steps,
+    share_of_steps,
 )
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import config as _registers  # noqa: F401 - makes the algorithms storable
@@ -114,3 +115,10 @@ def test_others_weigh_by_batches(algorithm: Algorithm) -> None:
 def test_a_hyper_parameter_out_of_range_is_named(make: Any, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidAlgorithm, match=re.escape(message)):
         make(**arguments)
+
+
+def test_the_share_of_steps_is_their_weighted_mean_of_h_and_at_most_one() -> None:
+    algorithm = DiLoCo(10)
+    assert share_of_steps(algorithm, (10, 10), (0.5, 0.5)) == 1
+    assert share_of_steps(algorithm, (2, 10), (0.75, 0.25)) == pytest.approx(0.4)
+    assert share_of_steps(algorithm, (20, 30), (0.5, 0.5)) == 1  # carried pushes are of more than one round
