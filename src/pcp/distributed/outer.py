@@ -80,7 +80,7 @@ class OuterSteps:
         state: dict[str, Any],
         mean: Vector,
         round: int,
-        share: float = 1.0,
+        share: float,
     ) -> Stepped:
         """One outer step.
 
