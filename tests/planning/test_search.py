@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -14,7 +15,7 @@ from pcp.kernels import FAMILIES
 from pcp.planning import search
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.evidence import Evidence, Progress
-from pcp.planning.measurement import Failure
+from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
@@ -211,9 +212,26 @@ def test_refining_stops_when_it_took_twice_as_long_as_all_before(
     monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
     monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
     pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
-    assert (
-        len(bench.wholes) == 1 + 3
-    )  # 109 seconds before, twice that at most; the third of these begins in time
+    # 109 seconds before, twice that at most: to confirm the first, and two changes, the second of which begins in time.
+    changed = {request.path for request in bench.wholes}
+    assert len(changed) == 1 + 2
+
+
+def test_a_whole_that_was_measured_while_the_plain_program_was_disturbed_holds_nothing_up(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 100.0)
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so the first selection is not the fastest
+    measure = bench.measure
+
+    def disturbed(request: Request) -> Measurement:
+        row = measure(request)
+        slow = tuple(10 * seconds for seconds in row.plain_seconds)
+        return replace(row, plain_seconds=slow) if len(bench.wholes) == 1 else row
+
+    monkeypatch.setattr(bench, "measure", disturbed)
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
 
 
 def test_tolerance_0_takes_only_the_bits_of_the_plain_path(bench: FakeBench, file: FilePath) -> None:

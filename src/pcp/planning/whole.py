@@ -86,19 +86,23 @@ class Whole:
         # One list of arguments will do: every kernel in it was tried on two before.
         return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
 
-    def measured(self, path: Path, evidence: Evidence, rival: float = math.inf) -> Measurement | None:
+    def measured(
+        self, path: Path, evidence: Evidence, rival: float = math.inf, times: int = 1
+    ) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them.
 
         Arguments:
             path: which.
             evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
+            times: how often it has to have been measured.
         """
 
         def enough(row: Measurement) -> bool:
             if row.failure is Failure.inaccurate:
                 return row.error is None or row.error > self.tolerance
-            return row.failure is not None or bool(row.seconds)
+            often = evidence.count(self.subject, path.digest) >= times
+            return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
         return self._asked(path, evidence, TIMING_SECONDS, enough, what, rival)
