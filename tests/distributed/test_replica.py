@@ -208,7 +208,7 @@ def test_a_compressed_download_keeps_both_sides_equal_and_loses_nothing(recipe: 
         mean = np.random.default_rng(round).standard_normal(shadow.shape).astype(np.float32) * np.float32(
             0.01
         )
-        stepped = steps.take(0, shadow, state, mean, round)
+        stepped = steps.take(0, shadow, state, mean, round, 1.0)
         shadow, state = stepped.shadow, stepped.state
         replica.adopt(0, replica.received(0, stepped.change))
         assert np.array_equal(own(replica, parts), np.asarray(shadow))

@@ -193,7 +193,8 @@ class Stream:
     def merged(self, fragment: int, seed: int) -> tuple[Any, Any]:
         """The next version of a fragment, and the change that leads to it."""
         mean = np.random.default_rng(seed).normal(0, 1e-2, self.vectors[fragment].size).astype(np.float32)
-        stepped = self.steps.take(fragment, self.vectors[fragment], self.steps.first(fragment)[1], mean, 0)
+        first = self.steps.first(fragment)[1]
+        stepped = self.steps.take(fragment, self.vectors[fragment], first, mean, 0, 1.0)
         return np.asarray(stepped.shadow), store_arrays(self.store, stepped.change)
 
 
