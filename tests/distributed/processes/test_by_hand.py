@@ -124,6 +124,7 @@ def is_lease_of(name: str, record: dict[str, Any]) -> bool:
     return record.get("worker") == name and bool(record.get("lease"))
 
 
+@pytest.mark.long
 def test_a_worker_whose_key_is_revoked_while_it_works_is_put_out(
     tmp_path: Path, plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

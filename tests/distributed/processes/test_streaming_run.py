@@ -27,6 +27,7 @@ STREAMING = [
 ]
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, settings: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
     options = [*settings, *STREAMING, "--steps=56", "--run", str(folder.path)]
@@ -52,6 +53,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, se
     assert sorted(state["outer"]) == ["0", "1"]
 
 
+@pytest.mark.long
 def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settings: list[str]) -> None:
     """Bit for bit: neither processes, nor transfers, nor their times leave a trace in the parameters."""
     folder = RunFolder(tmp_path / "run")
