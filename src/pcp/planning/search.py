@@ -192,12 +192,11 @@ class Search:
                 break
             self._tried.add(path.digest)
             row = self.whole.measured(path, self.evidence, self._ratio)
-            if row is not None:
-                self._selections[path.digest] = selection
             if row is None:
                 self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
                 break
+            self._selections[path.digest] = selection
             if self.whole.is_broken(row):
                 if not self._ban_culprit(selection, row):
                     break
