@@ -143,6 +143,17 @@ def test_a_program_with_kernels_in_all_places_computes_the_same() -> None:
         np.testing.assert_allclose(mine, plain, rtol=1e-3, atol=1e-5)
 
 
+def test_a_site_that_takes_what_another_computes_gets_its_kernel_too() -> None:
+    program = raised(pcp.trace(lambda x, y, z: x @ y @ z, *[pcp.spec((8, 8), "f32")] * 3))
+    kernel = kernels.kernel_named("product.bf16")
+    choices = {site.key: kernel for site in kernels.sites_of(program, "cpu")}
+    assert len(choices) == 2
+    changed = kernels.apply_kernels(program, choices)
+    products = [line for line in changed.text.splitlines() if "dot_general" in line]
+    assert len(products) == 2
+    assert all(line.endswith("(tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xf32>") for line in products)
+
+
 def test_sites_of_equal_layers_have_equal_regions() -> None:
     def model(x: Any, scale: Any) -> Any:
         return pcp.nn.rms_norm(pcp.nn.rms_norm(x, scale), scale)

@@ -1,7 +1,7 @@
-"""A family of kernels that do nothing useful, and a Bench that makes up what it measures of them.
+"""Two families of kernels that do nothing useful, and a Bench that makes up what it measures of them.
 
-The family computes `stablehlo.sine`. Each kernel emits one operation that betrays it, and the fake Bench reads times and errors
-from how often each of them is in a candidate, so that every branch of a search can be forced at once.
+One computes `stablehlo.sine`, the other `stablehlo.log_plus_one`. Each kernel emits one operation that betrays it, and the fake
+Bench reads times and errors from how often each of them is in a candidate, so that every branch of a search can be forced.
 """
 
 import contextlib
@@ -25,16 +25,30 @@ from pcp.tensor import Tensor, current_builder
 
 PLAIN = "sine"
 KERNELS = {"fast": "tanh", "middle": "logistic", "bitwise": "cosine"}
-"""What each kernel of the family emits."""
+"""What each kernel of the first family emits."""
+OTHERS = {"log_plus_one": "exponential_minus_one"}
+"""What the second family computes, and what its only kernel emits."""
 
 
 def add_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the family for one test."""
+    """Register the families for one test."""
     family = Family("sine", "sines", lambda op: op.name == "stablehlo.sine")
     monkeypatch.setitem(FAMILIES, "sine", family)
+    monkeypatch.setitem(
+        FAMILIES, "log1p", Family("log1p", "logarithms", lambda op: op.name == "stablehlo.log_plus_one")
+    )
     for name, emitted in KERNELS.items():
         effect = Effect.exact if name == "bitwise" else Effect.lowers_precision
         register_kernel(Kernel(f"sine.{name}", effect, "for tests", _everywhere, _emitting(emitted)))
+    register_kernel(
+        Kernel(
+            "log1p.other",
+            Effect.lowers_precision,
+            "for tests",
+            _everywhere,
+            _emitting("exponential_minus_one"),
+        )
+    )
 
 
 def _everywhere(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (what `applies` is given)
@@ -42,7 +56,12 @@ def _everywhere(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (what
 
 
 def _emitting(name: str) -> Callable[[ir.Operation], list[Tensor]]:
-    function = {"tanh": pcp.tanh, "logistic": pcp.sigmoid, "cosine": pcp.cos}[name]
+    function = {
+        "tanh": pcp.tanh,
+        "logistic": pcp.sigmoid,
+        "cosine": pcp.cos,
+        "exponential_minus_one": pcp.expm1,
+    }[name]
 
     def build(op: ir.Operation) -> list[Tensor]:
         return [function(Tensor(op.operands[0], current_builder()))]
@@ -72,10 +91,24 @@ class FakeBench:
     """
 
     seconds: dict[str, float] = field(
-        default_factory=lambda: {"sine": 1.0, "tanh": 0.2, "logistic": 0.5, "cosine": 0.9}
+        default_factory=lambda: {
+            "sine": 1.0,
+            "tanh": 0.2,
+            "logistic": 0.5,
+            "cosine": 0.9,
+            "log_plus_one": 1.0,
+            "exponential_minus_one": 0.5,
+        }
     )
     errors: dict[str, float] = field(
-        default_factory=lambda: {"sine": 1e-7, "tanh": 1e-3, "logistic": 1e-5, "cosine": 1e-7}
+        default_factory=lambda: {
+            "sine": 1e-7,
+            "tanh": 1e-3,
+            "logistic": 1e-5,
+            "cosine": 1e-7,
+            "log_plus_one": 0.0,
+            "exponential_minus_one": 1e-6,
+        }
     )
     fails: Callable[[Request], Failure | None] = lambda _: None
     before: Callable[[], object] = lambda: None
@@ -122,15 +155,21 @@ class FakeBench:
         return tuple(total * factor for factor in (1.0, 1.004, 0.997, 1.002, 0.999))
 
     @property
+    def duels(self) -> list[Request]:
+        """Of the requests, those for one path against another."""
+        return [each for each in self.wholes if each.exact is None and each.tolerance is None]
+
+    @property
     def wholes(self) -> list[Request]:
         """Of the requests, those for whole programs."""
         return [each for each in self.requests if sum(counted(each.subject).values()) > 1]
 
 
 def counted(program: Program) -> dict[str, int]:
-    """How often each of the family's operations is in a program."""
+    """How often each of the families' operations is in a program."""
     text = program.text
-    return {name: text.count(f"stablehlo.{name} ") for name in (PLAIN, *KERNELS.values())}
+    names = (PLAIN, *KERNELS.values(), *OTHERS, *OTHERS.values())
+    return {name: text.count(f"stablehlo.{name} ") for name in names}
 
 
 def counted_in(request: Request) -> dict[str, int]:

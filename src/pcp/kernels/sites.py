@@ -91,11 +91,11 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
             f"program {program.digest[:12]} has no site {', '.join(sorted(key[:12] for key in missing))}; "
             "the choices belong to another program"
         )
+    # An operation hashes its operands: once a kernel stands before it, no dictionary finds it any more.
+    chosen = [(op, choices[keys[op]]) for op in operations_inside(block) if keys[op] in choices]
     with context(), building(Builder(module, block)) as builder:
-        for op in list(operations_inside(block)):
-            kernel = choices.get(keys.get(op, ""))
-            if kernel is not None:
-                _put(kernel, op, builder)
+        for op, kernel in chosen:
+            _put(kernel, op, builder)
     erase_dead(block)
     return Program.from_module(module)
 

@@ -2,8 +2,7 @@
 
 Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
 and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
-faster than the plain program beyond noise is not used. Fast programs are then refined, one class at a time, beginning with a
-selection that was measured twice.
+faster than the plain program beyond noise is not used. The selections of a fast program are then refined.
 Every step asks the database first, so the same search is answered from it the second time, and one that was cut short goes on
 where it stopped.
 """
@@ -15,14 +14,16 @@ from dataclasses import dataclass, field
 
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel
+from pcp.planning.duels import Duels, is_won
 from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
+from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster, undisturbed
+from pcp.planning.significance import MARGIN, is_faster
 from pcp.planning.site_classes import kernels_by_site, site_classes
-from pcp.planning.tuning import FOR_WHOLE, Alternative, Tuned, considered, kernel_label, tune
-from pcp.planning.whole import Whole, culprit
+from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
+from pcp.planning.whole import COARSE_SECONDS, Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -34,20 +35,10 @@ LARGE_SECONDS = 0.1
 """Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
-
-
-SMALL_GAIN = 0.005
-"""Changing one class is kept for this: the gains of many classes add up."""
-
-REFINING = 2.0
+LITTLE = 0.005
+"""A family whose kernels save less alone is not tried as one: they meet other operations in the whole, which may cost more."""
 OFTEN_SECONDS = 0.25
 """A program that takes longer in one call is not measured for a single class."""
-CONFIRMATIONS = 4
-"""Measurements that are made again at most, before and after a program is refined."""
-FOR_CONFIRMING = 0.15
-"""The part of the budget that refining leaves for the latter."""
-PLAUSIBLE = 1.6
-"""What takes more than this many times as long alone is not faster in the whole."""
 
 
 class ToleranceUnreachable(PCPError):
@@ -97,13 +88,12 @@ class Search:
         self._banned: set[tuple[str, str]] = set()
         self._tried: set[str] = set()
         self._model = ErrorModel.of(())
-        self._ratio = 1.0  # the whole's time by the fastest selection so far, relative to the plain program's
-        self._chosen: Selection = {}  # that selection
-        self._selections: dict[str, Selection] = {}  # that were measured, by path
-        self._plain_seconds = math.inf  # of the whole
+        self._chosen: Selection = {}  # the fastest so far
+        self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
+        self._duels = Duels(whole, evidence)
 
     def run(self) -> Found:
         """Search.
@@ -167,15 +157,16 @@ class Search:
                 kept += classes
 
     def _families(self) -> list[list[Tuned]]:
-        """The classes of each family, in order of what they save alone."""
+        """The classes of each family that saves anything alone, in order of how much."""
         families: dict[str, list[Tuned]] = {}
         for each in self.classes:
             families.setdefault(each.sites.family, []).append(each)
-
-        def gain(classes: list[Tuned]) -> float:
-            return saved(select(classes, self.whole.tolerance, ErrorModel.of(classes), self._banned))
-
-        return sorted(families.values(), key=gain, reverse=True)
+        gains = {
+            family: saved(select(classes, self.whole.tolerance, ErrorModel.of(classes), self._banned))
+            for family, classes in families.items()
+        }
+        ordered = sorted(families, key=gains.__getitem__, reverse=True)
+        return [families[each] for each in ordered if gains[each] >= LITTLE * self._plain_seconds]
 
     def _try(self, classes: list[Tuned], alone: bool) -> bool:
         """Measure selections for these classes until none is left that should save more; whether the whole got faster.
@@ -185,18 +176,21 @@ class Search:
             alone: whether none of them was of use before; if not, one selection that does not help is enough.
         """
         faster = False
+        often = self._is_measured_often
         for _ in range(ATTEMPTS):
             selection = select(classes, self.whole.tolerance, self._model, self._banned)
             path = self._path(selection)
             if path.is_plain or path.digest in self._tried or saved(selection) < self._worthwhile:
                 break
             self._tried.add(path.digest)
-            row = self.whole.measured(path, self.evidence, self._ratio)
+            if often:
+                row = self.whole.measured(path, self.evidence, seconds=COARSE_SECONDS)
+            else:
+                row = self.whole.measured(path, self.evidence, self._ratio)
             if row is None:
                 self._say(f"the whole program was not measured: {self.evidence.trouble}")
                 self.complete = False
                 break
-            self._selections[path.digest] = selection
             if self.whole.is_broken(row):
                 if not self._ban_culprit(selection, row):
                     break
@@ -204,87 +198,47 @@ class Search:
                 if not path.choices:
                     break
                 self._model.learn(selection, row.error)
-            elif is_faster(row.seconds, row.plain_seconds) and row.ratio < self._ratio:
+            elif is_faster(row.seconds, row.plain_seconds) and self._is_better(path, row):
                 self._model.learn(selection, row.error or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
-                self._plain_seconds = undisturbed(row.plain_seconds)
-                self._worthwhile = saved(selection) + WORTHWHILE * undisturbed(row.plain_seconds)
+                self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
             elif not alone or not self._ban_least(selection):
                 break
         return faster
 
+    def _is_better(self, path: Path, row: Measurement) -> bool:
+        """Whether a path that should save more than the fastest so far takes its place.
+
+        Where duels are cheap it does unless the other is surely faster, because what its kernels took alone speaks for it.
+        """
+        if not self._chosen or not self._is_measured_often:
+            return row.ratio < self._ratio
+        duel = self._duels.fought(self._path(self._chosen), path)
+        return row.ratio < self._ratio if duel is None else not is_won(duel)
+
     def _refine(self) -> None:
-        """Change one class at a time in the whole, the costliest first, and keep what makes it faster, until nothing does.
+        """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
+        if self._chosen and self.evidence.measured and self._is_measured_often:
+            Refinement(
+                self._duels,
+                self.classes,
+                self._model,
+                self._path,
+                self._banned,
+                self.memory_limit,
+                self._chosen,
+                self._tried,
+            ).run()
 
-        Alone, small operations are measured with noise, and do not meet what surrounds them in the whole; so where the
-        whole can be measured often, it decides. This takes at most `REFINING` times as long as everything before it, and
-        nothing where all before was known: a search that was finished once is not gone on with.
-        """
-        if not self.evidence.measured or self._plain_seconds > OFTEN_SECONDS:
-            return
-        allowed = self.evidence.seconds_left - REFINING * self.evidence.seconds_spent
-        allowed = max(allowed, FOR_CONFIRMING * self.evidence.budget)
-        self._confirm()
-        self._change_classes(allowed)
-        self._confirm()
+    @property
+    def _plain_seconds(self) -> float:
+        """Of all sites together, alone."""
+        return math.fsum(each.sites.uses * each.plain_seconds for each in self.classes)
 
-    def _confirm(self) -> None:
-        """Measure the fastest selection again, until the fastest is one that was measured twice.
-
-        The fastest of many is often only the one with most luck, and then nothing that is better gets past it.
-        """
-        subject = self.whole.subject
-        for _ in range(CONFIRMATIONS):
-            known = self.evidence.known(subject)
-            sound = [each for each in self._selections if self.whole.accepts(known[each], self.memory_limit)]
-            if not sound:
-                return
-            fastest = min(sound, key=lambda each: known[each].ratio)
-            self._ratio, self._chosen = known[fastest].ratio, self._selections[fastest]
-            if self.evidence.count(subject, fastest) > 1:
-                return
-            if self.whole.measured(self._path(self._chosen), self.evidence, times=2) is None:
-                return
-
-    def _change_classes(self, allowed: float) -> None:
-        """Go through the classes until nothing changes, or `allowed` seconds of the budget are left."""
-        order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
-        changed = bool(self._chosen)
-        while changed:
-            changed = False
-            for each in order:
-                for other in considered(each):
-                    if self.evidence.seconds_left < allowed:
-                        return
-                    changed |= self._changed(each, other)
-
-    def _changed(self, each: Tuned, other: Alternative) -> bool:
-        """Whether the whole is faster with another kernel for one class; the selection is changed if so."""
-        digest = each.sites.digest
-        now = self._chosen.get(digest)
-        name = None if other.kernel is None else other.kernel.name
-        if (now.kernel if now else None) is other.kernel or (digest, name) in self._banned:
-            return False
-        if other.ratio > PLAUSIBLE * (now.ratio if now else 1.0):
-            return False
-        selection = {**self._chosen, digest: other}
-        path = self._path(selection)
-        if (
-            path.is_plain
-            or path.digest in self._tried
-            or self._model.predicted(selection) > self.whole.tolerance
-        ):
-            return False
-        self._tried.add(path.digest)
-        row = self.whole.measured(path, self.evidence, (1 - SMALL_GAIN) * self._ratio)
-        if row is None or not self.whole.accepts(row, self.memory_limit):
-            return False
-        self._selections[path.digest] = selection
-        self._model.learn(selection, row.error or 0.0)
-        if row.ratio >= (1 - SMALL_GAIN) * self._ratio:
-            return False
-        self._ratio, self._chosen = row.ratio, selection
-        return True
+    @property
+    def _is_measured_often(self) -> bool:
+        """Whether a call of the program is short enough for measuring it for a single class."""
+        return self._plain_seconds < OFTEN_SECONDS
 
     def _path(self, selection: Selection) -> Path:
         return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))
@@ -319,22 +273,25 @@ class Search:
         return len(chosen) > 1
 
     def _best(self) -> Found:
-        """The fastest path of all that are known; of two that are about equally fast, the one that was known first."""
+        """The path of all that are known that none has beaten, beginning with the fastest; of two that are about equally fast,
+        the one that was known first."""
         whole, evidence = self.whole, self.evidence
         known = evidence.known(whole.subject)
-        best: tuple[Path, Measurement] | None = None
+        fast: dict[str, tuple[Path, Measurement]] = {}
+        first: tuple[Path, Measurement] | None = None
         for digest, row in known.items():
             if not whole.accepts(row, self.memory_limit) or not is_faster(row.seconds, row.plain_seconds):
                 continue
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
                 continue
-            if best is None or row.ratio < (1 - MARGIN) * best[1].ratio:
-                best = path, row
-        if best is None:
+            fast[digest] = path, row
+            if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
+                first = path, row
+        if first is None:
             plain = Path.plain(whole.program, whole.options)
             return self._found(plain, self._checked_plain(known.values()))
-        return self._found(*best)
+        return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
 
     def _checked_plain(self, known: Iterable[Measurement]) -> Measurement | None:
         """What is known of the plain path.

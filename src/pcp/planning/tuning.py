@@ -32,6 +32,8 @@ LARGE_SECONDS = 0.02
 """A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
 CALLS = 5
 TIMING_SECONDS = 1.5
+TIE = 1.05
+"""A kernel that takes at most this many times as long as another is about as fast: there is as much noise alone."""
 PERHAPS = 1.15
 """A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
 SEEMS_FASTER = 0.95
@@ -202,14 +204,20 @@ def considered(tuned: Tuned) -> list[Alternative]:
 
 
 def _alternatives(tuned: Tuned) -> list[Alternative]:
-    """Those that are faster than the operation, the fastest first, and the operation itself."""
+    """Those that are faster than the operation, the fastest first, and the operation itself.
+
+    Of those that are about as fast as the fastest, the one registered first stands first, so that noise does not decide.
+    """
     found = []
     for one in considered(tuned):
         row = None if one.kernel is None else tuned.rows[one.kernel.name]
         if row is not None and is_faster(row.seconds, row.plain_seconds):
             found.append(one)
     found.sort(key=lambda one: (one.ratio, one.error))
-    return [*found, Alternative(None, 1.0, 0.0, 0.0)]
+    near = [one for one in found if one.ratio <= TIE * found[0].ratio]
+    order = tuned.sites.kernels
+    first = sorted(near, key=lambda one: order.index(one.kernel) if one.kernel else len(order))[:1]
+    return [*first, *(one for one in found if one not in first), Alternative(None, 1.0, 0.0, 0.0)]
 
 
 def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:

@@ -24,6 +24,8 @@ log = logging.getLogger("pcp.planning.search")
 
 CALLS = 3
 TIMING_SECONDS = 8.0
+COARSE_SECONDS = 2.0
+"""Of a path that is timed against others, too."""
 WARM_CALLS = 2
 """Calls of a training step before it is judged, so that its moments are those of a run."""
 
@@ -69,7 +71,8 @@ class Whole:
         return Path.of(self.program, kernels, self.options, self.tolerance)
 
     @cached_property
-    def _about(self) -> str:
+    def about(self) -> str:
+        """What it takes, for people."""
         shown = ", ".join(f"{entry.name}: {entry.spec}" for entry in self.program.arguments[:4])
         more = f" and {len(self.program.arguments) - 4} more" if len(self.program.arguments) > 4 else ""
         return f"program of {shown}{more}"
@@ -79,7 +82,8 @@ class Whole:
         return widened(self.program)
 
     @cached_property
-    def _inputs(self) -> Recipe | Sequence[Arrays]:
+    def inputs(self) -> Recipe | Sequence[Arrays]:
+        """What it is measured on."""
         if self.example is not None:
             return self.example
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
@@ -87,7 +91,12 @@ class Whole:
         return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
 
     def measured(
-        self, path: Path, evidence: Evidence, rival: float = math.inf, times: int = 1
+        self,
+        path: Path,
+        evidence: Evidence,
+        rival: float = math.inf,
+        seconds: float = TIMING_SECONDS,
+        times: int = 1,
     ) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them.
 
@@ -95,6 +104,7 @@ class Whole:
             path: which.
             evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
+            seconds: to time it for, if it has to be measured.
             times: how often it has to have been measured.
         """
 
@@ -105,7 +115,7 @@ class Whole:
             return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
-        return self._asked(path, evidence, TIMING_SECONDS, enough, what, rival)
+        return self._asked(path, evidence, seconds, enough, what, rival)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
@@ -141,7 +151,7 @@ class Whole:
         def request() -> Request:
             return self._request(path, seconds, rival)
 
-        return evidence.of(self.subject, path.digest, request, enough, what, path, self._about)
+        return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
 
     def _request(self, path: Path, seconds: float, rival: float | None) -> Request:
         return Request(
@@ -149,7 +159,7 @@ class Whole:
             path.applied(self.program),
             path.digest,
             self._exact if self.tolerance else None,
-            self._inputs,
+            self.inputs,
             dict(path.options),
             self.tolerance,
             exact_inputs=1,
