@@ -21,7 +21,7 @@ PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers i
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-schedules test-peers test-long check format bench docs lock clean
+.PHONY: help install demo test test-runs test-schedules test-peers test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -33,7 +33,10 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long" --ignore=tests/peers $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(TEST_FLAGS)
+
+test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
+	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
 
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)

@@ -11,7 +11,7 @@ from tests.distributed.processes.command import Command
 from tests.distributed.processes.test_streaming_run import STREAMING
 
 
-@pytest.mark.long
+@pytest.mark.runs
 @pytest.mark.parametrize(
     "options",
     [pytest.param(["--inner-steps=6"], id="diloco"), pytest.param(STREAMING, id="streaming")],

@@ -54,6 +54,7 @@ def fails(command: Command) -> str:
     return str(error)
 
 
+@pytest.mark.runs
 def test_who_is_let_in_who_is_not_and_who_waits(
     tmp_path: Path, plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,7 +125,7 @@ def is_lease_of(name: str, record: dict[str, Any]) -> bool:
     return record.get("worker") == name and bool(record.get("lease"))
 
 
-@pytest.mark.long
+@pytest.mark.runs
 def test_a_worker_whose_key_is_revoked_while_it_works_is_put_out(
     tmp_path: Path, plan_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

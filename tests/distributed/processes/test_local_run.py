@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pcp.training.metrics import read_metrics
 from pcp.training.run_folder import RunFolder, load_state
@@ -52,6 +53,7 @@ def test_a_run_completes_and_equals_a_replay_of_its_leases(tmp_path: Path, setti
     assert_equal_arrays(state["params"], replay(folder, leases_of(records), joined), 0, 2e-6)
 
 
+@pytest.mark.runs
 def test_a_run_outlives_a_killed_worker_and_a_killed_shepherd(tmp_path: Path, settings: list[str]) -> None:
     run = tmp_path / "run"
     with Command(
@@ -82,6 +84,7 @@ def test_a_run_outlives_a_killed_worker_and_a_killed_shepherd(tmp_path: Path, se
     assert restarts == ["worker-1", "shepherd"]
 
 
+@pytest.mark.runs
 def test_an_interrupted_run_leaves_a_checkpoint_and_no_process_and_goes_on(
     tmp_path: Path, settings: list[str]
 ) -> None:

@@ -27,7 +27,7 @@ STREAMING = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.runs
 def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, settings: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
     options = [*settings, *STREAMING, "--steps=56", "--run", str(folder.path)]
@@ -53,7 +53,7 @@ def test_a_worker_that_is_killed_in_the_middle_costs_no_batch(tmp_path: Path, se
     assert sorted(state["outer"]) == ["0", "1"]
 
 
-@pytest.mark.long
+@pytest.mark.runs
 def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settings: list[str]) -> None:
     """Bit for bit: neither processes, nor transfers, nor their times leave a trace in the parameters."""
     folder = RunFolder(tmp_path / "run")
@@ -70,7 +70,7 @@ def test_one_worker_is_what_the_arithmetic_alone_leads_to(tmp_path: Path, settin
     assert_equal_arrays(state["params"], map_tree(np.asarray, alone.parameters()))
 
 
-@pytest.mark.long
+@pytest.mark.runs
 def test_two_workers_repeat_a_run_bit_for_bit(tmp_path: Path, settings: list[str]) -> None:
     states = []
     for number in range(2):
