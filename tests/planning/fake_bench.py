@@ -6,6 +6,7 @@ Bench reads times and errors from how often each of them is in a candidate, so t
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -163,6 +164,11 @@ class FakeBench:
     def wholes(self) -> list[Request]:
         """Of the requests, those for whole programs."""
         return [each for each in self.requests if sum(counted(each.subject).values()) > 1]
+
+
+def kernels(plan: pcp.Plan) -> Counter[str]:
+    """How often each kernel is chosen."""
+    return Counter(choice.kernel for choice in plan.path.choices)
 
 
 def counted(program: Program) -> dict[str, int]:

@@ -1,11 +1,10 @@
 """Tests of the duels between paths, and of the refining of the fastest one, by a Bench that makes up what it measures."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, use
+from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, kernels, use
 
 import pcp
 from pcp.ir import Program
@@ -24,11 +23,6 @@ def file(tmp_path: FilePath) -> FilePath:
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     add_family(monkeypatch)
     return use(FakeBench(), monkeypatch)
-
-
-def kernels(plan: pcp.Plan) -> Counter[str]:
-    """How often each kernel is chosen."""
-    return Counter(choice.kernel for choice in plan.path.choices)
 
 
 def test_the_whole_decides_between_kernels_that_noise_confused_alone(
@@ -152,3 +146,14 @@ def test_a_family_that_saves_very_little_alone_is_not_tried(
     monkeypatch.setattr(refinement, "EFFORT", 0.0)
     assert kernels(pcp.plan(mixed(), tolerance=1e-2, database=file)) == {"sine.fast": 2}
     assert bench.duels == []
+
+
+def test_a_change_that_made_the_whole_slower_is_not_tried_again(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so that all classes change, and are gone through again
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
+    slower = [each for each in bench.duels if counted_in(each)["cosine"]]
+    assert len(slower) == 3  # one for each class

@@ -1,12 +1,11 @@
 """Tests of the search: every branch of it, forced by a Bench that makes up what it measures."""
 
 import logging
-from collections import Counter
 from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, use
+from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, kernels, use
 
 import pcp
 from pcp.ir import Program
@@ -30,11 +29,6 @@ def file(tmp_path: FilePath) -> FilePath:
 def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     add_family(monkeypatch)
     return use(FakeBench(), monkeypatch)
-
-
-def kernels(plan: pcp.Plan) -> Counter[str]:
-    """How often each kernel is chosen."""
-    return Counter(choice.kernel for choice in plan.path.choices)
 
 
 def test_the_fastest_kernels_are_taken_and_each_class_is_measured_once(

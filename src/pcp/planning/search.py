@@ -2,7 +2,7 @@
 
 Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
 and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
-faster than the plain program beyond noise is not used. The selections of a fast program are then refined.
+faster than the plain program beyond noise is not used. The fastest selection of a short program is then refined.
 Every step asks the database first, so the same search is answered from it the second time, and one that was cut short goes on
 where it stopped.
 """
@@ -36,7 +36,7 @@ LARGE_SECONDS = 0.1
 WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
 LITTLE = 0.005
-"""A family whose kernels save less alone is not tried as one: they meet other operations in the whole, which may cost more."""
+"""A family whose kernels should save less than this part of the time is not tried as one, but left to refining."""
 OFTEN_SECONDS = 0.25
 """A program that takes longer in one call is not measured for a single class."""
 
