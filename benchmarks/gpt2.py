@@ -1,4 +1,4 @@
-"""GPT-2's training step: PCP beside plain JAX and PyTorch, alternating in one run.
+"""GPT-2's training step: PCP beside plain JAX and PyTorch, in turn, each in a process of its own.
 
     python -m benchmarks gpt2 --model gpt2-nano
     python -m benchmarks gpt2 --model gpt2 --batch 4 --context 256 --steps 5
@@ -13,7 +13,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 
 import pcp
 from benchmarks import gpt2_jax
+from benchmarks.own_process import OwnProcess, Run
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
 
@@ -34,7 +35,6 @@ class Contestant:
     """One way to run the step, and what was measured of it."""
 
     name: str
-    run: Callable[[Any], Any]
     trace_seconds: float | None = None
     compile_seconds: float | None = None
     peak_bytes: int | None = None
@@ -49,7 +49,7 @@ def with_pcp(
     device: str,
     tolerance: float | None = None,
     budget: float = BUDGET,
-) -> Contestant:
+) -> tuple[Contestant, Run]:
     """The step by PCP: as it is written, or by the fastest path within a tolerance."""
     tokens = pcp.spec((batch, config.context), "i32")
     start = time.perf_counter()
@@ -66,15 +66,15 @@ def with_pcp(
         print(f"{name}: largest error of loss, gradients and updates {plan.error:.1e}", file=sys.stderr)
     state = [step.initial_state(params)]
 
-    def run(batch: Any) -> Any:
+    def run(batch: Any) -> float:
         state[0], metrics = plan.run(state[0], batch)
-        return metrics["loss"].block_until_ready()
+        return float(metrics["loss"])
 
     peak = next(iter(plan.memory.values())).peak
-    return Contestant(name, run, traced - start, compiled - traced, peak)
+    return Contestant(name, traced - start, compiled - traced, peak), run
 
 
-def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
+def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[Contestant, Run]:
     """The step by plain JAX."""
     step = gpt2_jax.training_step(config, RATE)
     state = [gpt2_jax.initial_state(params)]
@@ -92,14 +92,16 @@ def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> Contestant:
         + memory.temp_size_in_bytes
     )
 
-    def run(batch: Any) -> Any:
+    def run(batch: Any) -> float:
         state[0], value = compiled(state[0], batch)
-        return value.block_until_ready()
+        return float(value)
 
-    return Contestant("JAX", run, traced - start, done - traced, peak)
+    return Contestant("JAX", traced - start, done - traced, peak), run
 
 
-def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool, device: str) -> Contestant | None:
+def with_torch(
+    config: gpt2.GPT2Config, params: Any, autocast: bool, device: str
+) -> tuple[Contestant, Run] | None:
     """The step by eager PyTorch, if it is installed."""
     try:
         import torch
@@ -110,20 +112,17 @@ def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool, device: str
     kind = device.partition(":")[0]
     trainer = Trainer(params, config, RATE, autocast, kind)
 
-    def run(batch: Any) -> Any:
-        return trainer.step(*(torch.from_numpy(np.array(part)).to(kind) for part in batch)).item()
+    def run(batch: Any) -> float:
+        return float(trainer.step(*(torch.from_numpy(np.array(part)).to(kind) for part in batch)).item())
 
-    return Contestant("PyTorch bf16 autocast" if autocast else "PyTorch", run)
+    return Contestant("PyTorch bf16 autocast" if autocast else "PyTorch"), run
 
 
 def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> float:
     """The loss of the last step in float64, by PCP."""
     wide = map_tree(lambda a: a.astype(np.float64), params)
-    contestant = with_pcp(config, wide, batches[0][0].shape[0], "cpu:0")
-    value = 0.0
-    for batch in batches:
-        value = float(contestant.run(batch))
-    return value
+    _, run = with_pcp(config, wide, batches[0][0].shape[0], "cpu:0")
+    return [run(batch) for batch in batches][-1]
 
 
 def compare(
@@ -142,21 +141,25 @@ def compare(
     batches = [
         tuple(rng.integers(0, config.vocabulary, size, np.int32) for _ in range(2)) for _ in range(steps + 1)
     ]
-    made = [
-        with_pcp(config, params, batch, device),
-        with_jax(config, params, batch),
-        with_torch(config, params, False, device),
-        with_torch(config, params, True, device),
-        with_pcp(config, params, batch, device, tolerance, budget) if tolerance else None,
+    makers: list[tuple[Any, ...]] = [
+        (with_pcp, config, params, batch, device),
+        (with_jax, config, params, batch),
+        (with_torch, config, params, False, device),
+        (with_torch, config, params, True, device),
     ]
-    contestants = [c for c in made if c is not None]
-    for index, data in enumerate(batches):
-        # The order turns by one each step, so that nobody always runs after the same neighbour.
-        for c in contestants[index % len(contestants) :] + contestants[: index % len(contestants)]:
-            start = time.perf_counter()
-            c.loss = float(c.run(data))
-            if index:  # the first step warms up
-                c.seconds.append(time.perf_counter() - start)
+    if tolerance:
+        makers.append((with_pcp, config, params, batch, device, tolerance, budget))
+    with ExitStack() as stack:
+        started = [stack.enter_context(OwnProcess(*maker)) for maker in makers]
+        processes = [process for process in started if process.made is not None]
+        contestants: list[Contestant] = [process.made for process in processes]
+        for index, data in enumerate(batches):
+            # The order turns by one each step, so that nobody always runs after the same neighbour.
+            for turn in range(len(processes)):
+                which = (index + turn) % len(processes)
+                seconds, contestants[which].loss = processes[which].call(data)
+                if index:  # the first step warms up
+                    contestants[which].seconds.append(seconds)
     small = gpt2.parameter_count(params) < 10_000_000
     exact = (
         reference_loss(config, params, batches)

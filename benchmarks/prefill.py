@@ -1,4 +1,5 @@
-"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch, in turn.
+"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch, in
+turn, each in a process of its own.
 
     python -m benchmarks prefill --context 512 --tolerance 1e-2
 
@@ -9,8 +10,7 @@ import argparse
 import dataclasses
 import json
 import statistics
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -18,43 +18,45 @@ import numpy as np
 
 import pcp
 from benchmarks import gpt2_jax
+from benchmarks.own_process import OwnProcess, Run
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
 
-Run = Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]
+
+def with_pcp(
+    config: gpt2.GPT2Config, params: Any, batch: int, tolerance: float | None = None
+) -> tuple[str, Run]:
+    """The logits by PCP: as they are written, or by the fastest path within a tolerance."""
+    bound = pcp.plan(_program(config, params, batch), tolerance=tolerance).bind(params)
+    name = "PCP" if tolerance is None else f"PCP within {tolerance:g}"
+    return name, lambda tokens: np.asarray(bound.run(tokens))
 
 
-def contestants(config: gpt2.GPT2Config, params: Any, batch: int, tolerance: float) -> dict[str, Run]:
-    """Functions from tokens to logits, by name."""
-    program = _program(config, params, batch)
-    plain = pcp.plan(program).bind(params)
-    planned = pcp.plan(program, tolerance=tolerance).bind(params)
+def with_jax(config: gpt2.GPT2Config, params: Any) -> tuple[str, Run]:
+    """The logits by plain JAX."""
     on_device = jax.device_put(params)
     jitted = jax.jit(lambda p, tokens: gpt2_jax.logits(p, tokens, config))
-    made: dict[str, Run] = {
-        "JAX": lambda tokens: np.asarray(jitted(on_device, tokens)),
-        "PCP": lambda tokens: np.asarray(plain.run(tokens)),
-        f"PCP within {tolerance:g}": lambda tokens: np.asarray(planned.run(tokens)),
-    }
+    return "JAX", lambda tokens: np.asarray(jitted(on_device, tokens))
+
+
+def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> tuple[str, Run] | None:
+    """The logits by eager PyTorch, if it is installed."""
     try:
         import torch
 
         from benchmarks import gpt2_torch
     except ImportError:
-        return made
+        return None
     tensors = map_tree(torch.tensor, params)
 
-    def with_torch(autocast: bool) -> Run:
-        def run(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-                found: np.ndarray[Any, Any] = (
-                    gpt2_torch.logits(tensors, torch.from_numpy(tokens), config).float().numpy()
-                )
-            return found
+    def run(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            found: np.ndarray[Any, Any] = (
+                gpt2_torch.logits(tensors, torch.from_numpy(tokens), config).float().numpy()
+            )
+        return found
 
-        return run
-
-    return made | {"PyTorch": with_torch(False), "PyTorch bf16 autocast": with_torch(True)}
+    return "PyTorch bf16 autocast" if autocast else "PyTorch", run
 
 
 def _program(config: gpt2.GPT2Config, params: Any, batch: int) -> pcp.Program:
@@ -68,22 +70,31 @@ def compare(config: gpt2.GPT2Config, batch: int, tolerance: float, runs: int) ->
     wide = map_tree(lambda leaf: leaf.astype(np.float64), params)
     tokens = np.random.default_rng(0).integers(0, config.vocabulary, (batch, config.context), np.int32)
     exact = np.asarray(pcp.plan(_program(config, wide, batch)).run(wide, tokens))
-    made = contestants(config, params, batch, tolerance)
-    errors = {name: np.linalg.norm(run(tokens) - exact) / np.linalg.norm(exact) for name, run in made.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in made}
-    names = list(made)
-    for turn in range(runs):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            start = time.perf_counter()
-            made[name](tokens)
-            seconds[name].append(time.perf_counter() - start)
+    makers: list[tuple[Any, ...]] = [
+        (with_jax, config, params),
+        (with_pcp, config, params, batch),
+        (with_pcp, config, params, batch, tolerance),
+        (with_torch, config, params, False),
+        (with_torch, config, params, True),
+    ]
+    errors: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        started = [stack.enter_context(OwnProcess(*maker)) for maker in makers]
+        processes = [process for process in started if process.made is not None]
+        for process in processes:
+            _, found = process.call(tokens)
+            errors[process.made] = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))
+        for turn in range(runs):
+            for process in processes[turn % len(processes) :] + processes[: turn % len(processes)]:
+                seconds.setdefault(process.made, []).append(process.call(tokens)[0])
     return [
         {
             "contestant": name,
             "seconds": statistics.median(times),
             "spread": statistics.pstdev(times),
             "times_jax": statistics.median(a / b for a, b in zip(times, seconds["JAX"], strict=True)),
-            "error": float(errors[name]),
+            "error": errors[name],
         }
         for name, times in seconds.items()
     ]

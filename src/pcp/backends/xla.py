@@ -35,6 +35,7 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
+from pcp.backends.host_memory import keep_freed_memory
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import flat_bytecode
 
@@ -149,6 +150,7 @@ class XLABackend:
 
 @functools.cache
 def _devices() -> dict[Device, Any]:
+    keep_freed_memory()
     found = {}
     for name, client in xla_bridge.backends().items():
         kind = _KINDS.get(name, name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pcp.planning.duels import Duels, is_won
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
-from pcp.planning.selection import ErrorModel, Selection
+from pcp.planning.selection import Experience, Selection
 from pcp.planning.tuning import Alternative, Tuned, considered
 from pcp.planning.whole import COARSE_SECONDS
 
@@ -31,22 +31,18 @@ class Refinement:
     Arguments:
         duels: of its paths.
         classes: of its sites.
-        model: of errors.
+        experience: of the search, which is added to.
         path: of a selection.
-        banned: pairs of a class and a kernel's name that do not work in the whole program.
         memory_limit: bytes that a call may take.
         champion: the fastest selection, which is replaced.
-        tried: digests of paths that are not tried any more.
     """
 
     duels: Duels
     classes: Sequence[Tuned]
-    model: ErrorModel
+    experience: Experience
     path: Callable[[Selection], Path]
-    banned: set[tuple[str, str]]
     memory_limit: int
     champion: Selection
-    tried: set[str]
     _hopeless: set[tuple[str, str]] = field(default_factory=set)
     _until: float = 0.0
 
@@ -73,15 +69,15 @@ class Refinement:
         now = self.champion.get(each.sites.digest)
         change = each.sites.digest, other.kernel.name if other.kernel else ""
         is_implausible = other.ratio > PLAUSIBLE * (now.ratio if now else 1.0)
-        if is_implausible or change in self.banned or change in self._hopeless:
+        if is_implausible or change in self.experience.banned or change in self._hopeless:
             return False
         selection = {**self.champion, each.sites.digest: other}
         path = self.path(selection)
-        if path.is_plain or path.digest in self.tried:
+        if path.is_plain or path.digest in self.experience.tried:
             return False
-        if self.model.predicted(selection) > self.duels.whole.tolerance:
+        if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
             return False
-        self.tried.add(path.digest)
+        self.experience.tried.add(path.digest)
         duel = self._duel(path)
         if duel is not None and (duel.failure or duel.ratio > HOPELESS):
             self._hopeless.add(change)
@@ -100,7 +96,7 @@ class Refinement:
         if row is None:
             return False
         if row.error is not None:
-            self.model.learn(selection, row.error)
+            self.experience.model.learn(selection, row.error)
         if not whole.accepts(row, self.memory_limit):
             return False
         self.champion = selection

@@ -19,7 +19,7 @@ from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.refinement import Refinement
-from pcp.planning.selection import ErrorModel, Selection, saved, select
+from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
@@ -85,9 +85,7 @@ class Search:
         self.notes: list[str] = []
         self.classes: list[Tuned] = []
         self.complete = True
-        self._banned: set[tuple[str, str]] = set()
-        self._tried: set[str] = set()
-        self._model = ErrorModel.of(())
+        self._experience = Experience(ErrorModel.of(()))
         self._chosen: Selection = {}  # the fastest so far
         self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
@@ -105,7 +103,7 @@ class Search:
             if self._is_short_of_time():
                 self._try_everywhere()
             self.classes = tune(self._sites, self.evidence)
-            self._model = ErrorModel.of(self.classes)
+            self._experience.model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
             self._refine()
@@ -162,7 +160,9 @@ class Search:
         for each in self.classes:
             families.setdefault(each.sites.family, []).append(each)
         gains = {
-            family: saved(select(classes, self.whole.tolerance, ErrorModel.of(classes), self._banned))
+            family: saved(
+                select(classes, self.whole.tolerance, ErrorModel.of(classes), self._experience.banned)
+            )
             for family, classes in families.items()
         }
         ordered = sorted(families, key=gains.__getitem__, reverse=True)
@@ -178,11 +178,11 @@ class Search:
         faster = False
         often = self._is_measured_often
         for _ in range(ATTEMPTS):
-            selection = select(classes, self.whole.tolerance, self._model, self._banned)
+            selection = select(classes, self.whole.tolerance, self._experience.model, self._experience.banned)
             path = self._path(selection)
-            if path.is_plain or path.digest in self._tried or saved(selection) < self._worthwhile:
+            if path.is_plain or path.digest in self._experience.tried or saved(selection) < self._worthwhile:
                 break
-            self._tried.add(path.digest)
+            self._experience.tried.add(path.digest)
             if often:
                 row = self.whole.measured(path, self.evidence, seconds=COARSE_SECONDS)
             else:
@@ -197,9 +197,9 @@ class Search:
             elif row.error is not None and row.error > self.whole.tolerance:
                 if not path.choices:
                     break
-                self._model.learn(selection, row.error)
+                self._experience.model.learn(selection, row.error)
             elif is_faster(row.seconds, row.plain_seconds) and self._is_better(path, row):
-                self._model.learn(selection, row.error or 0.0)
+                self._experience.model.learn(selection, row.error or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
             elif not alone or not self._ban_least(selection):
@@ -220,14 +220,7 @@ class Search:
         """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
             Refinement(
-                self._duels,
-                self.classes,
-                self._model,
-                self._path,
-                self._banned,
-                self.memory_limit,
-                self._chosen,
-                self._tried,
+                self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
             ).run()
 
     @property
@@ -252,7 +245,7 @@ class Search:
         if digest is None:
             self.complete = False
             return False
-        self._banned.add((digest, chosen[digest].name))
+        self._experience.banned.add((digest, chosen[digest].name))
         sites = next(each for each in self._sites if each.digest == digest)
         self._say(
             f"{chosen[digest].name} does not run for {sites.signature} in the whole program: {row.failure}"
@@ -268,7 +261,7 @@ class Search:
         for digest in chosen[: (len(chosen) + 1) // 2]:
             kernel = selection[digest].kernel
             if kernel is not None:
-                self._banned.add((digest, kernel.name))
+                self._experience.banned.add((digest, kernel.name))
         self._say("kernels that are faster alone are not in the whole program; half of them are left out")
         return len(chosen) > 1
 

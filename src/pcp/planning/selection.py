@@ -6,7 +6,7 @@ known in advance; every measurement of a whole plan says what the weighted sum w
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pcp.planning.tuning import Alternative, Tuned
 
@@ -56,6 +56,21 @@ class ErrorModel:
                 largest = max(squares.values())
                 for digest, square in squares.items():
                     self.weights[digest] *= (measured / total) ** (square / largest)
+
+
+@dataclass(slots=True)
+class Experience:
+    """What was learnt of selections in the whole program.
+
+    Arguments:
+        model: of errors.
+        banned: pairs of a class and a kernel's name that do not work there.
+        tried: digests of the paths that need not be tried any more.
+    """
+
+    model: ErrorModel
+    banned: set[tuple[str, str]] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)
 
 
 def select(

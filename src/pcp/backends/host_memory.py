@@ -1,0 +1,49 @@
+"""Memory that this process frees is kept for its next call, instead of being given back to the system.
+
+XLA on a processor allocates the temporaries of every call anew. The C library gives such large blocks back to the system as
+soon as they are freed, and the system fills them with zeros, page by page, when the next call touches them: a quarter of the
+time of a small training step.
+"""
+
+import ctypes
+import functools
+import logging
+import os
+
+log = logging.getLogger("pcp.backends.host_memory")
+
+VARIABLE = "PCP_KEEP_FREED_MEMORY"
+"""`0` leaves the C library as it is."""
+KEPT_BYTES = 256 << 20
+"""Free memory beyond this, at the end of the heap, is given back."""
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt, as malloc.h numbers them
+SETTINGS_OF_MALLOC = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+"""Variables of the C library; where one is set, somebody has chosen already."""
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Whether this process keeps what it frees from now on.
+
+    It does with glibc, unless the environment says otherwise, by `PCP_KEEP_FREED_MEMORY=0` or by settings of malloc's own.
+    """
+    if not _is_wanted() or not is_glibc():
+        return False
+    library = ctypes.CDLL(None)
+    return bool(library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+def _is_wanted() -> bool:
+    said = os.environ.get(VARIABLE, "")
+    if said not in ("", "0", "1"):
+        log.warning("%s is %r; expected 0 or 1; freed memory is kept", VARIABLE, said)
+    tuned = "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
+    return said != "0" and not tuned and not any(name in os.environ for name in SETTINGS_OF_MALLOC)
+
+
+def is_glibc() -> bool:
+    """Whether the C library of this process is the one that can be told."""
+    try:
+        return bool(os.confstr("CS_GNU_LIBC_VERSION"))
+    except (AttributeError, OSError, ValueError):  # no such function, or no such name
+        return False

@@ -1,0 +1,154 @@
+"""What a process frees is kept for its next call, in processes of their own: malloc's settings are those of a whole process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcp.backends import host_memory
+from pcp.backends.host_memory import SETTINGS_OF_MALLOC, VARIABLE, keep_freed_memory
+
+FAULTS = """
+import json, resource
+import numpy as np
+import pcp
+from pcp.backends.host_memory import keep_freed_memory
+
+def spread(x):  # two temporaries of 16 MB
+    wide = pcp.exp(x[:, None] + x[None, :])
+    return pcp.sum(wide @ wide)
+
+plan = pcp.plan(pcp.trace(spread, pcp.spec((2048,), "f32")), cache=False)
+x = np.random.default_rng(0).normal(size=2048).astype(np.float32)
+for _ in range(3):
+    plan.run(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    float(plan.run(x))
+faults = (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 10
+print(json.dumps({"kept": keep_freed_memory(), "faults": faults}))
+"""
+
+LARGE = """
+import json
+import numpy as np
+from pcp import backends
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+backends.devices()
+before = resident()
+large = np.ones(1 << 30, np.uint8)
+held = resident() - before
+del large
+print(json.dumps({"held": held, "left": resident() - before}))
+"""
+
+
+only_with_glibc = pytest.mark.skipif(not host_memory.is_glibc(), reason="only glibc can be told")
+
+
+def are_pages_huge() -> bool:
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    return setting.exists() and "[always]" in setting.read_text()
+
+
+def said_by(program: str, **variables: str) -> dict[str, Any]:
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (VARIABLE, "GLIBC_TUNABLES", *SETTINGS_OF_MALLOC)
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture
+def mallopt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """What is asked of the C library, which says yes and does nothing."""
+    asked: list[tuple[int, int]] = []
+
+    class Library:
+        def __init__(self, _name: None) -> None: ...
+
+        def mallopt(self, parameter: int, value: int) -> int:
+            asked.append((parameter, value))
+            return 1
+
+    for name in (VARIABLE, "GLIBC_TUNABLES", *SETTINGS_OF_MALLOC):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(host_memory.ctypes, "CDLL", Library)
+    monkeypatch.setattr(host_memory.os, "confstr", lambda _name: "glibc 2.36")
+    keep_freed_memory.cache_clear()
+    yield asked
+    keep_freed_memory.cache_clear()
+
+
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+def test_a_call_touches_no_new_pages() -> None:
+    kept, given_back = said_by(FAULTS), said_by(FAULTS, **{VARIABLE: "0"})
+    assert (kept["kept"], given_back["kept"]) == (True, False)
+    assert given_back["faults"] > 4000  # 16 MB in pages of 4 KiB
+    assert kept["faults"] < given_back["faults"] / 5
+
+
+@only_with_glibc
+def test_what_is_far_more_than_a_call_needs_is_given_back() -> None:
+    found = said_by(LARGE)
+    assert found["held"] > 1 << 30
+    assert found["left"] < host_memory.KEPT_BYTES + (64 << 20)
+
+
+def test_it_is_asked_once(mallopt: list[tuple[int, int]]) -> None:
+    assert keep_freed_memory()
+    assert keep_freed_memory()
+    assert mallopt == [(-4, 0), (-1, 256 << 20)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (VARIABLE, "0"),
+        ("MALLOC_TRIM_THRESHOLD_", "131072"),
+        ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),
+    ],
+)
+def test_the_environment_has_the_say(
+    name: str, value: str, mallopt: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert not keep_freed_memory()
+    assert mallopt == []
+
+
+@pytest.mark.usefixtures("mallopt")
+def test_another_value_is_told_of(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv(VARIABLE, "no")
+    assert keep_freed_memory()
+    assert caplog.messages == ["PCP_KEEP_FREED_MEMORY is 'no'; expected 0 or 1; freed memory is kept"]
+
+
+def test_other_libraries_are_left_alone(
+    mallopt: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(host_memory.os, "confstr", unknown)
+    assert not keep_freed_memory()
+    assert mallopt == []
