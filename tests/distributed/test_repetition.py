@@ -11,7 +11,7 @@ from pcp.distributed.algorithms import StreamingDiLoCo
 from pcp.distributed.array_blobs import ArraysRefused, store_arrays
 from pcp.distributed.flat_blobs import store_vector
 from pcp.distributed.fragments import partition
-from pcp.distributed.inner_state import load_inner, relative_distance
+from pcp.distributed.inner_state import relative_distance
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Outcome, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.repetition import RepetitionAborted, RepetitionRefused
@@ -135,10 +135,7 @@ def test_a_step_that_was_left_out_shows(audited: Audited) -> None:
 
 
 def inner(audited: Audited, blob: Blob) -> Any:
-    repeater = audited.auditor._repeater
-    return load_inner(
-        audited.store, blob, repeater.state, [fragment.vector for fragment in repeater.fragments]
-    )
+    return audited.auditor._repeater.shelf.inner(blob)
 
 
 def test_distances_between_states_of_other_parts_are_infinite(audited: Audited) -> None:

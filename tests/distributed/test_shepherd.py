@@ -110,6 +110,7 @@ class Run:
         )
         self.authority = Authority.create(folder / "keys")
         self.records: list[dict[str, Any]] = []
+        self.address = ""
 
     def shepherd(self, patience_seconds: float = 0.0) -> Shepherd:
         credentials = self.authority.issue("shepherd", "shepherd", ["127.0.0.1"])
@@ -141,14 +142,18 @@ class Run:
             return await serving
 
     async def _play(self, script: Script, address: str) -> None:
-        credentials = self.authority.issue("ada")
-        hello = Hello(1, "ada", b"an-incarnation-1", ("cpu:0",), 1 << 30)
+        self.address = address
         store = BlobStore(self.folder.path / "ada")
-        async with await connect(address, credentials, hello) as connection:
-            with BulkClient(address, credentials) as bulk:
+        async with await self.connected("ada") as connection:
+            with BulkClient(address, self.authority.issue("ada")) as bulk:
                 worker = Worker(connection, bulk, store, self.recipe)
                 connection.post(Ready(worker.generation))
                 await script(worker)
+
+    async def connected(self, name: str) -> ControlConnection:
+        """A connection of a worker of that name to the Shepherd that is driven."""
+        hello = Hello(1, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30)
+        return await connect(self.address, self.authority.issue(name), hello)
 
 
 @pytest.fixture

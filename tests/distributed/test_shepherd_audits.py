@@ -12,7 +12,7 @@ from pcp.distributed.array_blobs import ArraysRefused, store_arrays
 from pcp.distributed.coordinator.effects import CompareStates
 from pcp.distributed.inner_state import store_inner
 from pcp.distributed.merger import Merger
-from pcp.distributed.messages import AskStates, Blob, Goodbye, Outcome, States, Update, UpdateReply
+from pcp.distributed.messages import AskStates, Assign, Blob, Goodbye, Outcome, States, Update, UpdateReply
 from pcp.distributed.programs import inner_step, worker_programs
 from pcp.distributed.replica import Replica
 from pcp.distributed.state_checks import StateChecks
@@ -30,6 +30,10 @@ def test_a_worker_whose_states_are_none_is_kept_out(tmp_path: Path) -> None:
     shepherd = run.shepherd()
 
     async def script(worker: Worker) -> None:
+        async with await run.connected("bob"):  # who could repeat what ada trains
+            await train(worker)
+
+    async def train(worker: Worker) -> None:
         lease = await worker.lease()
         states = [store_arrays(worker.store, {"state": np.full(3, place, np.float32)}) for place in range(4)]
         push = store_arrays(worker.store, run.delta())
@@ -54,6 +58,26 @@ def test_a_worker_whose_states_are_none_is_kept_out(tmp_path: Path) -> None:
     assert not run.drive(script, shepherd)
     [verdict] = [record for record in run.records if record.get("event") == "audit"]
     assert verdict["verdict"] == "guilty"
+
+
+def test_who_is_alone_is_not_audited(tmp_path: Path) -> None:
+    run = Run(tmp_path, audit_rate=1.0)
+    shepherd = run.shepherd()
+
+    async def script(worker: Worker) -> None:
+        lease = await worker.lease()
+        push = store_arrays(worker.store, run.delta())
+        await asyncio.to_thread(worker.bulk.push, push, worker.store)
+        update = Update(
+            lease.lease_id, worker.generation, 0, push, 3, 3 * run.recipe.tokens_per_step, (2.0,) * 3, 0.1,
+            tuple(bytes([place]) * 32 for place in range(4)),
+        )  # fmt: skip
+        worker.connection.post(update)
+        assert await worker.next(UpdateReply) == UpdateReply(lease.lease_id, Outcome.ADMITTED, "")
+        assert isinstance(await worker.next(AskStates, Assign), Assign)
+        shepherd.stop()
+
+    assert not run.drive(script, shepherd)
 
 
 class Checked:

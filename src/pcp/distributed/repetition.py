@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pcp.distributed.array_blobs import store_arrays
 from pcp.distributed.flat_blobs import load_vector
@@ -22,23 +22,76 @@ class RepetitionAborted(Exception):
     """The repetition was given up; not an error."""
 
 
-@dataclass(frozen=True)
+class Shelf(Protocol):
+    """Where the blobs are that pieces name, and where their results go."""
+
+    def inner(self, blob: Blob) -> Mapping[str, Any]:
+        """An inner state, for `Replica.restore`."""
+
+    def vector(self, fragment: int, blob: Blob) -> Any:
+        """The flat parameters of a fragment."""
+
+    def put_inner(self, replica: Replica) -> Blob:
+        """Store the inner state of a replica."""
+
+    def put_push(self, payload: dict[str, Any]) -> Blob:
+        """Store an encoded push."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArrays:
+    """A shelf of arrays in a store.
+
+    Arguments:
+        store: of blobs.
+        state: the state of the training step.
+        fragments: what travels of each fragment.
+    """
+
+    store: BlobStore
+    state: Arrays
+    fragments: tuple[Fragment, ...]
+
+    def inner(self, blob: Blob) -> Mapping[str, Any]:
+        """An inner state that another worker stored.
+
+        Raises:
+            ArraysRefused: the blob is none.
+        """
+        return load_inner(self.store, blob, self.state, [fragment.vector for fragment in self.fragments])
+
+    def vector(self, fragment: int, blob: Blob) -> Any:
+        """The flat parameters of a fragment.
+
+        Raises:
+            ArraysRefused: the blob is none.
+        """
+        return load_vector(self.store, blob, self.fragments[fragment].vector.specs[0].size, finite=True)
+
+    def put_inner(self, replica: Replica) -> Blob:
+        """Store the inner state of a replica."""
+        return store_inner(self.store, replica)
+
+    def put_push(self, payload: dict[str, Any]) -> Blob:
+        """Store an encoded push."""
+        return store_arrays(self.store, payload)
+
+
+@dataclass(frozen=True, slots=True)
 class Repeater:
     """What repeats pieces.
 
     Arguments:
         plans: the worker's programs, compiled.
-        state: the state of the training step.
-        fragments: what travels of each fragment.
+        fragments: how many there are.
         batch: gives a batch by its number.
-        store: where the blobs are that the piece names, and where the results go.
+        shelf: of blobs.
     """
 
     plans: Mapping[str, Runs]
-    state: Arrays
-    fragments: tuple[Fragment, ...]
+    fragments: int
     batch: Callable[[int], Any]
-    store: BlobStore
+    shelf: Shelf
 
     def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece again, in a state of its own.
@@ -58,8 +111,7 @@ class Repeater:
         self._check(wanted)
         replica, lease = Replica(self.plans), wanted.lease
         if wanted.before is not None:
-            vectors = [fragment.vector for fragment in self.fragments]
-            replica.restore(load_inner(self.store, wanted.before, self.state, vectors))
+            replica.restore(self.shelf.inner(wanted.before))
         if wanted.opening:
             self._open(replica, wanted)
         for step in range(wanted.first, wanted.first + wanted.steps):
@@ -75,11 +127,11 @@ class Repeater:
             replica.finish()
             for each in wanted.settled:
                 replica.settle(each.fragment, each.outcome)
-            payload = store_arrays(self.store, replica.push(lease.fragment))
-        return store_inner(self.store, replica), payload
+            payload = self.shelf.put_push(replica.push(lease.fragment))
+        return self.shelf.put_inner(replica), payload
 
     def _check(self, wanted: Repeat) -> None:
-        lease, there = wanted.lease, range(len(self.fragments))
+        lease, there = wanted.lease, range(self.fragments)
         named = {lease.fragment, *lease.fragments, *(each.fragment for each in lease.adopt)}
         if unknown := named - set(there):
             raise RepetitionRefused(
@@ -101,10 +153,10 @@ class Repeater:
         first = [each for each in lease.adopt if each.step == 0]
         if lease.fresh:
             vectors = {each.fragment: self._vector(each) for each in first}
-            if sorted(vectors) != list(range(len(self.fragments))):
+            if sorted(vectors) != list(range(self.fragments)):
                 raise RepetitionRefused(
                     f"lease {lease.lease_id} begins afresh from fragments {sorted(vectors)}; expected each of "
-                    f"{len(self.fragments)}"
+                    f"{self.fragments}"
                 )
             replica.fresh([vectors[number] for number in sorted(vectors)], lease.first_step)
         else:
@@ -120,5 +172,4 @@ class Repeater:
             raise RepetitionRefused(
                 f"fragment {adoption.fragment} of version {adoption.version} is not named"
             )
-        size = self.fragments[adoption.fragment].vector.specs[0].size
-        return load_vector(self.store, adoption.parameters, size, finite=True)
+        return self.shelf.vector(adoption.fragment, adoption.parameters)

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +11,11 @@ from pcp.distributed.flat_blobs import load_vector
 from pcp.distributed.inbox import Inbox
 from pcp.distributed.inner_state import store_inner
 from pcp.distributed.job import Job
+from pcp.distributed.kept_states import KeptStates
 from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.program_fit import Arrays, check_fit
-from pcp.distributed.repetition import Repeater
+from pcp.distributed.repetition import Repeater, StoredArrays
 from pcp.distributed.replica import Replica, Runs
 from pcp.distributed.verification import VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
@@ -32,8 +32,6 @@ log = logging.getLogger("pcp.distributed.trainer")
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
 LAST_STEP = 2**31 - 1
-LEASES_KEPT = 3
-"""Leases whose states an audit may ask for: pushes of that many may be on their way."""
 
 
 class LeaseRefused(PCPError):
@@ -103,10 +101,9 @@ class InnerTrainer:
         self._store = store
         self._replica = Replica(plans)
         self._pieces = job.pieces
-        self._states: deque[tuple[Blob, ...]] = deque()  # of the last leases
-        self._repeater = Repeater(
-            plans, Arrays.returned_by(programs["start"]), self._fragments, self._batches.batch, store
-        )
+        self._kept = KeptStates(lambda blob: store.remove(blob.digest))
+        shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), self._fragments)
+        self._repeater = Repeater(plans, len(self._fragments), self._batches.batch, shelf)
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
         self.inbox = Inbox()
 
@@ -156,7 +153,7 @@ class InnerTrainer:
         self._pushed[lease.lease_id] = lease.fragment
         if cuts:
             states.append(store_inner(self._store, self._replica))
-            self._keep(tuple(states))
+            self._kept.keep(tuple(states))
         seconds = work.seconds
         tokens = data.count * self._batches.tokens_per_batch
         overhead = seconds - stepped + before
@@ -165,14 +162,6 @@ class InnerTrainer:
     def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
         return self._repeater.repeat(wanted, aborted)
-
-    def _keep(self, states: tuple[Blob, ...]) -> None:
-        """Keep the states of a lease until it is settled, and those of the one before, from which it began."""
-        self._states.append(states)
-        while len(self._states) > LEASES_KEPT:
-            old, kept = self._states.popleft(), {each for states in self._states for each in states}
-            for blob in set(old) - kept:
-                self._store.remove(blob.digest)
 
     def _check(self, lease: Lease) -> None:
         first, count = lease.first_step, lease.data.count

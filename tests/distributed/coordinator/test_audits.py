@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
+from pcp.distributed.coordinator import audit_books
 from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.coordinator.books import Cells, Pending
 from pcp.distributed.coordinator.effects import AuditEnded, CompareStates, DeleteBlob, Report, Trouble
@@ -34,9 +36,9 @@ COMMITMENTS = (BEFORE.digest, AFTER.digest)
 class AuditDesk(Desk):
     """A desk of workers, the first of which is audited for the only piece of its first lease."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, workers: int = 3) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, workers: int = 3, **settings: Any) -> None:
         self.audit = 0
-        super().__init__(replace(CONFIG, workers=workers, audits=POLICY))
+        super().__init__(replace(CONFIG, workers=workers, audits=POLICY, **settings))
         patch.setattr(AuditPolicy, "is_picked", lambda _, lease_id: lease_id == self.audit)
         for number in range(1, workers + 1):
             self.join(number, f"worker {number}")
@@ -190,6 +192,23 @@ def test_what_is_not_shown_in_time_does_not_count(desk: AuditDesk) -> None:
     assert desk.state.audits.unproven == {1: 1}
 
 
+@pytest.mark.parametrize(
+    ("size", "seconds"), [(60_000_000, 60.0), (10**15, audit_books.LONGEST_TRANSFER_SECONDS)]
+)
+def test_large_states_may_take_their_time_once(size: int, seconds: float, desk: AuditDesk) -> None:
+    patience = audit_books.PATIENCE * desk.lease(1).deadline_seconds
+    desk.report()
+    audit = desk.state.audits.audits[desk.audit]
+    assert audit.expires == desk.now + patience
+    told = States(desk.audit, (Blob(BEFORE.digest, size), Blob(AFTER.digest, 0)))
+    desk.say(1, told)
+    expires = audit.expires
+    assert expires == desk.now + patience + seconds
+    desk.wait(1.0)
+    desk.say(1, told)
+    assert audit.expires == expires
+
+
 def test_going_away_three_times_when_asked_is_as_bad(desk: AuditDesk) -> None:
     for attempt in range(3):
         assert desk.state.run.barred == {}
@@ -202,6 +221,41 @@ def test_going_away_three_times_when_asked_is_as_bad(desk: AuditDesk) -> None:
         assert len(desk.sent(connection, AskStates)) == 1
         desk.say(connection, Goodbye(False, "bye"))
     assert desk.state.run.barred == {"worker 1": "it went away before it showed its states, 3 times in a row"}
+
+
+def test_all_that_is_asked_when_a_worker_goes_away_counts_once(desk: AuditDesk) -> None:
+    desk.report()
+    audits = desk.state.audits
+    for number in (1, 2, 3):  # as if it had trained on with overlap
+        audits.audits[number] = replace(
+            audits.audits[desk.audit],
+            lease=replace(desk.state.audits.audits[desk.audit].lease, lease_id=number),
+        )
+    desk.state.references.update(each for _ in range(3) for each in audits.audits[desk.audit].held)
+    desk.say(1, Goodbye(False, "bye"))
+    assert audits.audits == {}
+    assert audits.unproven == {1: 1}
+    assert desk.state.run.barred == {}
+
+
+def test_a_round_that_loses_its_quorum_to_an_audit_gets_leases_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = AuditDesk(monkeypatch, quorum=0.5)
+    desk.report()
+    desk.finish(2)  # two of three: that would do
+    assert desk.state.clocks[0].quorum is not None
+    desk.show(BEFORE, Blob(b"\x23" * 32, 90))
+    assert list(desk.state.run.barred) == ["worker 1"]
+    assert desk.state.clocks[0].quorum is None
+    assert desk.lease(2).data == DataRange(0, 4)
+
+
+def test_what_a_process_begins_with_is_known_at_its_first_lease_only() -> None:
+    books = audit_books.AuditBooks()
+    for number, process in enumerate([b"first", b"second", b"first"]):  # which took turns under one name
+        books.granted(1, process, number, epoch=1)
+    assert books.openings == {0: b"", 1: b""}
+    books.granted(2, b"third", 3, epoch=2)
+    assert 3 not in books.openings
 
 
 def test_a_worker_that_comes_back_is_asked_again(desk: AuditDesk) -> None:

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.coordinator import admission, adoptions, checkpoints, leases, membership, rounds, state
+from pcp.distributed.coordinator import (
+    admission,
+    adoptions,
+    audit_books,
+    checkpoints,
+    leases,
+    membership,
+    rounds,
+    state,
+)
+from pcp.distributed.coordinator.audit_books import AuditBooks
 from pcp.distributed.coordinator.books import Pending
 from pcp.distributed.coordinator.fragments import Round
 from pcp.distributed.coordinator.run import Run
@@ -239,6 +249,18 @@ def equal_push_deleted(patch: Patch) -> None:
     patch.setattr(Turn, "delete", delete)
 
 
+def auditor_not_told_what_was_settled(patch: Patch) -> None:
+    patch.setattr(AuditBooks, "settled", lambda books, worker_id, fragment, outcome: None)  # noqa: ARG005
+
+
+def beginning_believed_after_a_lost_lease(patch: Patch) -> None:
+    patch.setattr(AuditBooks, "ended", lambda books, worker_id, lease_id: None)  # noqa: ARG005
+
+
+def audits_that_wait_for_nobody(patch: Patch) -> None:
+    patch.setattr(audit_books, "PATIENCE", 0.2)
+
+
 PLANTED = [
     pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
     (content_not_checked, 60),
@@ -269,6 +291,9 @@ PLANTED = [
     (withdrawn_worker_not_begun_afresh, 10),
     (carried_cells_never_flushed, 10),
     (equal_push_deleted, 10),
+    (auditor_not_told_what_was_settled, 30),
+    (beginning_believed_after_a_lost_lease, 100),
+    (audits_that_wait_for_nobody, 100),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import Refusal, RunConfig
+from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.coordinator.effects import Close, LeaseChanged, Report, RoundMerged, Send, WorkerChanged
 from pcp.distributed.messages import Assign, Outcome, UpdateReply
 from pcp.distributed.simulator import (
@@ -146,6 +147,7 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
         inside |= simulation.faults.inside
         network, witness = simulation.network, simulation.witness
         seen.update(lost=network.lost, doubled=network.doubled, reordered=network.reordered)
+        seen.update(simulation.observer.verdicts)
         seen["masked"] += witness.masked_leases
         seen["two in flight"] += simulation.observer.most_in_flight == 2
         for machine in (simulation.shepherd_machine, *simulation.worker_machines):
@@ -173,6 +175,7 @@ REACHED = (
     *("lost: fenced", "lost: it spoke with another generation than its own", "closed: not a member"),
     *("PreparationFailed", "LeaseFailed", "UploadFailed", "BlobUnavailable", "BlobRefused"),
     *("CheckpointFailed", "CancelUpload", "SettlePush", "Adopt"),
+    *("confirmed", "unproven", "PieceRepeated", "StateUploadFailed"),
 )
 
 
@@ -187,6 +190,7 @@ def test_hostile_updates_meet_every_refusal() -> None:
         scenario = scenario_of(seed)
         workers = range(len(scenario.step_seconds))
         hostile = tuple(Fault(0.0, "hostile update", worker, seconds=15.0, count=0) for worker in workers)
-        simulate(replace(scenario, faults=hostile + scenario.faults), note)
+        unaudited = replace(scenario.config, audits=AuditPolicy())
+        simulate(replace(scenario, config=unaudited, faults=hostile + scenario.faults), note)
     # The simulated workers know no lease but their own, and their runs are not audited.
     assert {refusal.name for refusal in Refusal} - seen <= {"FOREIGN_LEASE", "WRONG_COMMITMENTS"}

@@ -18,7 +18,9 @@ from pcp.distributed.messages import (
 )
 from pcp.distributed.worker.effects import (
     FetchBlob,
+    FetchState,
     ForgetBlob,
+    ForgetState,
     Notice,
     RepeatPiece,
     SendMessage,
@@ -98,7 +100,7 @@ def test_an_upload_that_fails_is_repeated_after_a_pause(bench: Bench) -> None:
 
 def test_a_piece_is_repeated_when_everything_that_it_names_is_here(bench: Bench) -> None:
     bench.hear(REPEAT)
-    assert bench.effects == [FetchBlob(PARAMETERS), FetchBlob(BEFORE)]
+    assert bench.effects == [FetchBlob(PARAMETERS), FetchState(BEFORE)]
     bench.fetched(BEFORE)
     assert bench.effects == []
     bench.fetched(PARAMETERS)
@@ -109,7 +111,7 @@ def test_what_a_piece_comes_to_is_told_and_may_be_asked_for(bench: Bench) -> Non
     repeating(bench)
     bench.do(PieceRepeated(bench.now, 77, RESULT, PUSH))
     assert sent(bench) == [Repeated(77, RESULT, PUSH)]
-    assert ForgetBlob(BEFORE) in bench.effects
+    assert ForgetState(BEFORE) in bench.effects
     bench.hear(AskStates(77, (RESULT.digest, PUSH.digest)))
     assert sent(bench) == [States(77, (RESULT, PUSH))]
 
@@ -143,6 +145,6 @@ def test_a_busy_worker_repeats_nothing(bench: Bench) -> None:
 def test_a_lease_ends_a_repetition(bench: Bench) -> None:
     repeating(bench)
     bench.hear(Assign(LEASE))
-    assert ForgetBlob(BEFORE) in bench.effects
+    assert ForgetState(BEFORE) in bench.effects
     bench.do(PieceRepeated(bench.now, 77, RESULT, None))
     assert sent(bench) == []

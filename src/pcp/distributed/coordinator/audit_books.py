@@ -6,6 +6,13 @@ from enum import StrEnum
 from pcp.distributed.coordinator.audit_policy import Piece
 from pcp.distributed.messages import Blob, Lease, Outcome, Repeated, Settlement, Update
 
+PATIENCE = 4.0
+"""How often the time of its lease a stage may take, besides transfers: nothing waits for an audit but its verdict."""
+SLOWEST_BYTES_PER_SECOND = 1e6
+"""At which a worker may move states, which are many times as large as what leases are timed by."""
+LONGEST_TRANSFER_SECONDS = 3600.0
+"""However large a worker says its states are."""
+
 
 @dataclass(slots=True)
 class Chain:
@@ -45,8 +52,9 @@ class Audit:
         after: digest of the state that the worker says it leads to.
         payload: what the worker pushed, where the piece includes the push.
         settled: what the worker applied, before the push, of what it was told of earlier ones.
-        expires: when the stage has lasted too long.
         stage: see `Stage`.
+        moving: what the stage has to transfer, once that is known.
+        expires: when the stage has lasted too long; see `wait_for`.
         missing: blobs on their way.
         shown: the states that the worker has uploaded, by digest.
         auditor: who repeats it; 0 for nobody.
@@ -63,8 +71,9 @@ class Audit:
     after: bytes
     payload: Blob | None
     settled: tuple[Settlement, ...]
-    expires: float
     stage: Stage = Stage.STATES
+    moving: tuple[Blob, ...] = ()
+    expires: float = 0.0
     missing: set[Blob] = field(default_factory=set)
     shown: dict[bytes, Blob] = field(default_factory=dict)
     auditor: int = 0
@@ -81,9 +90,17 @@ class Audit:
         last = self.piece.first + self.piece.steps
         return f"steps {self.piece.first} to {last}{push} of lease {self.lease.lease_id}"
 
-    def wait_for(self, stage: Stage, now: float) -> None:
-        """Begin a stage."""
-        self.stage, self.expires = stage, now + self.lease.deadline_seconds
+    def wait_for(self, stage: Stage, now: float, moving: tuple[Blob, ...] = ()) -> None:
+        """Begin a stage, or learn what has to be transferred in it.
+
+        Arguments:
+            stage: what is waited for.
+            now: by the Shepherd's clock.
+            moving: what has to be transferred.
+        """
+        transfer = sum(blob.size for blob in moving) / SLOWEST_BYTES_PER_SECOND
+        seconds = PATIENCE * self.lease.deadline_seconds + min(transfer, LONGEST_TRANSFER_SECONDS)
+        self.stage, self.moving, self.expires = stage, moving, now + seconds
 
 
 @dataclass(slots=True)
@@ -92,24 +109,41 @@ class AuditBooks:
 
     Arguments:
         chains: by worker number.
+        incarnations: of all processes that had leases.
         openings: digests of the states in which the leases that are out begin, where they are known.
         audits: under way, by the number of the lease.
         lost: audits whose worker went away before it showed its states.
         unproven: how often that happened in a row, by worker number; its next lease is surely audited.
+        blamed: the generation in which it happened last, by worker number.
     """
 
     chains: dict[int, Chain] = field(default_factory=dict)
+    incarnations: set[bytes] = field(default_factory=set)
     openings: dict[int, bytes] = field(default_factory=dict)
     audits: dict[int, Audit] = field(default_factory=dict)
     lost: list[int] = field(default_factory=list)
     unproven: dict[int, int] = field(default_factory=dict)
+    blamed: dict[int, int] = field(default_factory=dict)
+
+    def blame(self, audit: Audit) -> int:
+        """Note that a worker did not prove its work; returns how often that happened in a row.
+
+        Everything that was asked of it when it went away counts as once.
+        """
+        number, generation = audit.worker_id, audit.lease.generation
+        if self.blamed.get(number) != generation:
+            self.blamed[number] = generation
+            self.unproven[number] = self.unproven.get(number, 0) + 1
+        return self.unproven.get(number, 0)
 
     def granted(self, worker_id: int, incarnation: bytes, lease_id: int, epoch: int) -> None:
         """Note from which state a lease begins."""
         chain = self.chains.get(worker_id)
         if chain is None or chain.incarnation != incarnation:
-            # Where the Shepherd is not the run's first, the worker may have had leases of another.
-            chain = self.chains[worker_id] = Chain(incarnation, b"" if epoch == 1 else None)
+            # The process may have had leases before: of an earlier Shepherd, or until another of its name took its place.
+            is_new = epoch == 1 and incarnation not in self.incarnations
+            chain = self.chains[worker_id] = Chain(incarnation, b"" if is_new else None)
+        self.incarnations.add(incarnation)
         if chain.digest is not None:
             self.openings[lease_id] = chain.digest
 

@@ -25,6 +25,8 @@ def trained(turn: Turn, member: Member, held: HeldLease) -> None:
     if not policy.rate or update is None:
         return
     began, chain = state.audits.trained(member.worker_id, lease, update)
+    if len(state.members) == 1:  # nobody could repeat it
+        return
     if not policy.is_picked(lease.lease_id) and member.worker_id not in state.audits.unproven:
         return
     parts = pieces(policy.borders(lease.data.count))
@@ -46,8 +48,8 @@ def trained(turn: Turn, member: Member, held: HeldLease) -> None:
         after=update.commitments[index],
         payload=update.payload if piece.push else None,
         settled=tuple(told) if piece.push else (),
-        expires=turn.now + lease.deadline_seconds,
     )
+    audit.wait_for(Stage.STATES, turn.now)
     state.audits.audits[lease.lease_id] = audit
     _hold(turn, audit, [*adoptions.blobs(lease), *([audit.payload] if audit.payload else [])])
     _ask(turn, member, audit)
@@ -91,6 +93,8 @@ def states(turn: Turn, member: Member, message: States) -> None:
         return
     _hold(turn, audit, list(message.blobs))
     audit.missing = {blob for blob in message.blobs if turn.state.stored.pop(blob, None) is None}
+    if not audit.moving:  # telling it again gains no time
+        audit.wait_for(audit.stage, turn.now, message.blobs)
     _uploaded(turn, audit)
 
 
@@ -145,9 +149,9 @@ def assign(turn: Turn) -> None:
         choice = state.run.config.audits.choice(number, len(able), 1 + len(audit.contradicted))
         member = state.members[able[choice]]
         audit.auditor, member.auditing = member.worker_id, number
-        audit.wait_for(Stage.REPETITION, turn.now)
-        turn.reconsider(member)
         before = audit.shown.get(audit.before)
+        audit.wait_for(Stage.REPETITION, turn.now, (before,) if before else ())
+        turn.reconsider(member)
         piece = audit.piece
         turn.send(
             member,
@@ -260,9 +264,7 @@ def _free(turn: Turn, member: Member) -> None:
 
 def _unproven(turn: Turn, audit: Audit, reason: str) -> None:
     """Do without what a worker could not prove; its next lease is audited, too."""
-    unproven = turn.state.audits.unproven
-    unproven[audit.worker_id] = unproven.get(audit.worker_id, 0) + 1
-    if unproven[audit.worker_id] >= UNPROVEN_IN_A_ROW:
+    if turn.state.audits.blame(audit) >= UNPROVEN_IN_A_ROW:
         _guilty(turn, audit, audit.worker_id, f"{reason}, {UNPROVEN_IN_A_ROW} times in a row")
         return
     _drop(turn, audit.worker_id, audit.lease.lease_id)
@@ -297,6 +299,7 @@ def _drop(turn: Turn, worker_id: int, lease_id: int | None = None) -> None:
         if not dropped:
             continue
         turn.append(ContributionsDropped(round.number, tuple(each.lease_id for each in dropped)))
+        state.clocks[round.number].quorum = None  # what is left may be none any more
         for each in dropped:
             for data in each.ranges:
                 state.pending.put(Cells(data, frozenset({round.fragment})))

@@ -117,6 +117,10 @@ class BlobDisk:
         """Return whether a blob is complete."""
         return blob in self.complete
 
+    def remove(self, blob: Blob) -> None:
+        """Delete a blob, if it is here."""
+        self.complete.pop(blob, None)
+
     def get(self, blob: Blob) -> bytes:
         """Return the content of a blob.
 

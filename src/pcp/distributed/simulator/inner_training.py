@@ -2,12 +2,22 @@
 
 from typing import TYPE_CHECKING
 
-from pcp.distributed.messages import Adoption, Lease, Outcome
+from pcp.distributed.kept_states import KeptStates
+from pcp.distributed.messages import Adoption, Blob, Lease, Outcome, Repeat, Settlement
+from pcp.distributed.repetition import Repeater
 from pcp.distributed.replica import Replica
 from pcp.distributed.simulator import training
+from pcp.distributed.simulator.numbered_states import NumberShelf
 from pcp.distributed.wire.blob_files import BlobMissing, StoreFull
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.events import LeaseFailed, LeaseProgress, LeaseTrained
+from pcp.distributed.worker.events import (
+    LeaseFailed,
+    LeaseProgress,
+    LeaseTrained,
+    PieceFailed,
+    PieceRepeated,
+)
+from pcp.errors import PCPError
 
 if TYPE_CHECKING:
     from pcp.distributed.simulator.worker_process import WorkerProcess
@@ -25,7 +35,15 @@ class InnerTraining:
     def __init__(self, process: "WorkerProcess") -> None:
         self._process = process
         self._world = process.world
-        self._replica = Replica(training.plans(self._world.scenario.config.algorithm))
+        config = self._world.scenario.config
+        plans = training.plans(config.algorithm)
+        self._replica = Replica(plans)
+        self._shelf = NumberShelf(process.blobs, self._world.states)
+        self._repeater = Repeater(plans, config.algorithm.fragments, lambda number: number, self._shelf)
+        self._repeating = 0  # the audit for which a piece is repeated; all others are given up
+        self._audits = config.audits
+        self._kept = KeptStates(process.blobs.remove)
+        self._states: dict[int, Blob] = {}  # of the lease, by the steps before them
         self._pushed: dict[int, int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._adoptions: dict[tuple[int, int, int], Adopt] = {}
@@ -40,6 +58,7 @@ class InnerTraining:
     def start(self, lease: Lease) -> None:
         """Train a lease."""
         self._lease, self._left, self._waits_at = lease, list(lease.adopt), None
+        self._states, self._repeating = {}, 0
         self._adoptions = {key: each for key, each in self._adoptions.items() if key[0] == lease.lease_id}
         self._began = self._world.clock.now
         try:
@@ -51,6 +70,23 @@ class InnerTraining:
             return
         self._replica.begin(lease.first_step, lease.fragments)
         self._continue(lease, 0)
+
+    def repeat(self, wanted: Repeat) -> None:
+        """Repeat a piece of another worker's lease, which takes as long as training it."""
+        self._repeating = wanted.audit
+        seconds = wanted.steps * self._process.step_seconds
+        self._world.clock.after(seconds, lambda: self._process.when_awake(lambda: self._repeated(wanted)))
+
+    def _repeated(self, wanted: Repeat) -> None:
+        if self._repeating != wanted.audit:
+            return
+        try:
+            after, payload = self._repeater.repeat(wanted, lambda: False)
+        except PCPError as error:
+            reason = str(error)
+            self._process.post(lambda now: PieceFailed(now, wanted.audit, reason))
+        else:
+            self._process.post(lambda now: PieceRepeated(now, wanted.audit, after, payload))
 
     def adopt(self, found: Adopt) -> None:
         """Take note that a fragment is here."""
@@ -100,8 +136,9 @@ class InnerTraining:
         if self._lease is not lease:
             return
         try:
+            self._commit(lease, done)
             adopted = self._adopt(done if done < lease.data.count else LAST_STEP)
-        except BlobMissing as error:
+        except (BlobMissing, StoreFull) as error:
             self._fail(lease, str(error))
             return
         if not adopted:
@@ -118,6 +155,12 @@ class InnerTraining:
         else:
             self._push(lease)
 
+    def _commit(self, lease: Lease, done: int) -> None:
+        """Store the state at a border between two pieces, once."""
+        cuts = self._audits.borders(lease.data.count)[:-1] if self._audits.rate else ()
+        if done in cuts and done not in self._states:
+            self._states[done] = self._shelf.put_inner(self._replica)
+
     def _step(self, lease: Lease, done: int, seconds: float) -> None:
         if self._lease is lease:
             self._replica.step(lease.data.start + done)
@@ -127,9 +170,11 @@ class InnerTraining:
     def _push(self, lease: Lease) -> None:
         world, witness, data = self._world, self._world.witness, lease.data
         self._replica.finish()
+        settled = []
         for lease_id, outcome in self._outcomes.items():
             if (fragment := self._pushed.pop(lease_id, None)) is not None:
                 self._replica.settle(fragment, outcome)
+                settled.append(Settlement(fragment, outcome))
         self._outcomes.clear()
         value = self._replica.push(lease.fragment)["value"]
         self._pushed[lease.lease_id] = lease.fragment
@@ -140,13 +185,21 @@ class InnerTraining:
             if self._process.spoils_push(lease.lease_id):
                 content = training.spoilt(content)
             blob = self._process.blobs.put(content)
+            states = tuple(self._states.values())
+            if self._audits.rate:
+                states = (*states, self._shelf.put_inner(self._replica))
+                self._kept.keep(states)
         except StoreFull as error:
             self._fail(lease, str(error))
             return
         tokens = data.count * world.scenario.config.tokens_per_batch
         seconds = world.clock.now - self._began
         losses = (1.5,) * data.count
-        self._process.post(lambda now: LeaseTrained(now, lease.lease_id, blob, tokens, losses, seconds))
+        self._process.post(
+            lambda now: LeaseTrained(
+                now, lease.lease_id, blob, tokens, losses, seconds, states, tuple(settled)
+            )
+        )
 
     def _fail(self, lease: Lease, reason: str) -> None:
         self._lease = None

@@ -53,6 +53,7 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
     """
     logging.disable(logging.WARNING)  # torn writes and refused transfers are what this is about
     summary = Summary()
+    gc.freeze()  # what was imported need not be looked at each time
     gc.disable()  # a schedule's garbage is one ring, collected when it is over
     try:
         for seed in seeds:
@@ -71,6 +72,7 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
             summary.note("times the plan trained again", outcome.retrained, seed)
     finally:
         gc.enable()
+        gc.unfreeze()
         logging.disable(logging.NOTSET)
     return summary
 

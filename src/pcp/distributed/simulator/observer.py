@@ -1,11 +1,21 @@
 """An independent observer of a simulated Shepherd: it believes what was logged and said, and objects to what must not be."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator import Run, State
-from pcp.distributed.coordinator.effects import Append, DeleteBlob, Effect, RunOuterStep, Send
+from pcp.distributed.coordinator.effects import (
+    Append,
+    AuditEnded,
+    CompareStates,
+    DeleteBlob,
+    Effect,
+    Report,
+    RunOuterStep,
+    Send,
+)
 from pcp.distributed.coordinator.records import (
     EpochStarted,
     OuterStepTaken,
@@ -13,6 +23,7 @@ from pcp.distributed.coordinator.records import (
     RoundOpened,
     RunStarted,
     UpdateAdmitted,
+    WorkerBarred,
 )
 from pcp.distributed.coordinator.run import start_run
 from pcp.distributed.messages import Assign, Blob, Lease, Outcome, UpdateReply, Welcome
@@ -33,6 +44,7 @@ class Observer:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
         self.spoilt: set[int] = set()  # these may be carried, unread
+        self.verdicts: Counter[str] = Counter()
         self.most_in_flight = 0
         self._witness, self._value_of = witness, value_of
         self._unsynced: list[Merge] = []
@@ -107,6 +119,10 @@ class Observer:
                     self._closed.get(effect.round) == (effect.contributions, effect.weights),
                     f"the outer step of round {effect.round} is not what the log says",
                 )
+            case CompareStates(audit):
+                require(False, f"audit {audit}: an honest repetition comes to something else")
+            case Report(AuditEnded(verdict=verdict)):
+                self.verdicts[verdict] += 1
             case DeleteBlob(blob):
                 require(
                     self.shadow is None or blob not in self.shadow.blobs(), f"{blob} is deleted though needed"
@@ -135,6 +151,8 @@ class Observer:
             self._admitted.add(lease_id)
         elif isinstance(record, RoundClosed):
             self._check_order(record)
+        elif isinstance(record, WorkerBarred):
+            require(False, f"{record.worker} is honest, but {record.reason}")
         elif isinstance(record, OuterStepTaken):
             require(effect.sync, "an outer step was logged without a sync")
             require(

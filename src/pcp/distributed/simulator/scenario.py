@@ -5,6 +5,7 @@ from random import Random
 
 from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
+from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
@@ -114,6 +115,7 @@ def scenario_of(seed: int) -> Scenario:
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
         step_budgets=random.random() < 0.3,
         checkpoint_every=random.randint(1, 3),
+        audits=_audits(seed),
     )
     return Scenario(
         seed=seed,
@@ -122,9 +124,22 @@ def scenario_of(seed: int) -> Scenario:
         clock_rates=tuple(random.uniform(0.9, 1.1) for _ in range(workers)),
         delay_seconds=random.choice((0.001, 0.05, 0.2)),
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
-        faults=_faults(random, workers),
+        faults=tuple(
+            fault
+            for fault in _faults(random, workers)
+            # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
+            if not (config.audits.rate and fault.kind == "hostile update")
+        ),
         limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS,
     )
+
+
+def _audits(seed: int) -> AuditPolicy:
+    """Audits in every fourth schedule, drawn apart, so that the others stay what they were without."""
+    random = Random(f"audits {seed}")
+    if random.random() >= 0.25:
+        return AuditPolicy()
+    return AuditPolicy(random.choice((0.3, 1.0)), random.randint(1, 4), seed=seed)
 
 
 def _algorithm(random: Random) -> Algorithm:

@@ -16,6 +16,7 @@ from pcp.distributed.coordinator.effects import (
     Append,
     Close,
     Compact,
+    CompareStates,
     DeleteBlob,
     Effect,
     Finish,
@@ -36,9 +37,10 @@ from pcp.distributed.coordinator.events import (
     OuterStepDone,
     OuterStepFailed,
     Started,
+    StatesCompared,
     Tick,
 )
-from pcp.distributed.messages import Blob, Hello, Message, Update
+from pcp.distributed.messages import Blob, Hello, Message, States, Update
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
@@ -196,6 +198,10 @@ class ShepherdProcess:
             held = state.leases.get(event.message.lease_id)
             if held is not None and held.update == event.message and self.blobs.has(event.message.payload):
                 self.blob_arrived(event.message.payload)
+        elif isinstance(event, MessageReceived) and isinstance(event.message, States):
+            for blob in event.message.blobs:
+                if state.audits.awaits(blob) and self.blobs.has(blob):
+                    self.blob_arrived(blob)
 
     def _next_effect(self, effect: Effect) -> None:
         world = self.world
@@ -247,8 +253,11 @@ class ShepherdProcess:
                 self._compute(0.05, 1.0, lambda: self._outer_step(effect))
             case WriteCheckpoint():
                 self._compute(0.05, 3.0, lambda: self._checkpoint(effect))
+            case CompareStates(audit):
+                # Blobs are compared only where they differ, and no two numbers are alike.
+                self._compute(0.0, 0.1, lambda: self.post(lambda now: StatesCompared(now, audit, 1.0)))
             case DeleteBlob(blob):
-                self.blobs.complete.pop(blob, None)
+                self.blobs.remove(blob)
             case Finish(failure):
                 fragments = self._coordinator.state.run.fragments
                 world.finished(failure, tuple(each.parameters for each in fragments))

@@ -12,6 +12,7 @@ from pcp.distributed.simulator.faults import Faults
 from pcp.distributed.simulator.machine import machine
 from pcp.distributed.simulator.memory_storage import MemoryStorage
 from pcp.distributed.simulator.network import Network
+from pcp.distributed.simulator.numbered_states import StateTable
 from pcp.distributed.simulator.observer import Observer
 from pcp.distributed.simulator.scenario import HORIZON_SECONDS, Scenario
 from pcp.distributed.simulator.shepherd_process import ShepherdProcess
@@ -61,6 +62,7 @@ class Simulation:
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
         self.witness = Witness(scenario.config)
+        self.states = StateTable()
         self.observer = Observer(
             self.witness, lambda blob: training.decode(self.shepherd_machine.blobs.complete[blob])
         )

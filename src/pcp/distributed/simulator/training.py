@@ -91,13 +91,14 @@ class Number(int):
     shape = ()
 
 
-State = dict[str, Any]  # "anchors", where each fragment was adopted, and "moved", since it was last pushed
+State = dict[str, Any]
+"""`anchors`, where each fragment was adopted; `moved`, by how much since it was last pushed; `moments`, which outlive both."""
 
 
-def begin(given: Iterable[int]) -> State:
+def begin(given: Iterable[int], moments: int = 0) -> State:
     """Return the inner state of a worker that adopts these fragments."""
     anchors = [int(each) for each in given]
-    return {"anchors": anchors, "moved": [0] * len(anchors)}
+    return {"anchors": anchors, "moved": [0] * len(anchors), "moments": moments}
 
 
 class Plan:
@@ -118,6 +119,7 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
     def step(state: State, batch: int) -> tuple[State, dict[str, float]]:
         for fragment, anchor in enumerate(state["anchors"]):
             state["moved"][fragment] += movement(batch, fragment, anchor if depends else None)
+        state["moments"] += batch + 1
         return state, {"loss": 1.5}
 
     def push(
@@ -141,7 +143,7 @@ def plans(algorithm: Algorithm) -> Mapping[str, Plan]:
 
     found: dict[str, Plan] = {
         "start": Plan(lambda given, _: begin(given)),
-        "restart": Plan(lambda _held, given, _: begin(given)),
+        "restart": Plan(lambda held, given, _: begin(given, held["moments"])),
         "step": Plan(step),
     }
     for each in range(algorithm.fragments):

@@ -31,12 +31,9 @@ class Chain:
 
     Arguments:
         cells: what each cell, a batch and a fragment, moved.
-        residuals: of each fragment, what the codec left of everything merged so far. When the worker stops,
-            it is lost with it.
     """
 
     cells: dict[tuple[int, int], int] = field(default_factory=dict)
-    residuals: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +58,7 @@ class Witness:
         self._depends = training.depends_on_parameters(config.algorithm)
         self._chains: list[Chain] = []
         self._pushes: dict[int, Push] = {}
+        self._booked: dict[int, int] = {}  # what the merged cells of a lease moved its fragment by
         self._merged_cells: set[tuple[int, int]] = set()
         self._rounds: list[tuple[int, ...]] = []
         self._fragment_of: list[int] = []
@@ -119,7 +117,7 @@ class Witness:
     def merged(
         self, round: int, fragment: int, contributions: Iterable[Contribution], parameters: int
     ) -> None:
-        """Check an outer step: every contribution is what its cells moved, and the residual of the one before.
+        """Check an outer step: it merges what was pushed for it, and every cell once.
 
         Arguments:
             round: the round.
@@ -148,8 +146,7 @@ class Witness:
             (push.lease.round, push.lease.fragment) == (round, fragment),
             f"the push of lease {lease_id}, for round {push.lease.round}, is merged by round {round} of fragment {fragment}",
         )
-        chain = self._chains[push.chain]
-        error = chain.residuals[fragment]
+        chain, moved = self._chains[push.chain], 0
         for batch in _batches(contribution.ranges):
             cell = batch, fragment
             require(cell not in self._merged_cells, f"batch {batch} is merged twice into fragment {fragment}")
@@ -157,15 +154,36 @@ class Witness:
                 cell in chain.cells, f"lease {lease_id} is booked for batch {batch}, which it has not trained"
             )
             self._merged_cells.add(cell)
-            error += chain.cells[cell]
-        sent = training.rounded(error, self._algorithm.upload)
-        require(
-            push.value == sent,
-            f"the push of lease {lease_id} is {push.value}; what is booked for it has moved fragment {fragment} by {sent}",
-        )
-        chain.residuals[fragment] = error - sent
+            moved += chain.cells[cell]
+        self._booked[lease_id] = moved
         self.merged_contributions += 1
         return push.value
+
+    def _residuals(self) -> dict[int, int]:
+        """Check that every merged push is what its cells moved, and the residual of the one that its worker made before.
+
+        A worker makes its pushes of a fragment in one order; where rounds overlap, they may be merged in another.
+
+        Returns:
+            What the codec left in the end, by fragment, of live workers and of those that died with theirs.
+        """
+        left: dict[tuple[int, int], int] = defaultdict(int)
+        for lease_id, push in self._pushes.items():
+            if lease_id not in self._booked:
+                continue
+            whose = push.chain, push.lease.fragment
+            error = left[whose] + self._booked[lease_id]
+            sent = training.rounded(error, self._algorithm.upload)
+            require(
+                push.value == sent,
+                f"the push of lease {lease_id} is {push.value}; what is booked for it has moved fragment "
+                f"{push.lease.fragment} by {sent}",
+            )
+            left[whose] = error - sent
+        kept: dict[int, int] = defaultdict(int)
+        for (_, fragment), residual in left.items():
+            kept[fragment] += residual
+        return kept
 
     def ended(self, parameters: tuple[int, ...]) -> None:
         """Check a finished run: every cell is merged once, and all numbers are accounted for."""
@@ -179,11 +197,11 @@ class Witness:
             parameters == tuple(versions[-1] for versions in self._versions),
             "the parameters are not those that were merged last",
         )
+        residuals = self._residuals()
         if not self._depends:
             for fragment in fragments:
                 moved = sum(training.movement(batch, fragment, None) for batch in range(total))
-                kept = sum(chain.residuals[fragment] for chain in self._chains)
-                merged = self._masters[fragment] - training.initial(fragment)
+                kept, merged = residuals[fragment], self._masters[fragment] - training.initial(fragment)
                 require(
                     merged + kept == moved,
                     f"fragment {fragment} moved by {merged}, residuals keep {kept}; all batches moved it by {moved}",

@@ -19,13 +19,17 @@ from pcp.distributed.worker.effects import (
     Disconnect,
     Effect,
     FetchBlob,
+    FetchState,
     ForgetBlob,
+    ForgetState,
     Notice,
     Prepare,
+    RepeatPiece,
     SendMessage,
     SettlePush,
     StartLease,
     Stop,
+    UploadState,
     UploadUpdate,
 )
 from pcp.distributed.worker.events import (
@@ -38,6 +42,7 @@ from pcp.distributed.worker.events import (
     PreparationFailed,
     Prepared,
     Started,
+    StateUploadFailed,
     Tick,
     UpdateUploaded,
     UploadFailed,
@@ -89,7 +94,7 @@ class WorkerProcess:
                 abandon_seconds=30.0,
             )
         )
-        self._fetches, self._uploads = Lane(), Lane()
+        self._fetches, self._uploads, self._states = Lane(), Lane(), Lane()
         self._wanted: dict[int, Blob] = {}
         self._training = InnerTraining(self)
         self._paused_until = 0.0
@@ -183,6 +188,10 @@ class WorkerProcess:
                 self.alive = False
             case Notice():
                 pass
+            case RepeatPiece(wanted):
+                self._training.repeat(wanted)
+            case FetchState() | ForgetState() | UploadState():
+                self._move_state(effect)
             case _:
                 self._work(effect)
 
@@ -193,10 +202,10 @@ class WorkerProcess:
                 world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
             case FetchBlob(blob):
                 self._fetches.submit(
-                    Transfer(self, blob, False, lambda problem: self._fetched(blob, problem))
+                    Transfer(self, blob, False, lambda problem: self._fetched(self._fetches, blob, problem))
                 )
             case ForgetBlob(blob):
-                self.blobs.complete.pop(blob, None)
+                self.blobs.remove(blob)
             case StartLease(lease):
                 self._training.start(lease)
             case Adopt():
@@ -246,12 +255,31 @@ class WorkerProcess:
         else:
             self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
-    def _fetched(self, blob: Blob, problem: str) -> None:
-        self._fetches.ended()
+    def _move_state(self, effect: FetchState | ForgetState | UploadState) -> None:
+        blob = effect.blob
+        match effect:
+            case FetchState():
+                self._states.submit(
+                    Transfer(self, blob, False, lambda problem: self._fetched(self._states, blob, problem))
+                )
+            case ForgetState():
+                self.blobs.remove(blob)
+            case UploadState():
+                self._states.submit(
+                    Transfer(self, blob, True, lambda problem: self._state_uploaded(blob, problem))
+                )
+
+    def _fetched(self, lane: Lane, blob: Blob, problem: str) -> None:
+        lane.ended()
         if problem:
             self.post(lambda now: BlobUnavailable(now, blob, problem))
         else:
             self.post(lambda now: BlobFetched(now, blob))
+
+    def _state_uploaded(self, blob: Blob, problem: str) -> None:
+        self._states.ended()
+        if problem:
+            self.post(lambda now: StateUploadFailed(now, blob, problem))
 
     def _uploaded(self, lease_id: int, problem: str) -> None:
         self._uploads.ended()

@@ -7,6 +7,7 @@ mean is the coordinator's business.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 from enum import StrEnum
@@ -28,6 +29,8 @@ PROTOCOL_VERSION = 1
 """Raised when the meaning of messages changes in a way that an older peer must not meet."""
 
 _DIGEST_BYTES = 32
+_TRANSFERS_KEPT = 512
+"""Encoded and decoded messages of transfers that are remembered: of small blobs they are the same few."""
 _NESTING_LIMIT = 8
 _PLACE_IN_CAPNP = re.compile(r"^\S+\.c\+\+:\d+: failed: ")
 _TRAVERSAL_SLACK_WORDS = 64
@@ -242,6 +245,7 @@ def decode_control(frame: Frame) -> Message:
     return message
 
 
+@functools.lru_cache(_TRANSFERS_KEPT)
 def encode_transfer(message: TransferMessage) -> bytes:
     """The frame of a request or answer about a blob.
 
@@ -258,7 +262,12 @@ def decode_transfer(frame: Frame) -> TransferMessage:
         PeerIsNewer: it is a message that this version does not know.
         MessageError: the payload is malformed.
     """
-    message: TransferMessage = _decode(SCHEMA.TransferMessage, frame.payload, _read_transfer)
+    return _transfer(bytes(frame.payload))
+
+
+@functools.lru_cache(_TRANSFERS_KEPT)
+def _transfer(payload: bytes) -> TransferMessage:
+    message: TransferMessage = _decode(SCHEMA.TransferMessage, payload, _read_transfer)
     return message
 
 

@@ -2,7 +2,15 @@
 
 from pcp.distributed.messages import AskStates, Blob, Failure, Repeat, Repeated, States
 from pcp.distributed.worker.connection import Turn
-from pcp.distributed.worker.effects import FetchBlob, ForgetBlob, Notice, RepeatPiece, UploadState
+from pcp.distributed.worker.effects import (
+    FetchBlob,
+    FetchState,
+    ForgetBlob,
+    ForgetState,
+    Notice,
+    RepeatPiece,
+    UploadState,
+)
 from pcp.distributed.worker.events import (
     BlobFetched,
     BlobUnavailable,
@@ -65,7 +73,8 @@ def repeat(turn: Turn, wanted: Repeat) -> None:
     adopted = {each.parameters for each in wanted.lease.adopt if each.parameters is not None}
     needed = adopted | ({wanted.before} if wanted.before else set())
     state.repetition = Repetition(wanted, tuple(sorted(needed, key=lambda each: each.digest)), set(needed))
-    turn.effects += [FetchBlob(blob) for blob in state.repetition.named]
+    for blob in state.repetition.named:
+        turn.effects.append(FetchState(blob) if blob == wanted.before else FetchBlob(blob))
     _start_if_ready(turn)
 
 
@@ -114,7 +123,10 @@ def stop(turn: Turn) -> None:
     """End the repetition under way, and let go of what was fetched for it."""
     repetition, turn.state.repetition = turn.state.repetition, None
     if repetition is not None:
-        _forget(turn, repetition.named)
+        before = repetition.wanted.before
+        _forget(turn, tuple(blob for blob in repetition.named if blob != before))
+        if before is not None and before.digest not in turn.state.known:
+            turn.effects.append(ForgetState(before))
 
 
 def _forget(turn: Turn, blobs: tuple[Blob, ...]) -> None:

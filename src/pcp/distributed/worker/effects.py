@@ -130,8 +130,28 @@ class CancelUpload:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchState:
+    """Make another worker's inner state available; answer as to `FetchBlob`.
+
+    States are many times as large as pushes: no transfer of training may wait behind one.
+    """
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetState:
+    """Delete a state that was fetched, after what was asked of it before. No answer is expected."""
+
+    blob: Blob
+
+
+@dataclass(frozen=True, slots=True)
 class UploadState:
-    """Upload an inner state, or what a repetition came to, for an audit; answer with StateUploadFailed if that fails."""
+    """Upload an inner state, or what a repetition came to, for an audit; answer with StateUploadFailed if that fails.
+
+    Like `FetchState` it holds up nothing of training.
+    """
 
     blob: Blob
 
@@ -174,6 +194,8 @@ Effect = (
     | AbortLease
     | UploadUpdate
     | CancelUpload
+    | FetchState
+    | ForgetState
     | UploadState
     | RepeatPiece
     | Notice

@@ -1,6 +1,7 @@
 """A Worker's hands: it prepares, fetches, trains and uploads, in threads beside the event loop.
 
-Fetching and uploading have a lane and a connection each, so that a merged fragment does not wait behind a push.
+Fetching, uploading and the states of audits have a lane and a connection each, so that a merged fragment does not wait behind a
+push, and neither of them behind a state.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ from pcp.distributed.worker.effects import (
     Adopt,
     CancelUpload,
     FetchBlob,
+    FetchState,
     ForgetBlob,
+    ForgetState,
     Prepare,
     RepeatPiece,
     SettlePush,
@@ -72,6 +75,8 @@ Work = (
     | AbortLease
     | UploadUpdate
     | CancelUpload
+    | FetchState
+    | ForgetState
     | UploadState
     | RepeatPiece
 )
@@ -109,9 +114,9 @@ class Workshop:
         self._store = BlobStore(folder)
         self._post = post
         self._ending = ending
-        self._down, self._up = BulkClient(address, credentials), BulkClient(address, credentials)
-        self._fetches, self._uploads, self._training = (
-            Lane[Event](name, post, fail) for name in ("fetch", "upload", "train")
+        self._down, self._up, self._aside = (BulkClient(address, credentials) for _ in range(3))
+        self._fetches, self._uploads, self._states, self._training = (
+            Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
         self._trainer: InnerTrainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
@@ -126,10 +131,10 @@ class Workshop:
             case Prepare(run, blobs):
                 self._fetches.submit(lambda: self._prepare(run, blobs))
             case FetchBlob(blob):
-                self._fetches.submit(lambda: self._fetch(blob))
+                self._fetches.submit(lambda: self._fetch(blob, self._down))
             case ForgetBlob(blob):
                 self._fetches.submit(lambda: self._store.remove(blob.digest))
-            case UploadState() | RepeatPiece():
+            case FetchState() | ForgetState() | UploadState() | RepeatPiece():
                 self._audit(effect)
             case StartLease(lease):
                 self._lease_id, self._repeating = lease.lease_id, 0
@@ -146,10 +151,14 @@ class Workshop:
             case CancelUpload() | AbortLease():
                 self._cancel(effect)
 
-    def _audit(self, effect: UploadState | RepeatPiece) -> None:
+    def _audit(self, effect: FetchState | ForgetState | UploadState | RepeatPiece) -> None:
         match effect:
+            case FetchState(blob):
+                self._states.submit(lambda: self._fetch(blob, self._aside))
+            case ForgetState(blob):
+                self._states.submit(lambda: self._store.remove(blob.digest))
             case UploadState(blob):
-                self._uploads.submit(lambda: self._upload_state(blob))
+                self._states.submit(lambda: self._upload_state(blob))
             case RepeatPiece(wanted):
                 self._repeating = wanted.audit
                 self._training.submit(lambda: self._repeat(wanted))
@@ -174,9 +183,9 @@ class Workshop:
         self._repeating = 0
         self._give_up(self._lease_id)
         self._wanted.clear()
-        for client in (self._down, self._up):
+        for client in (self._down, self._up, self._aside):
             await asyncio.to_thread(client.close)
-        lanes = (self._training, self._fetches, self._uploads)
+        lanes = (self._training, self._fetches, self._uploads, self._states)
         await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
 
     def _now(self) -> float:
@@ -193,7 +202,7 @@ class Workshop:
             # An earlier process of this worker may have left blobs behind.
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
-                self._bring(blob)
+                self._bring(blob, self._down)
             self._trainer = InnerTrainer(job, self._store, self._device, self._ending)
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
@@ -201,16 +210,16 @@ class Workshop:
             return PreparationFailed(self._now(), run, str(error))
         return Prepared(self._now(), run, job.overlap)
 
-    def _fetch(self, blob: Blob) -> Event:
+    def _fetch(self, blob: Blob, client: BulkClient) -> Event:
         try:
-            self._bring(blob)
+            self._bring(blob, client)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
 
-    def _bring(self, blob: Blob) -> None:
+    def _bring(self, blob: Blob, client: BulkClient) -> None:
         began = self._now()
-        self._down.fetch(blob, self._store)
+        client.fetch(blob, self._store)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
 
     def _train(self, lease: Lease) -> Event | None:
@@ -262,7 +271,7 @@ class Workshop:
 
     def _upload_state(self, blob: Blob) -> Event | None:
         try:
-            self._up.push(blob, self._store)
+            self._aside.push(blob, self._store)
         except (PCPError, OSError) as error:
             return StateUploadFailed(self._now(), blob, str(error))
         return None
