@@ -9,7 +9,7 @@ from pcp.distributed.coordinator.audit_policy import AuditPolicy
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
-LIVENESS_SECONDS = 300.0  # what a run may take from there on
+LIVENESS_SECONDS = 300.0  # what a run may take from there on; twice that, if pieces of it are trained twice
 
 FAULTS = (
     "crash worker",
@@ -130,7 +130,7 @@ def scenario_of(seed: int) -> Scenario:
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
-        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS,
+        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate else 1),
     )
 
 
