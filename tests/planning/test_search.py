@@ -347,6 +347,7 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
@@ -371,6 +372,7 @@ def test_a_kernel_that_fails_everywhere_is_no_loss(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
     bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)

@@ -29,8 +29,8 @@ log = logging.getLogger("pcp.planning.search")
 
 ATTEMPTS = 8
 """Selections that are measured whole at most."""
-ALONE_SECONDS = 1.5
-"""What measuring a kernel alone takes on a processor, about."""
+ALONE_SECONDS, ALONE_CALLS = 0.5, 8
+"""What measuring a kernel alone takes on a processor, about, besides so many of its calls."""
 LARGE_SECONDS = 0.1
 """Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
@@ -117,15 +117,16 @@ class Search:
 
         On a GPU it does: compiling a kernel takes a hundred times as long as running it.
         """
-        unknown = sum(
-            kernel_label(kernel) not in self.evidence.known(each.digest)
+        alone = math.fsum(
+            ALONE_SECONDS + ALONE_CALLS * each.estimate / each.uses
             for each in self._sites
             for kernel in each.kernels
+            if kernel_label(kernel) not in self.evidence.known(each.digest)
         )
         if self._platform != "cpu":
-            return unknown > 0
+            return alone > 0
         is_large = math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
-        return is_large and unknown * ALONE_SECONDS > (1 - FOR_WHOLE) * self.evidence.budget
+        return is_large and alone > (1 - FOR_WHOLE) * self.evidence.budget
 
     def _try_everywhere(self) -> None:
         """Measure the whole program with one family's kernels at every site that takes them, so that the largest gain is known
