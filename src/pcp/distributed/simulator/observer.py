@@ -119,7 +119,7 @@ class Observer:
                     self._closed.get(effect.round) == (effect.contributions, effect.weights),
                     f"the outer step of round {effect.round} is not what the log says",
                 )
-            case CompareStates(audit):
+            case CompareStates(audit):  # which is asked for only where two results differ
                 require(False, f"audit {audit}: an honest repetition comes to something else")
             case Report(AuditEnded(verdict=verdict)):
                 self.verdicts[verdict] += 1

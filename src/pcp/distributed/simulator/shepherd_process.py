@@ -16,7 +16,6 @@ from pcp.distributed.coordinator.effects import (
     Append,
     Close,
     Compact,
-    CompareStates,
     DeleteBlob,
     Effect,
     Finish,
@@ -37,7 +36,6 @@ from pcp.distributed.coordinator.events import (
     OuterStepDone,
     OuterStepFailed,
     Started,
-    StatesCompared,
     Tick,
 )
 from pcp.distributed.messages import Blob, Hello, Message, States, Update
@@ -253,9 +251,6 @@ class ShepherdProcess:
                 self._compute(0.05, 1.0, lambda: self._outer_step(effect))
             case WriteCheckpoint():
                 self._compute(0.05, 3.0, lambda: self._checkpoint(effect))
-            case CompareStates(audit):
-                # Blobs are compared only where they differ, and no two numbers are alike.
-                self._compute(0.0, 0.1, lambda: self.post(lambda now: StatesCompared(now, audit, 1.0)))
             case DeleteBlob(blob):
                 self.blobs.remove(blob)
             case Finish(failure):

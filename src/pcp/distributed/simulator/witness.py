@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator import RunConfig
@@ -25,17 +25,6 @@ def require(condition: bool, message: str) -> None:
         raise InvariantViolated(message)
 
 
-@dataclass(slots=True)
-class Chain:
-    """What a worker trained since a fresh lease.
-
-    Arguments:
-        cells: what each cell, a batch and a fragment, moved.
-    """
-
-    cells: dict[tuple[int, int], int] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
 class Push:
     """What a worker pushed at the end of a lease."""
@@ -56,7 +45,8 @@ class Witness:
         self._config = config
         self._algorithm = config.algorithm
         self._depends = training.depends_on_parameters(config.algorithm)
-        self._chains: list[Chain] = []
+        # Of what a worker trained since a fresh lease: what each cell, a batch and a fragment, moved.
+        self._chains: list[dict[tuple[int, int], int]] = []
         self._pushes: dict[int, Push] = {}
         self._booked: dict[int, int] = {}  # what the merged cells of a lease moved its fragment by
         self._merged_cells: set[tuple[int, int]] = set()
@@ -69,7 +59,7 @@ class Witness:
 
     def new_chain(self) -> int:
         """Return the number of a new chain: a worker begins afresh."""
-        self._chains.append(Chain())
+        self._chains.append({})
         return len(self._chains) - 1
 
     def opened(self, round: int, fragment: int) -> None:
@@ -92,7 +82,7 @@ class Witness:
         moved = lease.fragments or range(self._algorithm.fragments)
         self.masked_leases += bool(lease.fragments)
         self.trained_batches += lease.data.count
-        cells = self._chains[chain].cells
+        cells = self._chains[chain]
         for batch in _batches([lease.data]):
             for fragment in moved:
                 anchor = anchors[fragment] if self._depends else None
@@ -146,15 +136,13 @@ class Witness:
             (push.lease.round, push.lease.fragment) == (round, fragment),
             f"the push of lease {lease_id}, for round {push.lease.round}, is merged by round {round} of fragment {fragment}",
         )
-        chain, moved = self._chains[push.chain], 0
+        cells, moved = self._chains[push.chain], 0
         for batch in _batches(contribution.ranges):
             cell = batch, fragment
             require(cell not in self._merged_cells, f"batch {batch} is merged twice into fragment {fragment}")
-            require(
-                cell in chain.cells, f"lease {lease_id} is booked for batch {batch}, which it has not trained"
-            )
+            require(cell in cells, f"lease {lease_id} is booked for batch {batch}, which it has not trained")
             self._merged_cells.add(cell)
-            moved += chain.cells[cell]
+            moved += cells[cell]
         self._booked[lease_id] = moved
         self.merged_contributions += 1
         return push.value
