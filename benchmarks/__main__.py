@@ -5,6 +5,7 @@ import importlib
 
 BENCHMARKS = {
     "churn": "work merged beside a slow worker, and under failures, in virtual time",
+    "compile_depth": "what compiling a training step takes with depth, beside JAX",
     "compression": "bytes, error and time of codecs, beside NumPy",
     "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
     "gradient": "gradients of losses written in JAX, beside jax.grad",

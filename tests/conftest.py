@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def test_home(pytestconfig: pytest.Config) -> Path:
     """The home directory of this test session: empty at its start, removed at its end."""
     return pytestconfig.stash[TEST_HOME]
+
+
+@pytest.fixture
+def small_is_deep(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Programs are cut into segments though they are so small that it is not worth it."""
+    from pcp.rewrite.segments import segments
+
+    monkeypatch.setattr("pcp.rewrite.segments.WORTHWHILE", 40)
+    monkeypatch.setattr("pcp.rewrite.segments.LEAST_FLOPS", 0.0)
+    segments.cache_clear()
+    yield
+    segments.cache_clear()

@@ -90,10 +90,6 @@ class Executable(Protocol):
         """
         ...
 
-    def serialize(self) -> bytes:
-        """The compiled form, which the same backend, version and hardware can load."""
-        ...
-
 
 class Backend(Protocol):
     """Something that compiles Programs for its devices."""

@@ -7,10 +7,9 @@ time of a small training step.
 
 import ctypes
 import functools
-import logging
 import os
 
-log = logging.getLogger("pcp.backends.host_memory")
+from pcp.backends.switches import is_switched_off
 
 VARIABLE = "PCP_KEEP_FREED_MEMORY"
 """`0` leaves the C library as it is."""
@@ -34,11 +33,9 @@ def keep_freed_memory() -> bool:
 
 
 def _is_wanted() -> bool:
-    said = os.environ.get(VARIABLE, "")
-    if said not in ("", "0", "1"):
-        log.warning("%s is %r; expected 0 or 1; freed memory is kept", VARIABLE, said)
+    is_off = is_switched_off(VARIABLE, "freed memory is kept")
     tuned = "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")
-    return said != "0" and not tuned and not any(name in os.environ for name in SETTINGS_OF_MALLOC)
+    return not is_off and not tuned and not any(name in os.environ for name in SETTINGS_OF_MALLOC)
 
 
 def is_glibc() -> bool:

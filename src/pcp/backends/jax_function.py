@@ -65,10 +65,6 @@ class JAXFunction:
                 raise OutOfMemory(f"memory ran out while the function ran: {error}") from None
             raise ExecutionFailed(f"{type(error).__name__}: {error}") from None
 
-    def serialize(self) -> bytes:
-        """Refused: the function lives in its file."""
-        raise CompilationFailed("a python function has no compiled form to keep; keep its file")
-
 
 def _flat(results: Any) -> tuple[Any, ...]:
     return tuple(jax.tree.leaves(results))

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import platform
 import shutil
 import ssl
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from pcp import backends
 from pcp.backends.cache import default_cache
+from pcp.backends.processors import core_count
 from pcp.distributed.wire.sockets import listen
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
@@ -122,7 +122,7 @@ def check_devices() -> Finding:
 
 def check_processor() -> Finding:
     """The processor and what it can do at once."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = core_count()
     model, flags = _processor(Path("/proc/cpuinfo"))
     features = [name for flag, name in FEATURES.items() if flag in flags]
     found = f"{model or platform.machine()}, {cores} cores for this process"

@@ -80,9 +80,10 @@ class _Copy:
         operands: list[Value] = [self.known[value] for value in op.operands]
         types = [result.type for result in op.results]
         if op.name in _AS_WRITTEN:
+            narrow = [_converted(new, old.type) for new, old in zip(operands, op.operands, strict=True)]
             made = op.clone()
-            for index, (value, old) in enumerate(zip(operands, list(op.operands), strict=True)):
-                made.operands[index] = _converted(value, old.type)
+            for index, value in enumerate(narrow):
+                made.operands[index] = value
         else:
             attributes = {entry: op.attributes[entry] for entry in op.attributes if entry not in _LOWERING}
             made = ir.Operation.create(

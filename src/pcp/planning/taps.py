@@ -76,7 +76,3 @@ class TappedExecutable:
         for label, value in zip(self._labels, results[count:], strict=True):
             self._show(label, np.asarray(value))
         return results[:count]
-
-    def serialize(self) -> bytes:
-        """The compiled form of the program with taps."""
-        return self._inner.serialize()

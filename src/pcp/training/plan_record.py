@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from pcp.backends.processors import core_count
 from pcp.planning import Plan
 
 LIBRARIES = ("planetary-compute-protocol", "jax", "jaxlib", "numpy")
@@ -31,7 +32,7 @@ def plan_record(plan: Plan, options: Mapping[str, Any] | None = None) -> dict[st
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         **({} if plan.path.is_plain else {"path": plan.path.digest[:12]}),
         "processor": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": core_count(),
         "python": platform.python_version(),
     }
     return record | {name: _version(name) for name in LIBRARIES}

@@ -1,0 +1,82 @@
+"""Deep programs compiled in segments, each kind once: more layers hardly take longer to compile."""
+
+import functools
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from pcp.backends.base import Buffer, Executable, MemoryUse
+from pcp.backends.processors import core_count
+from pcp.backends.switches import is_switched_off
+from pcp.ir import Program
+from pcp.rewrite.segments import Segments, segments
+
+VARIABLE = "PCP_COMPILE_IN_SEGMENTS"
+"""`0` has every program compiled as a whole."""
+
+
+def compiled_in_segments(
+    program: Program, compile_one: Callable[[Program], Executable]
+) -> "SegmentedExecutable | None":
+    """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole.
+
+    Arguments:
+        program: any.
+        compile_one: compiles the program of one segment.
+    """
+    if is_switched_off(VARIABLE, "deep programs are compiled in segments"):
+        return None
+    cut = segments(program)
+    if cut is None:
+        return None
+    with ThreadPoolExecutor(core_count()) as threads:
+        kinds = dict(zip(cut.kinds, threads.map(compile_one, cut.kinds), strict=True))
+    return SegmentedExecutable(program, cut, [kinds[each.program] for each in cut.sequence])
+
+
+class SegmentedExecutable:
+    """A program of which the segments run one after another.
+
+    Arguments:
+        program: the whole.
+        cut: its segments.
+        executables: of each of them.
+    """
+
+    def __init__(self, program: Program, cut: Segments, executables: Sequence[Executable]) -> None:
+        self._program = program
+        self._cut = cut
+        self._steps = [
+            (executable, each.takes, each.makes, each.ends)
+            for executable, each in zip(executables, cut.sequence, strict=True)
+        ]
+
+    @functools.cached_property
+    def memory(self) -> MemoryUse:
+        """Bytes that one call takes: those of the segment during which most are taken."""
+        arguments = sum(entry.spec.bytes for entry in self._program.arguments)
+        results = sum(entry.spec.bytes for entry in self._program.results)
+        aliased, most, exact = 0, 0, True
+        taken: dict[int, int] = {}  # bytes of the values that live, which are in nobody's arguments
+        for (executable, *_), each in zip(self._steps, self._cut.sequence, strict=True):
+            use = executable.memory
+            exact &= use.exact
+            aliased += use.aliased
+            heirs = {entry.alias for entry in each.program.arguments if entry.alias is not None}
+            for place, (number, entry) in enumerate(zip(each.makes, each.program.results, strict=True)):
+                taken[number] = 0 if place in heirs else entry.spec.bytes
+            most = max(most, sum(taken.values()) + use.temporaries)
+            for number in each.ends:
+                taken.pop(number, None)
+        return MemoryUse(arguments, results, aliased, max(0, most - (results - aliased)), exact)
+
+    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """The results for flat arguments that were checked."""
+        values: dict[int, Buffer] = dict(enumerate(buffers))
+        for executable, takes, makes, ends in self._steps:
+            made = executable.run([values[number] for number in takes])
+            values.update(zip(makes, made, strict=True))
+            for number in ends:
+                del values[number]
+        for number in self._cut.left:
+            buffers[number].delete()
+        return [values[number] for number in self._cut.results]
