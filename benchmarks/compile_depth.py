@@ -2,7 +2,8 @@
 
     python -m benchmarks compile_depth --layers 6 12 24 48
 
-PCP cuts a deep program into segments and compiles equal ones once; `PCP_COMPILE_IN_SEGMENTS=0` compiles it as a whole.
+PCP cuts a deep program into segments and compiles equal ones once; `PCP_COMPILE_IN_SEGMENTS=0` compiles it as a whole. JAX is
+there as most models are written, with a Python loop over layers, and with their parameters stacked for `lax.scan`.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
         config = gpt2.GPT2Config(
             layers, heads, arguments.width, arguments.context, arguments.vocabulary, True
         )
-        for row in compare(config, arguments.batch, arguments.steps):
+        for row in compare(config, arguments.batch, arguments.steps, scanned=True):
             if arguments.json:
                 print(json.dumps({"layers": layers, **row}), flush=True)
                 continue

@@ -67,15 +67,21 @@ def with_pcp(
     state = [step.initial_state(params)]
 
     def run(batch: Any) -> float:
-        state[0], metrics = plan.run(state[0], batch)
+        state[0], metrics = jax.block_until_ready(
+            plan.run(state[0], batch)
+        )  # the loss is there before the state
         return float(metrics["loss"])
 
     peak = next(iter(plan.memory.values())).peak
     return Contestant(name, traced - start, compiled - traced, peak), run
 
 
-def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[Contestant, Run]:
-    """The step by plain JAX."""
+def with_jax(
+    config: gpt2.GPT2Config, params: Any, batch: int, scanned: bool = False
+) -> tuple[Contestant, Run]:
+    """The step by plain JAX; its layers are written one after another, or scanned over."""
+    if scanned:
+        params = gpt2_jax.stacked(params)
     step = gpt2_jax.training_step(config, RATE)
     state = [gpt2_jax.initial_state(params)]
     example = jax.ShapeDtypeStruct((batch, config.context), np.int32)
@@ -93,10 +99,10 @@ def with_jax(config: gpt2.GPT2Config, params: Any, batch: int) -> tuple[Contesta
     )
 
     def run(batch: Any) -> float:
-        state[0], value = compiled(state[0], batch)
+        state[0], value = jax.block_until_ready(compiled(state[0], batch))
         return float(value)
 
-    return Contestant("JAX", traced - start, done - traced, peak), run
+    return Contestant("JAX, lax.scan" if scanned else "JAX", traced - start, done - traced, peak), run
 
 
 def with_torch(
@@ -133,8 +139,9 @@ def compare(
     seed: int = 0,
     tolerance: float | None = None,
     budget: float = BUDGET,
+    scanned: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row for each contestant."""
+    """One row for each contestant; with `scanned`, JAX with a scan over layers is one, too."""
     params = gpt2.initial_parameters(config, seed)
     rng = np.random.default_rng(seed)
     size = (batch, config.context)
@@ -147,6 +154,8 @@ def compare(
         (with_torch, config, params, False, device),
         (with_torch, config, params, True, device),
     ]
+    if scanned:
+        makers.append((with_jax, config, params, batch, True))
     if tolerance:
         makers.append((with_pcp, config, params, batch, device, tolerance, budget))
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from pcp.models.gpt2 import GPT2Config
 
@@ -33,13 +34,29 @@ def _attention(x: Any, p: Tree, heads: int) -> Any:
     return _linear(mixed.reshape(batch, length, width), **p["out"])
 
 
+def _block(x: Any, p: Tree, heads: int) -> Any:
+    x = x + _attention(_layer_norm(x, **p["ln_1"]), p["attn"], heads)
+    hidden = jax.nn.gelu(_linear(_layer_norm(x, **p["ln_2"]), **p["mlp"]["up"]))
+    return x + _linear(hidden, **p["mlp"]["down"])
+
+
+def stacked(params: Tree) -> Tree:
+    """The same parameters for a loop over layers that is compiled once (`lax.scan`): those of all layers as one array each."""
+    return {**params, "blocks": jax.tree.map(lambda *leaves: np.stack(leaves), *params["blocks"])}
+
+
+def _is_stacked(params: Tree) -> bool:
+    return isinstance(params["blocks"], dict)
+
+
 def logits(params: Tree, tokens: Any, config: GPT2Config) -> Any:
     """The logits of the next token at every place."""
     x = params["wte"][tokens] + params["wpe"][: tokens.shape[1]]
-    for block in params["blocks"]:
-        x = x + _attention(_layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
-        hidden = jax.nn.gelu(_linear(_layer_norm(x, **block["ln_2"]), **block["mlp"]["up"]))
-        x = x + _linear(hidden, **block["mlp"]["down"])
+    if _is_stacked(params):
+        x, _ = jax.lax.scan(lambda x, block: (_block(x, block, config.heads), None), x, params["blocks"])
+    else:
+        for block in params["blocks"]:
+            x = _block(x, block, config.heads)
     return _layer_norm(x, **params["ln_f"]) @ params["wte"].T
 
 
@@ -62,11 +79,15 @@ def training_step(config: GPT2Config, rate: float) -> Any:
         first = tree_map(lambda m, g: 0.9 * m + 0.1 * g, state["first"], grads)
         second = tree_map(lambda v, g: 0.99 * v + 0.01 * g * g, state["second"], grads)
 
-        def update(p: Any, m: Any, v: Any) -> Any:
-            direction = (m / (1 - 0.9**count)) / (jnp.sqrt(v / (1 - 0.99**count)) + 1e-8)
-            return p - rate * (direction + (0.1 * p if p.ndim >= 2 else 0.0))
+        ranks = tree_map(jnp.ndim, state["params"])
+        if _is_stacked(state["params"]):
+            ranks["blocks"] = tree_map(lambda rank: rank - 1, ranks["blocks"])
 
-        params = tree_map(update, state["params"], first, second)
+        def update(p: Any, m: Any, v: Any, rank: int) -> Any:
+            direction = (m / (1 - 0.9**count)) / (jnp.sqrt(v / (1 - 0.99**count)) + 1e-8)
+            return p - rate * (direction + (0.1 * p if rank >= 2 else 0.0))
+
+        params = tree_map(update, state["params"], first, second, ranks)
         return {"params": params, "first": first, "second": second, "count": count}, value
 
     return step
