@@ -20,6 +20,7 @@ from pcp.backends.xla import XLAExecutable
 from pcp.ir import Program
 from pcp.ops.branches import cond
 from pcp.ops.control_flow import fori_loop
+from pcp.ops.elementwise import real
 from pcp.ops.sorting import sort
 from pcp.planning.oracle import widened, widened_arrays
 from pcp.planning.random_inputs import Recipe, random_arguments
@@ -86,6 +87,21 @@ def sorting(x: Tensor, w: Tensor) -> Tensor:
     return layer(sort(x), w)
 
 
+TABLE = np.random.default_rng(1).standard_normal((16, 8)).astype(np.float32)
+
+
+def tabulated(x: Tensor, w: Tensor) -> Tensor:
+    """A layer with a constant that is too large to be copied to every one."""
+    return layer(x + pcp.tanh(x @ TABLE.T) @ TABLE, w)
+
+
+def turning(x: Tensor, w: Tensor) -> Tensor:
+    """A layer with complex constants, small and large."""
+    turned = (x @ TABLE.T) * (1j * TABLE[:, 0] * TABLE.sum(1)).astype(np.complex64)
+    widely = turned[:, :, None] * np.exp(1j * TABLE).astype(np.complex64)
+    return layer(x + real(widely).sum(axis=1), w)
+
+
 def tied(layers: int) -> Program:
     """All layers have the same weights, and every one adds to a second result."""
 
@@ -141,6 +157,8 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "loops": lambda: stacked(12, apply=looping),
     "branches": lambda: stacked(12, apply=branching),
     "sorts": lambda: stacked(12, apply=sorting),
+    "tables": lambda: stacked(12, apply=tabulated),
+    "complex tables": lambda: stacked(12, apply=turning),
     "tied weights": lambda: tied(12),
     "other order of operands": lambda: alternating(lambda x, w: x - w, lambda x, w: w - x),
     "other numbers": lambda: alternating(lambda x, _: x * 0.5, lambda x, _: x * 0.75),

@@ -65,6 +65,20 @@ def test_a_value_computed_twice_is_the_same_value() -> None:
     assert digest(twice) == digest(once)
 
 
+def test_complex_constants_are_their_numbers() -> None:
+    def phases(turn: complex, more: int) -> str:
+        def function(x: Any, y: Any) -> Any:
+            for number in range(more):  # dead
+                x + float(number)
+            turned = x * np.full((4, 4), turn, np.complex64)
+            return ops.elementwise.real(turned * np.array([1j, 2, 3, 4], np.complex64)) + y
+
+        return digest(function)
+
+    assert phases(1j, 0) == phases(1j, 5)
+    assert phases(1j, 0) != phases(2j, 0)
+
+
 def test_calls_do_not_matter() -> None:
     inner = pcp.trace(base, F, F)
     assert digest(lambda x, y: pcp.call(inner, x, y)) == BASE

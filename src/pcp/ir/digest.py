@@ -125,14 +125,19 @@ class _Merkle:
     def constant(self, op: ir.Operation) -> str:
         try:
             return self.text(op.attributes["value"])
-        except TypeError:  # a complex constant cannot be read through the bindings
-            return str(op.get_asm(use_local_scope=True))
+        except TypeError:
+            return complex_constant(op)
 
     def text(self, attribute: ir.Attribute) -> str:
         known = self.texts.get(attribute)
         if known is None:
             known = self.texts[attribute] = str(attribute)
         return known
+
+
+def complex_constant(op: ir.Operation) -> str:
+    """The text of a constant that cannot be read through the bindings, as those of complex numbers, without its name."""
+    return str(op.get_asm(use_local_scope=True)).partition(" = ")[2]
 
 
 def has_effect(op: ir.Operation) -> bool:

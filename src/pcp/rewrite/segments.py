@@ -15,7 +15,7 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir import Argument, Builder, InvalidProgram, Program, Result, Role, Tree, UnknownDType
 from pcp.ir.bindings import Value, context, flatten, inline_calls, ir
-from pcp.ir.digest import has_effect
+from pcp.ir.digest import complex_constant, has_effect
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
 from pcp.rewrite.outline import copied
@@ -306,9 +306,10 @@ def _is_copied(op: ir.Operation, is_dependent: bool) -> bool:
     """
     if op.name == "stablehlo.constant":
         spec = spec_of(op.results[0].type)
-        if spec.dtype.kind == "complex":  # it cannot be read through the bindings
+        if spec.size <= SMALL or spec.dtype.kind == "complex":  # which cannot be read through the bindings
             return spec.size <= SMALL
-        return spec.size <= SMALL or ir.DenseElementsAttr(op.attributes["value"]).is_splat
+        value = op.attributes["value"]
+        return isinstance(value, ir.DenseElementsAttr) and value.is_splat
     return op.name == "stablehlo.broadcast_in_dim" or (op.name in _LIGHT and not is_dependent)
 
 
@@ -330,5 +331,5 @@ def _code(op: ir.Operation, numbers: dict[Value, int]) -> Any:
 def _attributes(op: ir.Operation) -> Any:
     try:
         return tuple(op.attributes.items())
-    except TypeError:  # a complex constant cannot be read through the bindings
-        return str(op.get_asm(use_local_scope=True))
+    except TypeError:
+        return complex_constant(op)
