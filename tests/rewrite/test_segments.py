@@ -115,17 +115,25 @@ def test_what_is_not_cut(program: pcp.Program) -> None:
     assert segments(program) is None
 
 
-@pytest.mark.parametrize("side_effect", [False, True])
-def test_what_has_effects_stays_whole(side_effect: bool) -> None:
+@pytest.mark.parametrize(
+    ("attributes", "is_cut"),
+    [
+        ("has_side_effect = false", True),
+        ("has_side_effect = true", False),
+        ("called_computations = [@helper]", False),
+    ],
+)
+def test_calls_of_code_from_outside(attributes: str, is_cut: bool) -> None:
     text = str(stacked(12).module())
-    first = text.index("    return %")
-    name = text[first:].split()[1]
-    call = (
-        f"    %called = stablehlo.custom_call @f({name}) {{has_side_effect = {str(side_effect).lower()}}} "
-        ": (tensor<4x8xf32>) -> tensor<4x8xf32>\n"
-    )
-    program = pcp.Program.parse(text[:first] + call + text[first:].replace(name, "%called", 1))
-    assert (segments(program) is None) == side_effect
+    end = text.index("    return %")
+    name = text[end:].split()[1]
+    types = "(tensor<4x8xf32>) -> tensor<4x8xf32>"
+    call = f"    %called = stablehlo.custom_call @f({name}) {{{attributes}}} : {types}\n"
+    helper = f"  func.func private @helper{types.replace('(', '(%x: ', 1)} {{\n    return %x : tensor<4x8xf32>\n  }}\n"
+    main = text[:end] + call + text[end:].replace(name, "%called", 1)
+    before, brace, after = main.rpartition("}")
+    program = pcp.Program.parse(before + helper + brace + after)
+    assert (segments(program) is not None) == is_cut
 
 
 def test_little_work_is_not_cut_into_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,8 @@ def segments(program: Program) -> Segments | None:
     module = program.module()
     flatten(module)
     inline_calls(module)
+    if len(list(module.body.operations)) > 1:  # functions that some operation names
+        return None
     block = main_of(module).regions[0].blocks[0]
     operations, returned = operations_of(block), returned_by(block)
     if len(operations) < WORTHWHILE or not _can_be_cut(block, operations, returned):
