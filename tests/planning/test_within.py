@@ -25,7 +25,7 @@ def program() -> pcp.Program:
 
 
 def peak(plan: pcp.Plan) -> int:
-    return plan.memory["cpu:0"].peak
+    return plan.memory[str(plan.device)].peak
 
 
 def test_a_plan_stays_within_what_it_is_given(program: pcp.Program) -> None:
