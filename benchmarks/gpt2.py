@@ -67,9 +67,8 @@ def with_pcp(
     state = [step.initial_state(params)]
 
     def run(batch: Any) -> float:
-        state[0], metrics = jax.block_until_ready(
-            plan.run(state[0], batch)
-        )  # the loss is there before the state
+        # The loss is there before the state is.
+        state[0], metrics = jax.block_until_ready(plan.run(state[0], batch))
         return float(metrics["loss"])
 
     peak = next(iter(plan.memory.values())).peak

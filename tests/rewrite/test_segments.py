@@ -136,6 +136,22 @@ def test_calls_of_code_from_outside(attributes: str, is_cut: bool) -> None:
     assert (segments(program) is not None) == is_cut
 
 
+def test_numbers_that_the_device_draws() -> None:
+    text = str(stacked(12).module())
+    end = text.index("    return %")
+    name = text[end:].split()[1]
+    scalar, array = "tensor<f32>", "tensor<4x8xf32>"
+    drawn = (
+        f"    %low = stablehlo.constant dense<0.0> : {scalar}\n    %high = stablehlo.constant dense<1.0> : {scalar}\n"
+        "    %shape = stablehlo.constant dense<[4, 8]> : tensor<2xi64>\n"
+        "    %drawn = stablehlo.rng %low, %high, %shape, distribution = UNIFORM "
+        f": ({scalar}, {scalar}, tensor<2xi64>) -> {array}\n"
+        f"    %sum = stablehlo.add {name}, %drawn : {array}\n"
+    )
+    program = pcp.Program.parse(text[:end] + drawn + text[end:].replace(name, "%sum", 1))
+    assert segments(program) is None
+
+
 def test_little_work_is_not_cut_into_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     program, larger = stacked(12, width=8), stacked(12, width=64)
     monkeypatch.setattr("pcp.rewrite.segments.LEAST_FLOPS", 1e5)

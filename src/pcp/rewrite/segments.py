@@ -18,6 +18,7 @@ from pcp.ir.bindings import Value, context, flatten, inline_calls, ir
 from pcp.ir.digest import complex_constant, has_effect
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
+from pcp.rewrite.driver import operations_inside
 from pcp.rewrite.outline import copied
 from pcp.rewrite.repeats import Repeat, repeats
 from pcp.tensor import Tensor, building
@@ -113,10 +114,15 @@ def segments(program: Program) -> Segments | None:
 
 
 def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: Sequence[Value]) -> bool:
-    """Whether every result is an array of its own, and every operation does nothing but compute arrays."""
+    """Whether every result is an array of its own, and every operation does nothing but compute arrays from arrays.
+
+    An `rng` draws other numbers wherever it stands; equal segments are one executable, of which that is not known.
+    """
     made = set(returned) - set(block.arguments)
-    return len(made) == len(returned) and all(
-        not has_effect(op) and all(map(_is_array, op.results)) for op in operations
+    return (
+        len(made) == len(returned)
+        and all(_is_array(value) for op in operations for value in op.results)
+        and not any(op.name == "stablehlo.rng" or has_effect(op) for op in operations_inside(block))
     )
 
 
