@@ -199,4 +199,5 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         yield bench
 
     monkeypatch.setattr(chosen, "Bench", start)
+    monkeypatch.setattr("pcp.planning.evidence.time.sleep", lambda _: None)
     return bench

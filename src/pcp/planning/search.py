@@ -20,10 +20,10 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster
+from pcp.planning.significance import MARGIN, is_faster_in, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
-from pcp.planning.whole import COARSE_SECONDS, Whole, culprit
+from pcp.planning.whole import COARSE_SECONDS, GAPS, TIMING_SECONDS, Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -37,6 +37,10 @@ WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
 LITTLE = 0.005
 """A family whose kernels should save less than this part of the time is not tried as one, but left to refining."""
+EXPECTED = 2 * MARGIN
+"""A whole that should gain more than this by what its kernels gained alone, but did not, is measured again later."""
+CONFIRMED = 3
+"""Of such paths as many are, those that should save most."""
 OFTEN_SECONDS = 0.25
 """A program that takes longer in one call is not measured for a single class."""
 
@@ -89,6 +93,8 @@ class Search:
         self._chosen: Selection = {}  # the fastest so far
         self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
+        self._lost: list[Selection] = []  # that should have been faster than the plain program
+        self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
@@ -106,6 +112,7 @@ class Search:
             self._experience.model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
+            self._confirm_losses()
             self._refine()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
@@ -199,13 +206,42 @@ class Search:
                 if not path.choices:
                     break
                 self._experience.model.learn(selection, row.error)
-            elif is_faster(row.seconds, row.plain_seconds) and self._is_better(path, row):
+            elif is_faster_in(row.blocks) and self._is_better(path, row):
                 self._experience.model.learn(selection, row.error or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
-            elif not alone or not self._ban_least(selection):
-                break
+            else:
+                if self._should_gain(selection, row):
+                    self._lost.append(selection)
+                if not alone or not self._ban_least(selection):
+                    break
         return faster
+
+    def _should_gain(self, selection: Selection, row: Measurement) -> bool:
+        """Whether a selection's kernels saved enough alone to show in the whole."""
+        return saved(selection) > EXPECTED * undisturbed(row.plain_seconds)
+
+    def _confirm_losses(self) -> None:
+        """Measure again, apart in time, what lost although it should have won: all its calls may have been disturbed alike."""
+        often = self._is_measured_often
+        left = sorted(self._lost, key=saved, reverse=True)[:CONFIRMED]
+        for times in range(2, 2 + (len(GAPS) if often else 1)):
+            for selection in list(left):
+                path = self._path(selection)
+                row = self.whole.measured_again(
+                    path, self.evidence, times, COARSE_SECONDS if often else TIMING_SECONDS
+                )
+                if row is None:
+                    self._say(f"a loss was not confirmed: {self.evidence.trouble}")
+                    self.complete = False
+                    return
+                if not self.whole.accepts(row, self.memory_limit):
+                    left.remove(selection)
+                elif is_faster_in(row.blocks):
+                    left.remove(selection)
+                    if self._is_better(path, row):
+                        self._ratio, self._chosen = row.ratio, selection
+                    self._experience.banned -= self._set_aside
 
     def _is_better(self, path: Path, row: Measurement) -> bool:
         """Whether a path that should save more than the fastest so far takes its place.
@@ -262,7 +298,8 @@ class Search:
         for digest in chosen[: (len(chosen) + 1) // 2]:
             kernel = selection[digest].kernel
             if kernel is not None:
-                self._experience.banned.add((digest, kernel.name))
+                self._set_aside.add((digest, kernel.name))
+        self._experience.banned |= self._set_aside
         self._say("kernels that are faster alone are not in the whole program; half of them are left out")
         return len(chosen) > 1
 
@@ -274,7 +311,7 @@ class Search:
         fast: dict[str, tuple[Path, Measurement]] = {}
         first: tuple[Path, Measurement] | None = None
         for digest, row in known.items():
-            if not whole.accepts(row, self.memory_limit) or not is_faster(row.seconds, row.plain_seconds):
+            if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
                 continue
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):

@@ -26,6 +26,8 @@ CALLS = 3
 TIMING_SECONDS = 8.0
 COARSE_SECONDS = 2.0
 """Of a path that is timed against others, too."""
+GAPS = (1.0, 2.0, 4.0)
+"""Seconds between measurements of a path that is not as fast as its parts were: other work on a machine lasts for seconds."""
 WARM_CALLS = 2
 """Calls of a training step before it is judged, so that its moments are those of a run."""
 
@@ -116,6 +118,23 @@ class Whole:
 
         what = f"the whole program by {path.digest[:8]}"
         return self._asked(path, evidence, seconds, enough, what, rival)
+
+    def measured_again(
+        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+    ) -> Measurement | None:
+        """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            times: how often it has to have been measured, 2 or more.
+            seconds: to time it for each time.
+        """
+        if evidence.count(self.subject, path.digest) < times and not evidence.rest(
+            self.subject, path.digest, GAPS[min(times - 2, len(GAPS) - 1)]
+        ):
+            return None
+        return self.measured(path, evidence, seconds=seconds, times=times)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
