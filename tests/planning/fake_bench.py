@@ -5,6 +5,7 @@ Bench reads times and errors from how often each of them is in a candidate, so t
 """
 
 import contextlib
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -171,6 +172,7 @@ def kernels(plan: pcp.Plan) -> Counter[str]:
     return Counter(choice.kernel for choice in plan.path.choices)
 
 
+@functools.cache
 def counted(program: Program) -> dict[str, int]:
     """How often each of the families' operations is in a program."""
     text = program.text

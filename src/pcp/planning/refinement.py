@@ -11,9 +11,9 @@ from pcp.planning.duels import Duels, is_won
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.selection import Experience, Selection
-from pcp.planning.significance import is_faster_in
+from pcp.planning.significance import GAPS, is_faster_in
 from pcp.planning.tuning import Alternative, Tuned, considered
-from pcp.planning.whole import COARSE_SECONDS, GAPS
+from pcp.planning.whole import COARSE_SECONDS
 
 EFFORT = 0.5
 """It takes at most this part of the time of everything before it."""

@@ -20,10 +20,10 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster_in, undisturbed
+from pcp.planning.significance import GAPS, MARGIN, is_faster_in, undisturbed
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
-from pcp.planning.whole import COARSE_SECONDS, GAPS, TIMING_SECONDS, Whole, culprit
+from pcp.planning.whole import COARSE_SECONDS, TIMING_SECONDS, Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 

@@ -19,6 +19,8 @@ MARGIN = 0.02
 CONFIDENCE = 0.99
 CALM = 1.15
 """A block is calm if calls took at most this many times as long as in the calmest."""
+GAPS = (1.0, 2.0, 3.0)
+"""Seconds between measurements of what is in doubt: whatever else a machine does lasts for seconds."""
 _RESAMPLES = 1000
 _FEWEST = 3
 _QUARTILE = 25
@@ -30,7 +32,12 @@ Block = tuple[Sequence[float], Sequence[float]]
 
 def undisturbed(seconds: Sequence[float]) -> float:
     """The time of a call that little disturbs: the lower quartile; infinite where there are none."""
-    return float(np.percentile(seconds, _QUARTILE)) if len(seconds) else math.inf
+    if not len(seconds):
+        return math.inf
+    ordered = sorted(seconds)
+    place, part = divmod((len(ordered) - 1) * _QUARTILE / 100, 1.0)
+    lower, upper = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return float(lower + part * (upper - lower))
 
 
 def is_faster(
@@ -53,7 +60,7 @@ def is_faster(
 
 
 def is_faster_in(blocks: Sequence[Block], margin: float = MARGIN, confidence: float = CONFIDENCE) -> bool:
-    """The same of several blocks apart in time: the typical block shows a gain, and surely there is one.
+    """The same of several blocks apart in time.
 
     Blocks are resampled, and calls inside of them, so that many calls in one block do not make up for few blocks.
 
@@ -61,17 +68,27 @@ def is_faster_in(blocks: Sequence[Block], margin: float = MARGIN, confidence: fl
         blocks: the first of each is the candidate's.
         margin: the least gain.
         confidence: that there is a gain at all, one-sided.
+
+    Source: Davison, Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8 (hierarchical data).
     """
     sound = [block for block in blocks if min(map(len, block)) >= _FEWEST]
+    mine, other = joint(sound or blocks)
     if len(sound) < 2:
-        joined = sound[0] if sound else joint(blocks)
-        return is_faster(*joined, margin, confidence)
-    logarithms = np.array([_resampled(block) for block in sound])
+        return is_faster(mine, other, margin, confidence)
+    if undisturbed(mine) >= (1 - margin) * undisturbed(other):
+        return False
     rng = np.random.default_rng(0)
-    drawn = rng.integers(0, len(sound), (len(sound), _RESAMPLES))
-    medians = np.median(logarithms[drawn, np.arange(_RESAMPLES)], axis=0)
-    typical = float(np.median([undisturbed(mine) / undisturbed(other) for mine, other in sound]))
-    return typical < 1 - margin and float(np.quantile(medians, confidence)) < 0.0
+    length = max(min(map(len, block)) for block in sound)
+    chosen = rng.integers(0, len(sound), (len(sound), _RESAMPLES))
+    drawn = np.empty((2, _RESAMPLES, len(sound), length))
+    for slot, blocks_of_slot in enumerate(chosen):
+        for index, block in enumerate(sound):
+            rows = np.flatnonzero(blocks_of_slot == index)
+            calls = rng.integers(0, min(map(len, block)), (len(rows), length))
+            for which, times in enumerate(block):
+                drawn[which, rows, slot] = np.asarray(times)[calls]
+    quartiles = np.percentile(drawn.reshape(2, _RESAMPLES, -1), _QUARTILE, axis=2)
+    return float(np.quantile(quartiles[0] / quartiles[1], confidence)) < 1
 
 
 def joint(blocks: Iterable[Block]) -> Block:
@@ -105,14 +122,11 @@ def upper_ratio(
 
     Source: Efron, "Bootstrap methods: another look at the jackknife", 1979 (the percentile bound).
     """
-    if not min(len(candidate), len(incumbent)):
+    count = min(len(candidate), len(incumbent))
+    if not count:
         return math.inf
-    return math.exp(float(np.quantile(_resampled((candidate, incumbent)), confidence)))
-
-
-def _resampled(block: Block) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
-    """Logarithms of the ratio of undisturbed times, each by other calls drawn from the block's."""
-    count = min(map(len, block))
     drawn = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
-    mine, other = (np.percentile(np.asarray(times[:count])[drawn], _QUARTILE, axis=1) for times in block)
-    return np.log(mine / other)
+    quartiles = [
+        np.percentile(np.asarray(times[:count])[drawn], _QUARTILE, axis=1) for times in (candidate, incumbent)
+    ]
+    return float(np.quantile(quartiles[0] / quartiles[1], confidence))

@@ -15,7 +15,7 @@ from pcp.planning.measurement import Measurement
 from pcp.planning.oracle import widened
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
-from pcp.planning.significance import is_faster_in, undisturbed
+from pcp.planning.significance import GAPS, is_faster_in, undisturbed
 from pcp.planning.site_classes import SiteClass, share
 
 log = logging.getLogger("pcp.planning.search")
@@ -37,10 +37,8 @@ TIE = 1.05
 PERHAPS = 1.15
 """A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
 SEEMS_FASTER = 0.95
-REPEATS = 3
+REPEATS = 1 + len(GAPS)
 """How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
-APART_SECONDS = 1.0
-"""Between measurements of one kernel."""
 PLAUSIBLE = 1.5
 """A kernel that takes more than this many times as long as the operation is not one that noise alone made slow."""
 FOR_WHOLE = 0.4
@@ -166,7 +164,7 @@ class _Tuning:
         each, label, evidence = self._each, kernel_label(kernel), self._evidence
         doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
         count = evidence.count(each.digest, label)
-        if doubtful and not evidence.rest(each.digest, label, APART_SECONDS):
+        if doubtful and not evidence.rest(each.digest, label, GAPS[count - 1]):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
         row = evidence.of(
@@ -184,28 +182,21 @@ class _Tuning:
         """Whether a kernel may be faster than what was measured of it says, or is said to be so only by noise.
 
         It is if it seems faster than the operation, and is near to its rival, but not beyond noise; if all its calls were made
-        while the machine was disturbed; and if it is the best of a class for which nothing was faster in a single measurement.
+        while the machine was disturbed; and if it is the best of a class for which nothing is faster.
         """
         row = self._tuned.rows[kernel.name]
         count = self._evidence.count(self._each.digest, kernel_label(kernel))
-        if not _is_sound(row) or not row.blocks or count >= REPEATS:
-            return False
-        if is_faster_in(row.blocks):
+        if not _is_sound(row) or not row.blocks or count >= REPEATS or is_faster_in(row.blocks):
             return False
         rival = self._rival(kernel)
         if row.ratio < (SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)):
             return True
-        if isinstance(row, Pooled) and not row.is_calm:
-            return row.ratio < PLAUSIBLE
-        return count == 1 and row.ratio < PLAUSIBLE and self._is_best(kernel)
-
-    def _is_best(self, kernel: Kernel) -> bool:
-        """Whether no kernel of the class was measured to be faster than this one, or than the operation."""
-        sound = [row for row in self._tuned.rows.values() if _is_sound(row) and row.blocks]
-        least = min(row.ratio for row in sound)
-        return self._tuned.rows[kernel.name].ratio <= least and not any(
-            is_faster_in(row.blocks) for row in sound
-        )
+        if row.ratio > PLAUSIBLE:
+            return False
+        sound = {name: each for name, each in self._tuned.rows.items() if _is_sound(each) and each.blocks}
+        if any(is_faster_in(each.blocks) for each in sound.values()):
+            return isinstance(row, Pooled) and not row.is_calm and count < 2
+        return kernel.name == min(sound, key=lambda name: sound[name].ratio)
 
     def _rival(self, kernel: Kernel) -> float | None:
         """What the kernel has to be near to, to be of interest; None where it has no rival."""

@@ -18,6 +18,7 @@ from pcp.planning.path import Path
 from pcp.planning.preparation import prepared
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
+from pcp.planning.significance import GAPS, is_faster_in
 from pcp.planning.site_classes import SiteClass, kernels_by_site
 
 log = logging.getLogger("pcp.planning.search")
@@ -26,8 +27,6 @@ CALLS = 3
 TIMING_SECONDS = 8.0
 COARSE_SECONDS = 2.0
 """Of a path that is timed against others, too."""
-GAPS = (1.0, 2.0, 4.0)
-"""Seconds between measurements of a path that is not as fast as its parts were: other work on a machine lasts for seconds."""
 WARM_CALLS = 2
 """Calls of a training step before it is judged, so that its moments are those of a run."""
 
@@ -130,9 +129,11 @@ class Whole:
             times: how often it has to have been measured, 2 or more.
             seconds: to time it for each time.
         """
-        if evidence.count(self.subject, path.digest) < times and not evidence.rest(
-            self.subject, path.digest, GAPS[min(times - 2, len(GAPS) - 1)]
-        ):
+        known = evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not is_faster_in(known.blocks)
+        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAPS[0]
+        is_due = evidence.count(self.subject, path.digest) < times
+        if is_due and not evidence.rest(self.subject, path.digest, gap):
             return None
         return self.measured(path, evidence, seconds=seconds, times=times)
 
