@@ -9,11 +9,13 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Protocol
 
+from pcp.ir import Program
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
+from pcp.planning.prediction.region import Region
 from pcp.planning.request import Request
 from pcp.planning.significance import Block, calm_blocks, joint, undisturbed
 
@@ -159,6 +161,7 @@ class Evidence:
         path: Path | None = None,
         about: str | None = None,
         until: float = 0.0,
+        region: Program | None = None,
     ) -> Measurement | None:
         """What is known of one path of a program, measured now if that is not enough.
 
@@ -170,6 +173,7 @@ class Evidence:
             what: is measured, for people.
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
+            region: the program, where it is the region of a site, to be kept with it.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
@@ -182,7 +186,7 @@ class Evidence:
             return None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(subject, label, request, enough, what, path, about, until)
+            return self.of(subject, label, request, enough, what, path, about, until, region)
         if self._progress is not None:
             spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
@@ -198,7 +202,13 @@ class Evidence:
         self._ended[subject, label] = time.monotonic()
         if path is not None:
             self._paths[path.digest] = path
-        self._database.add(made, path=path, hardware=self.hardware, about=about)
+        self._database.add(
+            made,
+            path=path,
+            hardware=self.hardware,
+            about=about,
+            region=None if region is None else Region.of(region),
+        )
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
 

@@ -175,6 +175,7 @@ class _Tuning:
             f"{kernel.name} for {each}",
             about=each.signature,
             until=FOR_WHOLE * evidence.budget,
+            region=each.region,
         )
         return row or evidence.known(each.digest).get(label)
 
