@@ -1,5 +1,6 @@
 """What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
 
+import functools
 import logging
 import math
 import time
@@ -15,11 +16,16 @@ from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
-from pcp.planning.prediction.region import Region
+from pcp.planning.prediction.model import CostModel, Known, known_regions
+from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
 from pcp.planning.significance import Block, calm_blocks, joint, undisturbed
 
 log = logging.getLogger("pcp.planning.search")
+
+MOST_ROWS = 4096
+"""Of the regions that predictions are made from."""
 
 
 class Measurer(Protocol):
@@ -123,6 +129,11 @@ class Evidence:
         """How often one path of a program was measured here."""
         self.known(subject)
         return len(self._known[subject].get(label, ()))
+
+    @functools.cached_property
+    def cost_model(self) -> CostModel:
+        """What all regions that were measured here say of others."""
+        return CostModel(known_here(self._database, self.hardware.digest, self.versions))
 
     def rest(self, subject: str, label: str, seconds: float) -> bool:
         """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
@@ -243,6 +254,20 @@ class Pooled(Measurement):
     def blocks(self) -> tuple[Block, ...]:
         """The calls that count, by measurements."""
         return self.calm
+
+
+def known_here(database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str) -> list[Known]:
+    """The regions that were measured on some hardware with some versions, those first that were measured last."""
+    grouped: dict[tuple[str, str], list[Measurement]] = {}
+    for row in database.of_regions(hardware, versions, MOST_ROWS):
+        grouped.setdefault((row.subject, row.path), []).insert(0, row)
+    programs = {}
+    for digest, region in database.regions({subject for subject, _ in grouped}).items():
+        try:
+            programs[digest] = region.program()
+        except NotARegion as error:
+            log.warning("a region in the database is not used: %s", error)
+    return known_regions([pooled(rows) for rows in grouped.values()], programs)
 
 
 def pooled(rows: Sequence[Measurement], least: float = math.inf) -> Measurement:
