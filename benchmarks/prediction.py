@@ -3,7 +3,7 @@
     python -m benchmarks prediction                           on the measurements that are stored
     python -m benchmarks prediction --measure 300             after measuring regions of many shapes for 300 seconds
 
-Every region is left out in turn and predicted from all others: the time of the plain operation and the ratio of every kernel.
+A tenth of the regions is left out in turn and predicted from the others: the time of the plain operation and the ratio of every kernel.
 Beside it stands the analytic model, which knows shapes and element types only.
 """
 

@@ -76,11 +76,11 @@ class BestEffortDatabase:
                 self._give_up(error)
         return {}
 
-    def of_regions(self, hardware: str, versions: str, most: int) -> list[Measurement]:
-        """The newest rows of kept regions that can be read."""
+    def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
+        """The newest rows of kept regions of a family that can be read."""
         if self._database is not None:
             try:
-                return self._database.of_regions(hardware, versions, most)
+                return self._database.of_regions(family, hardware, versions, most)
             except DatabaseUnusable as error:
                 self._give_up(error)
         return []

@@ -6,19 +6,22 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from pcp.backends import Device
+from pcp import backends
+from pcp.backends import CompilationFailed, Device, OutOfMemory
 from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.bench import Bench
 from pcp.planning.best_effort_database import BestEffortDatabase
+from pcp.planning.capacity import check_capacity
 from pcp.planning.evidence import Evidence, Measurer, Progress
 from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Arrays
 from pcp.planning.search import Found, Search
@@ -81,8 +84,24 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     whole = Whole(program, tolerance, conditions.options, *example_of(program, conditions.example))
     with evidence_of(conditions) as evidence:
         found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+    if found.prediction is not None:
+        found = _compiling(found, whole, conditions)
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
+    return found
+
+
+def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
+    """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
+    backend, program = backends.backend(), found.path.applied(whole.program)
+    try:
+        executable = backend.compile(program, conditions.device, conditions.options, cache=True)
+        check_capacity(whole.program, executable.memory, conditions.device, conditions.memory_limit)
+    except (CompilationFailed, OutOfMemory) as error:
+        log.warning("the predicted path is not taken, because it does not compile: %s", error)
+        return replace(
+            found, path=Path.plain(whole.program, whole.options), choices={}, prediction=None, complete=False
+        )
     return found
 
 

@@ -16,7 +16,7 @@ from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
-from pcp.planning.prediction.model import CostModel, Known, known_regions
+from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
 from pcp.planning.prediction.region import NotARegion, Region
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
@@ -133,7 +133,9 @@ class Evidence:
     @functools.cached_property
     def cost_model(self) -> CostModel:
         """What all regions that were measured here say of others."""
-        return CostModel(known_here(self._database, self.hardware.digest, self.versions))
+        return CostModel(
+            lambda family: known_here(self._database, self.hardware.digest, self.versions, family)
+        )
 
     def rest(self, subject: str, label: str, seconds: float) -> bool:
         """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
@@ -256,13 +258,16 @@ class Pooled(Measurement):
         return self.calm
 
 
-def known_here(database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str) -> list[Known]:
-    """The regions that were measured on some hardware with some versions, those first that were measured last."""
+def known_here(
+    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
+) -> list[Known]:
+    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
     grouped: dict[tuple[str, str], list[Measurement]] = {}
-    for row in database.of_regions(hardware, versions, MOST_ROWS):
+    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
         grouped.setdefault((row.subject, row.path), []).insert(0, row)
     programs = {}
-    for digest, region in database.regions({subject for subject, _ in grouped}).items():
+    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
+    for digest, region in database.regions(newest).items():
         try:
             programs[digest] = region.program()
         except NotARegion as error:

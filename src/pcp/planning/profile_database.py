@@ -186,19 +186,23 @@ class ProfileDatabase:
             digest: Region(digest, packed) for digest, packed in rows if digests is None or digest in digests
         }
 
-    def of_regions(self, hardware: str, versions: str, most: int) -> list[Measurement]:
-        """The rows of subjects that are kept regions, the newest first.
+    def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
+        """The rows of a family's kernels at regions that are kept, the newest first.
 
         Arguments:
+            family: of the kernels.
             hardware, versions: that the rows are of.
             most: rows.
 
         Raises:
             DatabaseUnusable: the file cannot be read.
         """
-        query = f"""select {_LISTED} from measurements where hardware = ? and versions = ?
+        query = f"""select {_LISTED} from measurements where hardware = ? and versions = ? and path glob ?
                     and subject in (select digest from regions) order by "when" desc, rowid desc limit ?"""
-        return [self._measurement(row) for row in self._file.rows(query, (hardware, versions, most), since=2)]
+        return [
+            self._measurement(row)
+            for row in self._file.rows(query, (hardware, versions, f"{family}.*", most), since=2)
+        ]
 
     def export(self, file: str | os.PathLike[str], subject: str | None = None) -> int:
         """Write everything, or what concerns one subject, as lines of JSON for `merge`; how many measurements that is.

@@ -10,20 +10,22 @@ where it stopped.
 import logging
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.duels import Duels, is_won
 from pcp.planning.evidence import Evidence
+from pcp.planning.losses import Losses, should_gain
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path, PathMismatch
+from pcp.planning.predicted_path import Prediction, predicted_path
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.significance import GAPS, MARGIN, is_faster_in, undisturbed
+from pcp.planning.significance import MARGIN, is_faster_in
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
-from pcp.planning.whole import COARSE_SECONDS, TIMING_SECONDS, Whole, culprit
+from pcp.planning.whole import COARSE_SECONDS, Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -37,10 +39,6 @@ WORTHWHILE = 0.03
 """A further selection is measured if it should save this part more of the time than the best so far."""
 LITTLE = 0.005
 """A family whose kernels should save less than this part of the time is not tried as one, but left to refining."""
-EXPECTED = 2 * MARGIN
-"""A whole that should gain more than this by what its kernels gained alone, but did not, is measured again later."""
-CONFIRMED = 3
-"""Of such paths as many are, those that should save most."""
 OFTEN_SECONDS = 0.25
 """A program that takes longer in one call is not measured for a single class."""
 
@@ -61,6 +59,7 @@ class Found:
         measured: how many measurements were made, others than those from the database.
         notes: what was left out and why, one sentence each.
         complete: whether nothing was left out for lack of time.
+        prediction: what is expected of the path, where it was not measured.
     """
 
     path: Path
@@ -70,6 +69,7 @@ class Found:
     measured: int = 0
     notes: list[str] = field(default_factory=list)
     complete: bool = True
+    prediction: Prediction | None = None
 
 
 class Search:
@@ -211,37 +211,22 @@ class Search:
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
             else:
-                if self._should_gain(selection, row):
+                if should_gain(selection, row):
                     self._lost.append(selection)
                 if not alone or not self._ban_least(selection):
                     break
         return faster
 
-    def _should_gain(self, selection: Selection, row: Measurement) -> bool:
-        """Whether a selection's kernels saved enough alone to show in the whole."""
-        return saved(selection) > EXPECTED * undisturbed(row.plain_seconds)
-
     def _confirm_losses(self) -> None:
-        """Measure again, apart in time, what lost although it should have won: all its calls may have been disturbed alike."""
-        often = self._is_measured_often
-        left = sorted(self._lost, key=saved, reverse=True)[:CONFIRMED]
-        for times in range(2, 2 + (len(GAPS) if often else 1)):
-            for selection in list(left):
-                path = self._path(selection)
-                row = self.whole.measured_again(
-                    path, self.evidence, times, COARSE_SECONDS if often else TIMING_SECONDS
-                )
-                if row is None:
-                    self._say(f"a loss was not confirmed: {self.evidence.trouble}")
-                    self.complete = False
-                    return
-                if not self.whole.accepts(row, self.memory_limit):
-                    left.remove(selection)
-                elif is_faster_in(row.blocks):
-                    left.remove(selection)
-                    if self._is_better(path, row):
-                        self._ratio, self._chosen = row.ratio, selection
-                    self._experience.banned -= self._set_aside
+        """Measure again what lost although it should have won; what wins then is used after all."""
+        losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
+        for selection, row in losses.that_win(self._lost):
+            if self.whole.accepts(row, self.memory_limit) and self._is_better(self._path(selection), row):
+                self._ratio, self._chosen = row.ratio, selection
+            self._experience.banned -= self._set_aside
+        if losses.trouble:
+            self._say(f"a loss was not confirmed: {losses.trouble}")
+            self.complete = False
 
     def _is_better(self, path: Path, row: Measurement) -> bool:
         """Whether a path that should save more than the fastest so far takes its place.
@@ -319,6 +304,11 @@ class Search:
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
                 first = path, row
+        if first is None and not evidence.budget:
+            predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
+            if predicted is not None:
+                path, prediction = predicted
+                return replace(self._found(path, None), prediction=prediction)
         if first is None:
             plain = Path.plain(whole.program, whole.options)
             return self._found(plain, self._checked_plain(known.values()))

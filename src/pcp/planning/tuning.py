@@ -13,10 +13,12 @@ from pcp.planning.evidence import Evidence, Pooled
 from pcp.planning.index_ranges import index_ranges
 from pcp.planning.measurement import Measurement
 from pcp.planning.oracle import widened
+from pcp.planning.prediction.model import Forecast
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
-from pcp.planning.significance import GAPS, is_faster_in, undisturbed
+from pcp.planning.significance import GAPS, MARGIN, is_faster_in, undisturbed
 from pcp.planning.site_classes import SiteClass, share
+from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -73,6 +75,7 @@ class Tuned:
         rows: what was measured, by kernel name.
         skipped: kernel names that were not measured, and why.
         complete: whether none was skipped for lack of time, or could not be measured.
+        forecasts: of kernels that were not measured, by name, from regions like this one.
     """
 
     sites: SiteClass
@@ -81,6 +84,7 @@ class Tuned:
     rows: dict[str, Measurement] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     complete: bool = True
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
 
 
 def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
@@ -123,18 +127,34 @@ class _Tuning:
             return
         self._programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
         self._estimates = {kernel: estimated_seconds(program) for kernel, program in self._programs.items()}
+        known = evidence.known(each.digest)
+        for kernel in each.kernels:
+            forecast = (
+                None
+                if kernel_label(kernel) in known
+                else evidence.cost_model.forecast(each.region, kernel_label(kernel))
+            )
+            if forecast is not None:
+                self._tuned.forecasts[kernel.name] = forecast
         places = evidence.ranking(each.digest)
         self._ordered = sorted(
             each.kernels,
-            key=lambda kernel: (places.get(kernel_label(kernel), len(places)), self._estimates[kernel]),
+            key=lambda kernel: (places.get(kernel_label(kernel), len(places)), self._expected(kernel)),
         )
+
+    def _expected(self, kernel: Kernel) -> float:
+        """The kernel's time relative to the operation's, by similar regions, or else by what it computes."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None:
+            return forecast.ratio
+        return self._estimates[kernel] * self._each.uses / max(self._each.estimate, 1e-12)
 
     def measure(self) -> None:
         """Measure what was not measured yet, and what is in doubt, once each."""
         tuned = self._tuned
         for kernel in self._ordered:
             is_known = kernel_label(kernel) in self._evidence.known(self._each.digest)
-            reason = "" if is_known else _hopeless(kernel, self._estimates, tuned.rows)
+            reason = "" if is_known else self._hopeless(kernel)
             if reason:
                 tuned.skipped[kernel.name] = reason
                 continue
@@ -157,7 +177,32 @@ class _Tuning:
             (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
         )
         tuned.alternatives = _alternatives(tuned)
+        if not self._evidence.budget:
+            self._add_predicted()
         return tuned
+
+    def _add_predicted(self) -> None:
+        """Add kernels that nobody has the time to measure here, where similar sites say surely that they are faster.
+
+        They are those that compute the operation's own arithmetic, in another order at most: how wrong others are is not known
+        before they are measured at an equal site.
+        """
+        each, tuned = self._each, self._tuned
+        if not tuned.plain_seconds:
+            learnt = self._evidence.cost_model.plain_seconds(each.region, each.family)
+            tuned.plain_seconds = learnt or each.estimate / max(1, each.uses)
+        for kernel in self._ordered:
+            forecast = tuned.forecasts.get(kernel.name)
+            if (
+                forecast is None
+                or forecast.error is None
+                or forecast.most > 1 - MARGIN
+                or kernel.effect is Effect.lowers_precision
+            ):
+                continue
+            saved = each.uses * tuned.plain_seconds * (1 - forecast.ratio)
+            tuned.alternatives.append(Alternative(kernel, forecast.ratio, saved, forecast.error))
+        tuned.alternatives.sort(key=lambda one: one.ratio)
 
     def _measured(self, kernel: Kernel) -> Measurement | None:
         """What is known of a kernel, measured once, or once more if that is in doubt."""
@@ -199,6 +244,21 @@ class _Tuning:
             return isinstance(row, Pooled) and not row.is_calm and count < 2
         return kernel.name == min(sound, key=lambda name: sound[name].ratio)
 
+    def _hopeless(self, kernel: Kernel) -> str:
+        """Why a kernel cannot pay: by similar regions, or by what another took here and how much more it does."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None and forecast.least > PERHAPS:
+            return "by what it took at similar sites, it would be slower than the operation"
+        estimates = self._estimates
+        for other, estimate in estimates.items():
+            row = self._tuned.rows.get(other.name)
+            if row is None or not row.seconds or estimate <= 0:
+                continue
+            expected = row.ratio * estimates[kernel] / estimate
+            if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
+                return "by what others took, it would be slower than the operation"
+        return ""
+
     def _rival(self, kernel: Kernel) -> float | None:
         """What the kernel has to be near to, to be of interest; None where it has no rival."""
         ratios = [row.ratio for row in self._tuned.rows.values() if _is_sound(row) and row.seconds]
@@ -225,18 +285,6 @@ class _Tuning:
             timing_seconds=TIMING_SECONDS,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
         )
-
-
-def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:
-    """Why a kernel cannot pay, from the measured time of another and the model's idea of how much more it does."""
-    for other, estimate in estimates.items():
-        row = rows.get(other.name)
-        if row is None or not row.seconds or estimate <= 0:
-            continue
-        expected = row.ratio * estimates[kernel] / estimate
-        if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
-            return "by what others took, it would be slower than the operation"
-    return ""
 
 
 def considered(tuned: Tuned) -> list[Alternative]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
@@ -15,7 +16,7 @@ from pcp.ir.program import main_of, spec_of
 from pcp.planning.cost_model import estimated_seconds
 from pcp.planning.instrument import flat
 
-Features = "np.ndarray[tuple[int], np.dtype[np.float64]]"
+Features = npt.NDArray[np.float64]
 
 NAMES = (
     "seconds by the analytic model",

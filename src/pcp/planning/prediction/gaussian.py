@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-Array = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+Array = npt.NDArray[np.float64]
 
 LENGTHS = (4.0, 8.0, 16.0)
 """Of neighbourhoods, in units of the features."""
@@ -34,6 +35,7 @@ class Gaussian:
 
     Arguments:
         points: that it was fitted to.
+        centre: of the points, at which the trend is nothing.
         weights: of the points in a prediction.
         inverse: of the covariance of the points.
         mean, scale: of all values.
@@ -44,6 +46,7 @@ class Gaussian:
     """
 
     points: Array
+    centre: Array
     weights: Array
     inverse: Array
     mean: float
@@ -55,9 +58,8 @@ class Gaussian:
 
     def predicted(self, point: Array) -> tuple[float, float]:
         """The value at a point, and the standard deviation of that."""
-        centre = self.points.mean(axis=0)
-        to_points = _covariance(point[None, :], self.points, centre, self.length, self.slope)[0]
-        own = _covariance(point[None, :], point[None, :], centre, self.length, self.slope)[0, 0]
+        to_points = _covariance(point[None, :], self.points, self.centre, self.length, self.slope)[0]
+        own = _covariance(point[None, :], point[None, :], self.centre, self.length, self.slope)[0, 0]
         variance = max(own - float(to_points @ self.inverse @ to_points), 0.0)
         return (
             self.mean + self.scale * float(to_points @ self.weights),
@@ -89,14 +91,15 @@ def _fitted(points: Array, values: Array, length: float, noise: float, slope: fl
     mean = float(np.median(values))
     scale = max(_typical(values - mean) / _NORMAL, _LEAST_DEVIATION)
     scaled = (values - mean) / scale
-    covariance = _covariance(points, points, points.mean(axis=0), length, slope)
+    centre: Array = np.median(points, axis=0)
+    covariance = _covariance(points, points, centre, length, slope)
     inverse = np.linalg.inv(covariance + noise**2 * np.eye(len(points)))
-    weights = inverse @ scaled
+    weights: Array = inverse @ scaled
     variances = 1.0 / np.diag(inverse)
     missed = weights * variances
     deviation = max(_typical(missed / np.sqrt(variances)) / _NORMAL, 0.1)
     left_out = mean + scale * (scaled - missed)
-    return Gaussian(points, weights, inverse, mean, scale, length, slope, deviation, left_out)
+    return Gaussian(points, centre, weights, inverse, mean, scale, length, slope, deviation, left_out)
 
 
 def _covariance(first: Array, second: Array, centre: Array, length: float, slope: float) -> Array:

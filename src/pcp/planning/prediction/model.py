@@ -3,7 +3,7 @@
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,8 @@ from pcp.planning.prediction.gaussian import Gaussian, fitted
 
 FEWEST = 4
 """Regions at which a kernel was measured, before anything is said of others."""
-MOST = 300
-"""Regions that a prediction is made from, those that were measured last."""
+MOST = 100
+"""Regions of a family that predictions are made from, those that were measured last: reading each takes milliseconds."""
 SURELY = 2.0
 """Standard deviations within which a prediction is relied on."""
 _ANALYTIC = NAMES.index("seconds by the analytic model")
@@ -72,7 +72,7 @@ def known_regions(rows: Sequence[Measurement], regions: Mapping[str, Program]) -
             grouped[row.subject].append(row)
     found = []
     for subject, own in grouped.items():
-        family = own[0].path.partition(".")[0]
+        family = _family(own[0].path)
         seconds = min(row.typical / row.ratio for row in own)
         ratios = {row.path: row.ratio for row in own}
         errors = {row.path: row.error for row in own if row.error is not None}
@@ -84,11 +84,11 @@ class CostModel:
     """Predicts from regions that were measured.
 
     Arguments:
-        known: the regions, those that were measured last first.
+        known: the regions of a family, those that were measured last first; asked for once.
     """
 
-    def __init__(self, known: Sequence[Known]) -> None:
-        self._known = known[:MOST]
+    def __init__(self, known: Callable[[str], Sequence[Known]]) -> None:
+        self._known = functools.cache(lambda family: known(family)[:MOST])
 
     def plain_seconds(self, region: Program, family: str) -> float | None:
         """The time of one call of the operation itself; None where too little is known of its family."""
@@ -117,21 +117,25 @@ class CostModel:
         depth = features_of(region)[_DEPTH]
         errors = [
             each.errors[label] * 2.0 ** max(0.0, (depth - features_of(each.region)[_DEPTH]) / 2)
-            for each in self._known
+            for each in self._known(_family(label))
             if label in each.errors and math.isfinite(each.errors[label])
         ]
         return max(errors, default=None)
 
     @functools.cache  # noqa: B019  (a model lives as long as a search)
     def _of_kernel(self, label: str) -> Gaussian | None:
-        own = [each for each in self._known if label in each.ratios]
+        own = [each for each in self._known(_family(label)) if label in each.ratios]
         return _process(own, [math.log2(each.ratios[label]) for each in own])
 
     @functools.cache  # noqa: B019
     def _of_family(self, family: str) -> Gaussian | None:
-        own = [each for each in self._known if each.family == family]
+        own = self._known(family)
         missed = [math.log2(each.seconds) - float(features_of(each.region)[_ANALYTIC]) for each in own]
         return _process(own, missed)
+
+
+def _family(label: str) -> str:
+    return label.partition(".")[0]
 
 
 def _process(known: Sequence[Known], values: Sequence[float]) -> Gaussian | None:
