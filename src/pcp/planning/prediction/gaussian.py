@@ -24,6 +24,7 @@ SLOPES = (0.05, 0.3)
 """Standard deviations of the trend's slope along a feature, relative to that of all values."""
 OUTLIER = 4.0
 """A point is drawn in that is further from its prediction than this many times the typical distance."""
+ROUNDS = 3
 _LEAST_DEVIATION = 0.03
 _NORMAL = 0.6745
 """The median of the absolute values of a normal distribution, relative to its standard deviation."""
@@ -80,12 +81,14 @@ def fitted(points: Array, values: Array) -> Gaussian:
         (_fitted(points, values, *each) for each in itertools.product(LENGTHS, NOISES, SLOPES)),
         key=lambda each: float(np.mean(np.abs(values - each.left_out))),
     )
-    missed = values - process.left_out
-    limit = OUTLIER * max(_typical(missed), _LEAST_DEVIATION)
-    if np.all(np.abs(missed) <= limit):
-        return process
-    drawn_in = process.left_out + np.clip(missed, -limit, limit)
-    return _fitted(points, drawn_in, process.length, process.noise, process.slope)
+    for _ in range(ROUNDS):
+        missed = values - process.left_out
+        limit = OUTLIER * max(_typical(missed), _LEAST_DEVIATION)
+        if np.all(np.abs(missed) <= limit):
+            break
+        drawn_in = process.left_out + np.clip(missed, -limit, limit)
+        process = _fitted(points, drawn_in, process.length, process.noise, process.slope)
+    return process
 
 
 def _fitted(points: Array, values: Array, length: float, noise: float, slope: float) -> Gaussian:
