@@ -23,7 +23,7 @@ done to every parameter and moment. 0 asks for the bits of the plain program; wi
 
 examples:
   pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
-  pcp plan step.pcp --tolerance 1e-2 --budget 0                       only what is known already
+  pcp plan step.pcp --tolerance 1e-2 --budget 0                       what is known, or predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            write the path down
   pcp plan step.pcp --path fast.json                                  follow it: the same results, bit for bit

@@ -1,6 +1,6 @@
 """What was measured of regions predicts the times of others, better than shapes and element types alone do.
 
-`regions.jsonl.gz` was measured on two cores of an EPYC processor by `python -m benchmarks prediction --measure 1200`, while the
+`regions.jsonl.gz` was measured on two cores of a Xeon processor by `python -m benchmarks prediction --measure 1200`, while the
 machine did other work, too; of each row a few calls are kept.
 """
 

@@ -97,7 +97,7 @@ def _fitted(points: Array, values: Array, length: float, noise: float, slope: fl
     scaled = (values - mean) / scale
     centre: Array = np.median(points, axis=0)
     covariance = _covariance(points, points, centre, length, slope)
-    inverse = np.linalg.inv(covariance + noise**2 * np.eye(len(points)))
+    inverse = np.asarray(np.linalg.inv(covariance + noise**2 * np.eye(len(points))), np.float64)
     weights: Array = inverse @ scaled
     variances = 1.0 / np.diag(inverse)
     missed = weights * variances
