@@ -8,6 +8,7 @@ derivative of a composite or the body of a custom call, counts by what it comput
 """
 
 import hashlib
+import re
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -24,24 +25,39 @@ from pcp.ir.bindings import (
     symbol_name,
 )
 
-# Attributes that one form of a program has and another has not; each says nothing at this value.
+# Attributes that one form of a program has and another has not; each says nothing where the whole of it is this.
 _DEFAULTS = {
-    "precision_config": ("[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]", "[]"),
-    "result_accuracy": ("#stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<DEFAULT>>",),
-    "indices_are_sorted": ("false",),
-    "unique_indices": ("false",),
-    "is_stable": ("false",),
-    "has_side_effect": ("false",),
-    "backend_config": ('""',),
-    "called_computations": ("[]",),
-    # The element type of the operands says which of these it is.
-    "compare_type": (
-        "#stablehlo<comparison_type NOTYPE>",
-        "#stablehlo<comparison_type FLOAT>",
-        "#stablehlo<comparison_type SIGNED>",
-        "#stablehlo<comparison_type UNSIGNED>",
-    ),
+    name: re.compile(pattern)
+    for name, pattern in {
+        "precision_config": r"\[(#stablehlo<precision DEFAULT>(, )?)*\]",
+        "result_accuracy": r"#stablehlo\.result_accuracy<mode = #stablehlo\.result_accuracy_mode<DEFAULT>>",
+        "indices_are_sorted": "false",
+        "unique_indices": "false",
+        "is_stable": "false",
+        "is_host_transfer": "false",
+        "has_side_effect": "false",
+        "lower": "false",
+        "backend_config": '""',
+        "infeed_config": '""',
+        "outfeed_config": '""',
+        "called_computations": r"\[\]",
+        "output_operand_aliases": r"\[\]",
+        "composite_attributes": r"\{\}",
+        "version": "0 : i32",
+        "api_version": "1 : i32",
+        "window_strides": "array<i64(: 1(, 1)*)?>",
+        "base_dilations": "array<i64(: 1(, 1)*)?>",
+        "window_dilations": "array<i64(: 1(, 1)*)?>",
+        "lhs_dilation": "array<i64(: 1(, 1)*)?>",
+        "rhs_dilation": "array<i64(: 1(, 1)*)?>",
+        "window_reversal": "array<i1(: false(, false)*)?>",
+        "padding": "dense<0?> : .*",
+        # The element type of the operands says which of these it is.
+        "compare_type": "#stablehlo<comparison_type (NOTYPE|FLOAT|SIGNED|UNSIGNED)>",
+    }.items()
 }
+# The operation and `is_host_transfer` say from where to where a channel leads; portable artifacts do not say it again.
+_CHANNEL = re.compile(r"(?<=#stablehlo\.channel_handle<handle = )(\d+), type = \d+")
 _OUTSIDE = ("stablehlo.outfeed", "stablehlo.send", "stablehlo.infeed", "stablehlo.recv")
 _DRAWS = ("stablehlo.rng",)
 
@@ -152,9 +168,12 @@ class _Merkle:
         made = []
         for name, attribute in op.attributes.items():
             text = self.text(attribute)
-            if text not in _DEFAULTS.get(name, ()):
+            default = _DEFAULTS.get(name)
+            if default is None or not default.fullmatch(text):
                 if "@" in text:
                     text = yield self.with_functions(op, attribute)
+                elif name == "channel_handle":
+                    text = _CHANNEL.sub(r"\1", text)
                 made.append(f"{name}={text}")
         return sorted(made)
 
