@@ -12,7 +12,6 @@ SHAPE = "%c = stablehlo.constant dense<4> : tensor<2xi64>"
 INDEX = "%i = stablehlo.constant dense<0> : tensor<1xi32>"
 TOKEN = "%t = stablehlo.after_all : !stablehlo.token"
 GROUPS = "replica_groups = dense<0> : tensor<1x1xi64>"
-QUANTISED = "tensor<4x4x!quant.uniform<i8:f32, 0.5>>"
 
 
 def function(body: str, result: str = T, argument: str = T, returned: str = "%r") -> str:
@@ -121,8 +120,4 @@ BARE: dict[str, str] = {
         returned="%x",
     ),
     "sort": function(f'%r = "stablehlo.sort"(%x) {ORDER} : ({T}) -> {T}'),
-    "uniform_quantize": function(
-        f"%a = stablehlo.uniform_quantize %x : ({T}) -> {QUANTISED}\n"
-        f"%r = stablehlo.uniform_dequantize %a : ({QUANTISED}) -> {T}"
-    ),
 }  # fmt: skip
