@@ -5,9 +5,11 @@ the context never starts threads (a fork would hang); a wrapper is never kept ac
 anything inside it; and `serialize_portable_artifact` is only given a module of its own, because it rewrites it in place.
 """
 
+import contextlib
 import functools
 import io
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -85,7 +87,31 @@ def parse_module(source: str | bytes) -> ir.Module:
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
-        raise InvalidProgram(_explain("the program does not parse", error)) from None
+        module = (
+            _parse_aligned(source)
+            if isinstance(source, bytes) and "section alignment" in str(error)
+            else None
+        )
+        if module is None:
+            raise InvalidProgram(_explain("the program does not parse", error)) from None
+        return module
+
+
+def _parse_aligned(source: bytes) -> ir.Module | None:
+    """A module from bytecode with blobs, which MLIR only reads where they lie at multiples of their alignment.
+
+    Python does not say where bytes lie, but MLIR reads a file into memory of its own: a large one at the start of a page, a
+    small one behind the file's name.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for length in range(1, 250, 16):
+            path = os.path.join(folder, "m" * length)
+            with open(path, "wb") as file:
+                file.write(source)
+            with contextlib.suppress(ir.MLIRError):
+                return ir.Module.parseFile(path, context())
+            os.remove(path)
+    return None
 
 
 def bytecode_of(module: ir.Module) -> bytes:

@@ -89,7 +89,8 @@ class Program:
                 main.attributes["sym_name"] = ir.StringAttr.get("main")
         bytecode = bindings.bytecode_of(module)
         if has_resources(bytecode) or has_tuples(module, bytecode):
-            module = bindings.parse_module(bytecode)
+            # As text: what has blobs is not always read again from bytecode.
+            module = bindings.parse_module(str(module.operation.get_asm(enable_debug_info=True)))
             inline_resources(module)
             flatten_tuples(module)
             bindings.verify(module)
