@@ -154,9 +154,14 @@ def test_export_and_merge_are_idempotent(database: ProfileDatabase, tmp_path: Fi
     assert other.subjects()[SUBJECT] == "a product"
 
 
+JUDGED: dict[str, Any] = {
+    "result": "y", "slice_error": 0.5, "slice": "", "plain_slice": 0.0, "reference": "float64", "grouped": [],
+    "shares": [], "ignored": [],
+}  # fmt: skip
 GOOD = {
     "subject": SUBJECT, "path": "plain", "hardware": HERE.digest, "versions": "", "seconds": [1.0],
     "plain_seconds": [1], "error": "inf", "plain_error": None, "peak_bytes": 3, "failure": "crash", "detail": "", "when": 1,
+    "judgement": None,
 }  # fmt: skip
 
 
@@ -183,6 +188,10 @@ GOOD = {
         ({"detail": "x" * 5000}, "at most 4096"),
         ({"when": "now"}, "when is 'now'"),
         ({"more": 1}, "expected subject, path"),
+        ({"judgement": 7}, "expected result, slice_error, slice"),
+        ({"judgement": JUDGED | {"grouped": [["k"]]}}, "expected pairs of a name and an error"),
+        ({"judgement": JUDGED | {"slice_error": -1}}, "slice_error is -1"),
+        ({"judgement": JUDGED | {"ignored": "x"}}, "ignored is 'x'; expected a list"),
     ],
 )
 def test_a_bad_line_stops_the_merge_before_anything_is_added(

@@ -37,6 +37,8 @@ class Argument:
         alias: index of the result that may reuse its memory: its successor.
         kept: the factor with which its value stands in its successor whatever the rest of the program computes. How wrong the
             successor is is judged by what is added to that: 1 for a parameter, to which an update is added.
+        group: of state of a training step, what it is a part of, as `params` or `optimizer.first`; empty for all else. The
+            gradients or updates of a group have a common scale.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Argument:
     role: Role
     alias: int | None = None
     kept: float = 1.0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +215,13 @@ class Program:
         """
         return flatten_like(self.argument_tree, arguments)
 
-    def keeping(self, factors: Mapping[str, float]) -> "Program":
-        """The same program, saying of arguments, by name, with which factor they stand in their successors; see `Argument`."""
-        entries = [replace(entry, kept=factors.get(entry.name, entry.kept)) for entry in self.arguments]
+    def describing_state(self, kept: Mapping[str, float], groups: Mapping[str, str]) -> "Program":
+        """The same program, saying of arguments, by name, how much of them is kept and of which group they are; see
+        `Argument`."""
+        entries = [
+            replace(entry, kept=kept.get(entry.name, entry.kept), group=groups.get(entry.name, entry.group))
+            for entry in self.arguments
+        ]
         module = self.module()
         describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
         return Program.from_module(module)
@@ -313,16 +320,16 @@ def describe_signature(
     with bindings.context(), ir.Location.unknown():
         text, number = ir.StringAttr.get, ir.IntegerAttr.get
         i32, f64 = ir.IntegerType.get_signless(32), ir.F64Type.get()
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get(
-                    {"pcp.name": text(entry.name), "pcp.role": text(entry.role)}
-                    | ({} if entry.alias is None else {"tf.aliasing_output": number(i32, entry.alias)})
-                    | ({} if entry.kept == 1.0 else {"pcp.kept": ir.FloatAttr.get(f64, entry.kept)})
-                )
-                for entry in arguments
-            ]
-        )
+        facts: list[dict[str, ir.Attribute]] = []
+        for entry in arguments:
+            facts.append({"pcp.name": text(entry.name), "pcp.role": text(entry.role)})
+            if entry.alias is not None:
+                facts[-1]["tf.aliasing_output"] = number(i32, entry.alias)
+            if entry.kept != 1.0:
+                facts[-1]["pcp.kept"] = ir.FloatAttr.get(f64, entry.kept)
+            if entry.group:
+                facts[-1]["pcp.group"] = text(entry.group)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in facts])
         main.attributes["res_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({"pcp.name": text(entry.name)}) for entry in results]
         )
@@ -335,7 +342,14 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts), _kept(facts, i))
+        Argument(
+            str(facts.get("pcp.name", i)),
+            spec_of(t),
+            _role(facts, i),
+            _alias(facts),
+            _kept(facts, i),
+            str(facts.get("pcp.group", "")),
+        )
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -198,16 +198,19 @@ def pooled(rows: Sequence[Measurement]) -> Measurement:
     sound = [row for row in rows if row.failure is None]
     timed = [row for row in sound if row.seconds and row.plain_seconds]
 
-    def largest(values: Iterable[float | None]) -> float | None:
-        return max((value for value in values if value is not None), default=None)
-
+    judged = max(
+        (row for row in sound if row.error is not None),
+        key=lambda row: row.least_tolerance or 0.0,
+        default=last,
+    )
     peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
     return replace(
         last,
         seconds=tuple(second for row in timed for second in row.seconds),
         plain_seconds=tuple(second for row in timed for second in row.plain_seconds),
-        error=largest(row.error for row in sound),
-        plain_error=largest(row.plain_error for row in sound),
+        error=judged.error,
+        plain_error=judged.plain_error,
+        judgement=judged.judgement,
         peak_bytes=max(peaks, default=None),
         when=sound[0].when,
     )

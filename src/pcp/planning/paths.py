@@ -116,7 +116,9 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
         if row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
             found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
-        elif row.failure is None and (not tolerance or row.error is None or row.error <= tolerance):
+        elif row.failure is None and (
+            not tolerance or row.least_tolerance is None or row.least_tolerance <= tolerance
+        ):
             found.append((plain * row.ratio if row.seconds else plain, kernel))
     return found
 
@@ -127,5 +129,5 @@ def _too_wrong(program: Program, tolerance: float | None, evidence: Evidence) ->
         path
         for path, row in rows.items()
         if (row.failure is not None and row.error is None)
-        or (tolerance and row.error is not None and row.error > tolerance)
+        or (tolerance and row.least_tolerance is not None and row.least_tolerance > tolerance)
     }

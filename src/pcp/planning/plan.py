@@ -336,14 +336,16 @@ def plan(
     budget: float = BUDGET,
     example: Sequence[Any] | None = None,
     progress: Callable[[Progress], object] | None = None,
+    judge: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
         device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
-        tolerance: how far results may be from the exact ones, relative to their norm; see `pcp.planning.tolerance`. 0 asks for
-            the bits of the plain path. None changes no numerics: nothing is searched, and the program runs as it is written.
+        tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
+            `pcp.planning.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is searched, and
+            the program runs as it is written.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
@@ -355,9 +357,11 @@ def plan(
             was measured is kept, and the best that is known is taken.
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
+        judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
 
     Raises:
-        ToleranceUnreachable: no path is within the tolerance, not even the plain one.
+        ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
+        UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
         PathMismatch: the path belongs to another program, other hardware, or other versions.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
@@ -374,7 +378,7 @@ def plan(
         _check_pinned(path, place, tolerance, options)
         options = dict(path.options)
     elif tolerance is not None:
-        conditions = Conditions(place, limit, options, database, budget, example, progress)
+        conditions = Conditions(place, limit, options, database, budget, example, progress, judge)
         found = searched(program, tolerance, conditions)
         path = found.path
     lowered = program if path is None else path.applied(program)

@@ -4,6 +4,7 @@ Rows are only added. A row counts for the hardware and the versions that it was 
 worth trying first. Path descriptions are kept beside the measurements, so that the fastest path can be followed again.
 """
 
+import json
 import os
 import sqlite3
 from collections import defaultdict
@@ -21,7 +22,17 @@ from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import NotAPath, Path
 from pcp.planning.profile_file import DatabaseUnusable as DatabaseUnusable
 from pcp.planning.profile_file import ProfileFile
-from pcp.planning.profile_rows import LONGEST_LINE, About, InvalidRows, Row, digest_of, line_of, row_of
+from pcp.planning.profile_rows import (
+    LONGEST_LINE,
+    About,
+    InvalidRows,
+    Row,
+    digest_of,
+    judgement_of,
+    judgement_text,
+    line_of,
+    row_of,
+)
 
 BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
@@ -255,7 +266,8 @@ class ProfileDatabase:
             for name in ("seconds", "plain_seconds"):
                 found[name] = tuple(map(float, found[name].split()))
             found["failure"] = None if found["failure"] is None else Failure(found["failure"])
-        except (ValueError, AttributeError):
+            found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
+        except (ValueError, AttributeError, InvalidRows):
             raise self._file.damaged(f"a row holds {row!r:.80}") from None
         return Measurement(**found)
 
@@ -268,6 +280,7 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
             for name in ("seconds", "plain_seconds"):
                 values[name] = " ".join(map(repr, values[name]))
             values["failure"] = None if row.failure is None else row.failure.value
+            values["judgement"] = judgement_text(row.judgement)
             table, values = "measurements", {"digest": digest_of(row), **values}
         case Path():
             table, values = "paths", {"digest": row.digest, "description": row.to_json()}

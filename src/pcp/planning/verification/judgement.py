@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from pcp.planning.tolerance import error_of
+from pcp.planning.distances import distance, scale_of
 from pcp.planning.verification.expected import Outcome
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import smallest_normal
 
 Array = np.ndarray[Any, Any]
+
+FLOAT32_FAILS = 1e-4
+"""The relative error of the plain result from which on a kernel is judged on the scale of float32's own error."""
+UNIT = 2.0**-24
+"""The rounding error of float32."""
 
 FEWEST = 16
 """Elements of a result from which on its relative error says something; fewer may be small by chance."""
@@ -58,8 +63,8 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
     error = plain_error = None
     if typical and result.size >= FEWEST and compared.all():
         plain = outcome.plain if result.dtype.itemsize >= 4 else None
-        error = error_of(result, outcome.exact, plain)
-        plain_error = error_of(outcome.plain, outcome.exact, plain)
+        error = _relative(result, outcome.exact, plain)
+        plain_error = _relative(outcome.plain, outcome.exact, plain)
     at = np.unravel_index(int(np.argmax(distance)), distance.shape) if distance.size else ()
     words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
     return Judgement(
@@ -72,6 +77,13 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
         float(plain_distance.max(initial=0.0)),
         result.tobytes() == outcome.plain.tobytes(),
     )
+
+
+def _relative(y: Array, exact: Array, plain: Array | None) -> float:
+    """The error of a result; of one that float32 itself cannot compute on the scale at which it worked."""
+    error = distance(y, exact, scale_of(exact)).error
+    missed = 0.0 if plain is None else distance(plain, exact, scale_of(exact)).error
+    return error if missed <= FLOAT32_FAILS else error / missed * UNIT
 
 
 def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
