@@ -8,7 +8,6 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +24,6 @@ from pcp.errors import PCPError
 __all__ = [
     "InvalidProgram",
     "Value",
-    "artifact_of",
     "bytecode_of",
     "context",
     "describe_location",
@@ -40,11 +38,13 @@ __all__ = [
     "integers_of",
     "ir",
     "legalise",
+    "legalise_chlo",
+    "named_operations",
+    "names_functions",
     "operation_names",
-    "parse_artifact",
     "parse_module",
-    "plain_module",
     "run_passes",
+    "stablehlo",
     "string_of",
     "symbol_name",
     "verify",
@@ -54,10 +54,6 @@ if TYPE_CHECKING:
     Value = ir.Value[Any]  # in the stubs it is generic over the class of its MLIR type
 else:
     Value = ir.Value
-
-# The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
-# operation that PCP emits.
-ARTIFACT_VERSION = "1.10.0"
 
 
 class InvalidProgram(PCPError):
@@ -109,54 +105,6 @@ def verify(module: ir.Module) -> None:
         module.operation.verify()
     except ir.MLIRError as error:
         raise InvalidProgram(_explain("the program does not verify", error)) from None
-
-
-def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
-    """The portable (VHLO) artifact, without locations, of a module given as bytecode.
-
-    Raises:
-        InvalidProgram: an operation has no portable form at that version.
-    """
-    module = parse_module(bytecode)
-    flatten(module)
-    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
-    try:
-        with context():
-            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
-    except (ir.MLIRError, ValueError) as error:
-        raise InvalidProgram(
-            f"the program has no portable form at StableHLO version {version}: {error}"
-        ) from None
-
-
-def plain_module(bytecode: bytes) -> ir.Module:
-    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
-    module = parse_module(bytecode)
-    flatten(module)
-    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
-    with context():
-        for op in module.body.operations:
-            for name in list(op.operation.attributes):
-                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
-                    del op.operation.attributes[name]
-    return module
-
-
-def parse_artifact(artifact: bytes) -> ir.Module:
-    """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
-
-    Raises:
-        InvalidProgram: it is no artifact, or a newer one than this library reads.
-    """
-    try:
-        return stablehlo.deserialize_portable_artifact(context(), artifact)
-    except (ir.MLIRError, ValueError) as error:
-        newest = stablehlo.get_current_version()
-        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
-        given = f" (they say that they are of version {found[1].decode()})" if found else ""
-        raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
-        ) from None
 
 
 def describe_location(location: ir.Location) -> str:
@@ -244,7 +192,7 @@ def inline_calls(module: ir.Module) -> None:
         if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := _named(functions["main"], "func.call"):
+    while calls := named_operations(functions["main"], "func.call"):
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -259,7 +207,10 @@ def inline_calls(module: ir.Module) -> None:
 
 def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
     callees = {
-        name: {ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in _named(op, "func.call")}
+        name: {
+            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            for call in named_operations(op, "func.call")
+        }
         for name, op in functions.items()
     }
     try:
@@ -273,7 +224,7 @@ def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
 
 def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
     """Replace every composite operation, but those to `keep`, by a call of the function that decomposes it, in place."""
-    for op in _named(module.operation, "stablehlo.composite"):
+    for op in named_operations(module.operation, "stablehlo.composite"):
         if keep is None or not keep(op):
             types = [result.type for result in op.results]
             callee = {"callee": op.attributes["decomposition"]}
@@ -284,10 +235,33 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
             op.erase()
 
 
-def flatten(module: ir.Module) -> None:
-    """Inline all composites and calls, in place; what several composites compute alike is then computed once."""
-    if _named(module.operation, "stablehlo.composite"):
-        inline_composites(module)
+def names_functions(op: ir.Operation) -> bool:
+    """Whether an operation names functions that say more of it than what it decomposes into, as its derivative."""
+    return any(
+        "@" in str(attribute) and _is_symbolic(attribute)
+        for name, attribute in op.attributes.items()
+        if name != "decomposition"
+    )
+
+
+def _is_symbolic(attribute: ir.Attribute) -> bool:
+    """Whether there is a symbol in an attribute, at any depth."""
+    pending = [attribute]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, ir.SymbolRefAttr | ir.FlatSymbolRefAttr):
+            return True
+        if isinstance(entry, ir.ArrayAttr):
+            pending.extend(entry)
+        elif isinstance(entry, ir.DictAttr):
+            pending.extend(entry[index].attr for index in range(len(entry)))
+    return False
+
+
+def flatten(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
+    """Inline all composites, but those to `keep`, and calls, in place; what several compute alike is then computed once."""
+    if named_operations(module.operation, "stablehlo.composite"):
+        inline_composites(module, keep)
         inline_calls(module)
         run_passes(module, "builtin.module(cse)")
 
@@ -309,6 +283,11 @@ DYNAMIC = (
     "real_dynamic_slice",
 )  # fmt: skip
 """Operations of StableHLO that a pass replaces by others where the shapes in their operands are constants."""
+
+
+def legalise_chlo(module: ir.Module) -> None:
+    """Replace, in place, operations of CHLO, which have no portable form, by what they are made of in StableHLO."""
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
 
 
 def legalise(module: ir.Module) -> None:
@@ -346,7 +325,7 @@ def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[
     return list(_jax_mlir_ext.inlined_func_call(function, list(arguments)))
 
 
-def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
+def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:
     """Every operation of that name inside another."""
     found: list[ir.Operation] = []
 

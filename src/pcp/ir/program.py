@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
 from pcp.ir import bindings, digest
+from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
 from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
+from pcp.ir.resources import has_resources, inline_resources
 from pcp.ir.tree import LEAF, Tree, flatten_like
+from pcp.ir.tuples import flatten_tuples, has_tuples
 from pcp.ir.types import DType, TensorSpec, checked_shape, dtype_from_mlir
 
 
@@ -87,7 +90,14 @@ class Program:
         if symbol_name(main) != "main":
             with bindings.context():
                 main.attributes["sym_name"] = ir.StringAttr.get("main")
-        program = Program(bindings.bytecode_of(module))
+        bytecode = bindings.bytecode_of(module)
+        if has_resources(bytecode) or has_tuples(module, bytecode):
+            module = bindings.parse_module(bytecode)
+            inline_resources(module)
+            flatten_tuples(module)
+            bindings.verify(module)
+            bytecode, main = bindings.bytecode_of(module), main_of(module)
+        program = Program(bytecode)
         program.__dict__["_signature"] = _signature_of(main)
         return program
 
@@ -136,7 +146,7 @@ class Program:
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return bindings.artifact_of(self.bytecode)
+        return artifact_of(self.bytecode)
 
     @overload
     def to_stablehlo(self, version: None = None) -> str: ...
@@ -154,8 +164,8 @@ class Program:
         Raises:
             InvalidProgram: an operation has no form in StableHLO, or not yet in that version.
         """
-        module = bindings.plain_module(self.bytecode)
-        return str(module) if version is None else bindings.artifact_of(bindings.bytecode_of(module), version)
+        module = plain_module(self.bytecode)
+        return str(module) if version is None else artifact_of(bindings.bytecode_of(module), version)
 
     def to_jax(self) -> Callable[..., Any]:
         """The program as a function for use inside of `jax.jit`, `jax.grad` and `jax.vmap`; see `pcp.to_jax`."""
@@ -169,7 +179,7 @@ class Program:
         Raises:
             InvalidProgram: the bytes are no artifact that this version reads.
         """
-        return Program.from_module(bindings.parse_artifact(artifact))
+        return Program.from_module(parse_artifact(artifact))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to one file with a checksum; see `pcp.ir.program_file`.

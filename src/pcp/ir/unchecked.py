@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pcp.errors import PCPError
 from pcp.ir import bindings
+from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram
 
 SECONDS = 60.0
@@ -69,7 +70,7 @@ def serve() -> None:
     raw = sys.stdin.buffer.read()
     _limit(_MEMORY_BYTES + _MEMORY_FACTOR * len(raw))
     try:
-        module = bindings.parse_artifact(raw) if is_artifact(raw) else bindings.parse_module(raw)
+        module = parse_artifact(raw) if is_artifact(raw) else bindings.parse_module(raw)
         bindings.verify(module)
         _check_strings(module)
         answer = _ACCEPTED + bindings.bytecode_of(module)

@@ -39,18 +39,27 @@ class TrainingStep(Program):
     optimizer: Optimizer = field(compare=False, repr=False, kw_only=True)
 
     def initial_state(self, parameters: Any, buffers: Any = None) -> dict[str, Any]:
-        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays."""
+        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays.
+
+        Arrays on a device are copied: the first step takes the memory of its state, and those that were given stay.
+        """
         return initial_state(parameters, self.optimizer, buffers)
 
 
 def initial_state(parameters: Any, optimizer: Optimizer, buffers: Any = None) -> dict[str, Any]:
     """The state before the first step, from parameters and buffers that are arrays."""
     return {
-        **({} if buffers is None else {"buffers": buffers}),
-        "params": parameters,
+        **({} if buffers is None else {"buffers": map_tree(_own, buffers)}),
+        "params": map_tree(_own, parameters),
         "optimizer": optimizer.initial_state(parameters),
         "step": np.zeros((), np.int32),
     }
+
+
+def _own(array: Any) -> Any:
+    """An array whose memory a step may take: a copy of one on a device. Of any other, placing it there makes a copy anyway."""
+    is_deleted = getattr(array, "is_deleted", None)
+    return array if is_deleted is None or is_deleted() else array.copy()
 
 
 def training_step(
