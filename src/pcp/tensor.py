@@ -155,7 +155,7 @@ class Tensor:
     def __rmatmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", other, self)
     def __neg__(self) -> "Tensor": return _call("negate", self)
     def __abs__(self) -> "Tensor": return _call("abs", self)
-    def __invert__(self) -> "Tensor": return _call("logical_not", self)
+    def __invert__(self) -> "Tensor": return _call("bitwise_not", self)
     def __and__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_and", self, other)
     def __or__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_or", self, other)
     def __xor__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_xor", self, other)
@@ -305,10 +305,27 @@ def emit(
     results: tuple[TensorSpec, ...] | None = None,
     attributes: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Add a StableHLO operation without regions and with one result."""
+    """Add a StableHLO operation without regions and with one result.
+
+    Elements that share a byte are moved in bytes of their own: XLA on a CPU ends the process at some movements of such.
+    """
+    carrier = next((_CARRIERS[t.dtype] for t in operands if t.dtype in _CARRIERS), None)
+    if carrier is not None and results is not None and name != "convert":
+        (result,) = results
+        wide = [checked(t).astype(carrier) if t.dtype in _CARRIERS else t for t in operands]
+        return emit(name, (*wide,), (TensorSpec(result.shape, carrier),), attributes).astype(result.dtype)
     builder = current_builder()
     op = builder.emit(f"stablehlo.{name}", [checked(t).value for t in operands], results, attributes)
     return Tensor(op.results[0], builder, results[0] if results else None)
+
+
+_CARRIERS = {
+    DType.i2: DType.i8,
+    DType.i4: DType.i8,
+    DType.u2: DType.u8,
+    DType.u4: DType.u8,
+    DType.f4E2M1FN: DType.f8E4M3FN,
+}
 
 
 def user_frame() -> FrameType | None:
