@@ -46,13 +46,13 @@ class DType(enum.StrEnum):
     i4 = "i4"
     u2 = "u2"
     u4 = "u4"
-    f4E2M1FN = "f4E2M1FN"  # noqa: N815  (StableHLO's name, as are those that follow)
-    f8E3M4 = "f8E3M4"  # noqa: N815
-    f8E4M3 = "f8E4M3"  # noqa: N815
+    f4E2M1FN = "f4E2M1FN"
+    f8E3M4 = "f8E3M4"
+    f8E4M3 = "f8E4M3"
     f8E4M3B11FNUZ = "f8E4M3B11FNUZ"
-    f8E4M3FN = "f8E4M3FN"  # noqa: N815
+    f8E4M3FN = "f8E4M3FN"
     f8E4M3FNUZ = "f8E4M3FNUZ"
-    f8E5M2 = "f8E5M2"  # noqa: N815
+    f8E5M2 = "f8E5M2"
     f8E5M2FNUZ = "f8E5M2FNUZ"
     f8E8M0FNU = "f8E8M0FNU"
 
@@ -78,7 +78,7 @@ class DType(enum.StrEnum):
 
     @property
     def kind(self) -> str:
-        """One of `bool`, `signed`, `unsigned`, `float`, `complex`, and `storage`: what is converted before it is computed with."""
+        """One of `bool`, `signed`, `unsigned`, `float`, `complex`, and `storage`: what is converted before it is used."""
         return "storage" if self in _STORAGE else _KIND[self.value.rstrip("0123456789")]
 
     @property
@@ -157,8 +157,8 @@ def dtype_of(given: DTypeLike) -> DType:
     """The element type that a DType, a name, a NumPy type or a Python scalar type stands for.
 
     Arguments:
-        given: a name is PCP's (`"f32"`, `"i8"`: numbers count bits) or NumPy's in full (`"float32"`). NumPy's short names, whose
-            numbers count bytes, are refused without a mark of byte order (`"<f4"`). Any byte order stands for the type.
+        given: a name is PCP's (`"f32"`, `"i8"`: numbers count bits) or NumPy's in full (`"float32"`). NumPy's short names,
+            whose numbers count bytes, are refused without a mark of byte order (`"<f4"`). The order itself means nothing.
 
     Raises:
         UnknownDType: it stands for none.

@@ -4,9 +4,10 @@ from pcp.nn.normalization import scaled
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.movement import reshape
 from pcp.ops.reduction import mean, widened
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def group_norm(
     x: TensorLike,
     groups: int,

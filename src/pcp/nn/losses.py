@@ -7,9 +7,10 @@ from pcp.ops.movement import expand_dims, iota
 from pcp.ops.normalizing import logsumexp
 from pcp.ops.promotion import promoted
 from pcp.ops.reduction import mean, narrowed, sum_, widened
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def cross_entropy(logits: TensorLike, targets: TensorLike, weights: TensorLike | None = None) -> Tensor:
     """The mean of -log softmax(logits)[target], in nats.
 
@@ -32,6 +33,7 @@ def cross_entropy(logits: TensorLike, targets: TensorLike, weights: TensorLike |
     return narrowed(sum_(losses * wide) / sum_(wide), promoted(as_tensor(logits), weights)[0].dtype)
 
 
+@explained
 def negative_log_likelihood(logits: TensorLike, targets: TensorLike) -> Tensor:
     """-log softmax(logits)[target] of every example, in nats.
 
@@ -66,6 +68,7 @@ def _losses(logits: TensorLike, targets: TensorLike) -> Tensor:
     return logsumexp(scores) - sum_(where(chosen, scores, 0), -1)
 
 
+@explained
 def mse(prediction: TensorLike, target: TensorLike) -> Tensor:
     """The mean of the squared differences of two tensors of shapes that broadcast, as a scalar."""
     difference, dtype = difference_of("mse", prediction, target)

@@ -3,9 +3,10 @@
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.promotion import promoted
 from pcp.ops.reduction import mean, widened
-from pcp.tensor import Tensor, TensorLike
+from pcp.tensor import Tensor, TensorLike, explained
 
 
+@explained
 def layer_norm(
     x: TensorLike, scale: TensorLike, bias: TensorLike | None = None, epsilon: float = 1e-5
 ) -> Tensor:
@@ -26,6 +27,7 @@ def layer_norm(
     return scaled(normed, x, scale, bias)
 
 
+@explained
 def rms_norm(x: TensorLike, scale: TensorLike, epsilon: float = 1e-6) -> Tensor:
     """x divided by its root mean square along the last axis, then times `scale`.
 

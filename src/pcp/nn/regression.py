@@ -5,15 +5,17 @@ from pcp.ops.elementwise import abs_, less_equal, where
 from pcp.ops.promotion import aligned, broadcast_shape
 from pcp.ops.reduction import mean, narrowed, widened
 from pcp.ops.special import softplus
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def mae(prediction: TensorLike, target: TensorLike) -> Tensor:
     """The mean of the absolute differences of two tensors of shapes that broadcast, as a scalar."""
     difference, dtype = difference_of("mae", prediction, target)
     return narrowed(mean(abs_(difference)), dtype)
 
 
+@explained
 def huber(prediction: TensorLike, target: TensorLike, delta: float = 1.0) -> Tensor:
     """The mean of d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), of the differences d.
 
@@ -32,6 +34,7 @@ def huber(prediction: TensorLike, target: TensorLike, delta: float = 1.0) -> Ten
     return narrowed(mean(losses), dtype)
 
 
+@explained
 def binary_cross_entropy(logits: TensorLike, targets: TensorLike) -> Tensor:
     """The mean of -t log p - (1 - t) log(1 - p) with p = sigmoid(logit), in nats, without overflow.
 

@@ -81,8 +81,8 @@ def _row(
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = (
-        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; booleans count as i32, sums and products of "
-            "narrower numbers are computed in 32 bits."
+        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; booleans count as i32, "
+        "sums and products of narrower numbers are computed in 32 bits."
     )
     return operation(apply)
 

@@ -71,7 +71,12 @@ BINARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("power", "power", _NUMBERS, "x ** y"),
     ("maximum", "maximum", _ANY, "the larger; NaN if either is"),
     ("minimum", "minimum", _ANY, "the smaller; NaN if either is"),
-    ("remainder", "remainder", _REAL_NUMBERS, "x - y * truncate(x / y): the sign of x; for an integer and 0 what the device makes of it"),
+    (
+        "remainder",
+        "remainder",
+        _REAL_NUMBERS,
+        "x - y * truncate(x / y): the sign of x; unspecified for an integer and 0",
+    ),
     ("arctan2", "atan2", _INEXACT, "angle of the point (y, x) in radians"),
     ("bitwise_and", "and", _BITS, "x & y"),
     ("bitwise_or", "or", _BITS, "x | y"),

@@ -7,7 +7,16 @@ from pcp.ir import DType
 from pcp.ops.arrangement import moveaxis, narrow
 from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import broadcast_to, checked_axes, checked_axis, expand_dims, iota, pad, reshape, transpose
+from pcp.ops.movement import (
+    broadcast_to,
+    checked_axes,
+    checked_axis,
+    expand_dims,
+    iota,
+    pad,
+    reshape,
+    transpose,
+)
 from pcp.ops.promotion import promoted
 from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
 from pcp.ops.special import conj

@@ -27,9 +27,9 @@ def promote(left: DType, right: DType) -> DType:
     if left is right:
         return left
     if "storage" in (left.kind, right.kind):
+        stored = left if left.kind == "storage" else right
         raise DTypeMismatch(
-            f"{left} and {right} have no common element type; nothing is computed in {left if left.kind == 'storage' else right}, "
-            "convert it with .astype"
+            f"{left} and {right} do not meet: nothing is computed in {stored}; convert it with .astype"
         )
     low, high = sorted((left, right), key=lambda dtype: (_KINDS.index(dtype.kind), dtype.itemsize))
     if low.kind == high.kind:

@@ -3,8 +3,8 @@
 The primitives are rows of a table (the StableHLO operation that combines two elements, and its neutral element); mean,
 variance and the like are composed from them.
 
-Sums and products of 16-bit floats are accumulated in f32 and rounded once, at the end; those of booleans and of integers narrower
-than 32 bits are of 32 bits.
+Sums and products of 16-bit floats are accumulated in f32 and rounded once, at the end; those of booleans and of integers
+narrower than 32 bits are of 32 bits.
 """
 
 import math

@@ -13,6 +13,7 @@ from pcp.ops.movement import concatenate, reshape, slice_, transpose
 from pcp.ops.reduction import reduce_with, spread, sum_
 from pcp.tensor import Tensor, current_builder, emit
 
+
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
     name = combiner(primal.op.regions[0])
     if name == "add":
@@ -31,8 +32,8 @@ def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
 def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
     """Elements that are equal to the largest share the cotangent evenly; NaN for all where the largest is NaN. As in JAX.
 
-    A compiler may compute an element anew and round it otherwise than the one that became the largest. Behind a barrier there is
-    one set of elements, of which the largest is found again.
+    A compiler may compute an element anew and round it otherwise than the one that became the largest. Behind a barrier there
+    is one set of elements, of which the largest is found again.
     """
     assert g is not None
     name, axes = str(combiner(primal.op.regions[0])), primal.integers("dimensions")
