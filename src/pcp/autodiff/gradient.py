@@ -12,7 +12,7 @@ from pcp.autodiff.regions import contains, erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
@@ -229,9 +229,10 @@ def _on_functions(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
-        program, captured = trace_closure(function, *arguments)
         # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        return call(transform(program, from_the_front(wrt, len(arguments))), *arguments, *captured)
+        places = from_the_front(wrt, len(arguments))
+        program, captured = trace_closure(function, *with_tensors(arguments, places))
+        return call(transform(program, places), *arguments, *captured)
 
     return differentiated
 

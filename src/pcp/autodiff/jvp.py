@@ -9,7 +9,7 @@ from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
 from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
 from pcp.ir.program import describe_signature, main_of, spec_of
@@ -86,9 +86,9 @@ def _on_functions(
         named = range(len(arguments) // 2) if wrt is None else wrt
         count = len(arguments) - (1 if isinstance(named, int) else len(named))
         primals, tangents = arguments[:count], arguments[count:]
-        program, captured = trace_closure(function, *primals)
         # Captured Tensors are arguments behind those of the function; they are not counted from the end.
         places = from_the_front(named, count)
+        program, captured = trace_closure(function, *with_tensors(primals, places))
         return call(transform(program, places), *primals, *captured, *tangents)
 
     return differentiated

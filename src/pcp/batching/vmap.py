@@ -13,7 +13,7 @@ from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_pa
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.arrangement import moveaxis
-from pcp.tensor import Tensor, as_tensor, building
+from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 
 Axes = int | None | Sequence[Any] | dict[Any, Any]
@@ -66,7 +66,10 @@ def vmap(
         names = tree.names("argument")
         shaped = [_spec(leaf) for leaf in leaves]
         count = _common_size(zip(names, shaped, axes, strict=True), size)
-        samples = [ArgumentSpec(_sample(s, axis), Role.input) for s, axis in zip(shaped, axes, strict=True)]
+        samples = [
+            leaf if axis is None and is_weak(leaf) else ArgumentSpec(_sample(spec, axis), Role.input)
+            for leaf, spec, axis in zip(leaves, shaped, axes, strict=True)
+        ]
         program, captured = trace_closure(function, *tree.unflatten(samples))
         whole = vectorised(program, [*axes, *[None] * len(captured)], out_axes, count)
         return call(whole, *arguments, *captured)

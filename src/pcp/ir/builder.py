@@ -130,15 +130,16 @@ class Builder:
 
 
 def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
-    """The elements of an array as an MLIR attribute, in the current context."""
+    """The elements of an array, of any byte order, as an MLIR attribute, in the current context."""
     element = element_type(spec.dtype)
+    array = np.ascontiguousarray(array, spec.dtype.numpy)
     flat = array.reshape(-1)
-    if flat.size and spec.dtype.kind != "complex" and (flat.size == 1 or _all_equal(flat)):
+    if flat.size and spec.dtype.kind not in ("complex", "storage") and (flat.size == 1 or _all_equal(flat)):
         scalar = _scalar_attribute(
             spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0])
         )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
-    elements: Any = np.ascontiguousarray(array)  # NumPy's types call it a buffer from Python 3.12 on only
+    elements: Any = array  # NumPy's types call it a buffer from Python 3.12 on only
     return ir.DenseElementsAttr.get(elements, type=element, shape=spec.shape)
 
 
