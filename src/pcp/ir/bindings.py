@@ -20,6 +20,7 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pcp.errors import PCPError
+from pcp.ir.nesting import check_depth
 
 __all__ = [
     "InvalidProgram",
@@ -81,11 +82,42 @@ def parse_module(source: str | bytes) -> ir.Module:
 
     Raises:
         InvalidProgram: it does not parse or verify.
+        NestedTooDeeply: braces of a text are nested so deep that the parser's stack would end.
     """
+    if isinstance(source, str):
+        _check_braces(source)
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
         raise InvalidProgram(_explain("the program does not parse", error)) from None
+
+
+_BRACES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
+REGIONS = "the regions of operations (loops, branches)"
+FLATTER = "compute in fewer of them, or in functions that are called"
+
+
+def _check_braces(source: str) -> None:
+    depth = 0
+    for found in _BRACES.finditer(source):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        check_depth(depth // 4, REGIONS, FLATTER)  # a region takes up to two, and attributes have some
+
+
+def check_nesting(module: ir.Module) -> None:
+    """Refuse a module whose regions are nested so deep that walks over it, or a compiler, would end the process.
+
+    Raises:
+        NestedTooDeeply: they are nested more than 100 deep.
+    """
+    waiting = [(module.operation, 0)]
+    while waiting:
+        op, depth = waiting.pop()
+        check_depth(depth - 1, REGIONS, FLATTER)  # the function's own does not count
+        for region in op.regions:
+            for block in region.blocks:
+                views = (view.operation for view in block.operations)
+                waiting += [(inner, depth + 1) for inner in views if len(inner.regions)]
 
 
 def bytecode_of(module: ir.Module) -> bytes:

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pcp.ir.bindings import InvalidProgram, Value, context, inline_function, ir
+from pcp.ir.bindings import (
+    FLATTER,
+    REGIONS,
+    InvalidProgram,
+    Value,
+    context,
+    inline_function,
+    ir,
+)
+from pcp.ir.nesting import check_depth
 from pcp.ir.program import element_type, mlir_type
 from pcp.ir.types import DType, TensorSpec, dtype_of
 
@@ -86,6 +95,7 @@ class Builder:
     @contextmanager
     def region(self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]) -> Iterator[list[Value]]:
         """Build inside a new block of region `index` of `op`; yields the block's arguments."""
+        check_depth(len(self.scopes), REGIONS, FLATTER)
         with self.location:
             block = op.regions[index].blocks.append(*[mlir_type(spec) for spec in arguments])
         outer = self._insertion

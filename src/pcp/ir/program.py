@@ -75,6 +75,7 @@ class Program:
 
         Raises:
             InvalidProgram: it does not parse or verify, or has no single public function.
+            NestedTooDeeply: regions of operations are nested more than 100 deep.
         """
         return Program.from_module(bindings.parse_module(source))
 
@@ -84,8 +85,10 @@ class Program:
 
         Raises:
             InvalidProgram: the module does not verify, or has no single public function.
+            NestedTooDeeply: regions of operations are nested more than 100 deep.
         """
         bindings.verify(module)
+        bindings.check_nesting(module)
         main = main_of(module)
         if symbol_name(main) != "main":
             with bindings.context():
