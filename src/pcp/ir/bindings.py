@@ -23,6 +23,7 @@ from jaxlib.mlir.passmanager import PassManager
 from pcp.errors import PCPError
 
 __all__ = [
+    "CUSTOM_DERIVATIVE",
     "InvalidProgram",
     "Value",
     "artifact_of",
@@ -32,6 +33,7 @@ __all__ = [
     "flag_of",
     "flat_bytecode",
     "flatten",
+    "has_custom_derivative",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -58,6 +60,9 @@ else:
 # The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
 # operation that PCP emits.
 ARTIFACT_VERSION = "1.10.0"
+
+CUSTOM_DERIVATIVE = "pcp.custom_derivative"
+"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
 
 
 class InvalidProgram(PCPError):
@@ -118,7 +123,7 @@ def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
         InvalidProgram: an operation has no portable form at that version.
     """
     module = parse_module(bytecode)
-    flatten(module)
+    flatten(module, has_custom_derivative)
     run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
     try:
         with context():
@@ -149,7 +154,7 @@ def parse_artifact(artifact: bytes) -> ir.Module:
         InvalidProgram: it is no artifact, or a newer one than this library reads.
     """
     try:
-        return stablehlo.deserialize_portable_artifact(context(), artifact)
+        module = stablehlo.deserialize_portable_artifact(context(), artifact)
     except (ir.MLIRError, ValueError) as error:
         newest = stablehlo.get_current_version()
         found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
@@ -157,6 +162,22 @@ def parse_artifact(artifact: bytes) -> ir.Module:
         raise InvalidProgram(
             f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
         ) from None
+    if CUSTOM_DERIVATIVE.encode() in artifact:
+        _name_functions_again(module)
+    return module
+
+
+def _name_functions_again(module: ir.Module) -> None:
+    """Make references of the names that a portable artifact holds as strings in composites with their own derivative."""
+    functions = {symbol_name(view.operation) for view in module.body.operations}
+    for op in filter(has_custom_derivative, _named(module.operation, "stablehlo.composite")):
+        entries = ir.DictAttr(op.attributes["composite_attributes"])
+        found = {entries[i].name: entries[i].attr for i in range(len(entries))}
+        with context():
+            for key, entry in found.items():
+                if key != "name" and isinstance(entry, ir.StringAttr) and entry.value in functions:
+                    found[key] = ir.FlatSymbolRefAttr.get(entry.value)
+            op.attributes["composite_attributes"] = ir.DictAttr.get(found)
 
 
 def describe_location(location: ir.Location) -> str:
@@ -235,6 +256,8 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
 
+    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
+
     Raises:
         InvalidProgram: a function calls itself, directly or not.
     """
@@ -244,7 +267,9 @@ def inline_calls(module: ir.Module) -> None:
         if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := _named(functions["main"], "func.call"):
+    custom = any(map(has_custom_derivative, _named(module.operation, "stablehlo.composite")))
+    roots = list(functions.values()) if custom else [functions["main"]]
+    while calls := [call for root in roots for call in _named(root, "func.call")]:
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -252,7 +277,7 @@ def inline_calls(module: ir.Module) -> None:
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
-    del functions
+    del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
 
@@ -284,10 +309,15 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
             op.erase()
 
 
-def flatten(module: ir.Module) -> None:
-    """Inline all composites and calls, in place; what several composites compute alike is then computed once."""
+def has_custom_derivative(op: ir.Operation) -> bool:
+    """Whether an operation is a composite that brings its own derivative."""
+    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
+
+
+def flatten(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
+    """Inline composites, but those to `keep`, and calls, in place; what several compute alike is then computed once."""
     if _named(module.operation, "stablehlo.composite"):
-        inline_composites(module)
+        inline_composites(module, keep)
         inline_calls(module)
         run_passes(module, "builtin.module(cse)")
 

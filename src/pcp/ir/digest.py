@@ -2,7 +2,7 @@
 
 A value is what computes it: the operation's name, its attributes, the digests of its operands and of its regions. So names,
 locations, the order of independent operations, dead code, calls and composites leave no trace, and neither does the version
-of a library, because attributes that stand at their default are left out.
+of a library, because attributes that stand at their default are left out. A composite with its own derivative counts with it.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from pcp.ir.bindings import (
     Value,
     context,
     flag_of,
+    has_custom_derivative,
     inline_calls,
     inline_composites,
     ir,
@@ -28,6 +29,7 @@ _DEFAULTS = {
     "is_stable": ("false",),
     "has_side_effect": ("false",),
     "backend_config": ('""',),
+    "version": ("0 : i32",),
     "called_computations": ("[]",),
     "compare_type": (
         "#stablehlo<comparison_type NOTYPE>",
@@ -44,7 +46,7 @@ _EFFECTS = ("stablehlo.outfeed", "stablehlo.send", "stablehlo.infeed", "stablehl
 def digest_of(bytecode: bytes) -> str:
     """The digest, in hexadecimal, of the program in a module given as bytecode."""
     module = parse_module(bytecode)
-    inline_composites(module)
+    inline_composites(module, has_custom_derivative)
     inline_calls(module)
     main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
     with context():
@@ -109,10 +111,18 @@ class _Merkle:
             found = [
                 (name, self.function(op, text) if name == "decomposition" else text) for name, text in found
             ]
+        if has_custom_derivative(op):
+            found = [entry for entry in found if entry[0] != "composite_attributes"] + self.derivative(op)
         return [f"{name}={text}" for name, text in found if text not in _DEFAULTS.get(name, ())]
 
+    def derivative(self, op: ir.Operation) -> list[tuple[str, str]]:
+        """The digests of the functions that are the derivative of a composite."""
+        entries = ir.DictAttr(op.attributes["composite_attributes"])
+        named = [entries[i] for i in range(len(entries))]
+        return [(e.name, self.function(op, str(e.attr))) for e in named if isinstance(e.attr, ir.FlatSymbolRefAttr)]
+
     def function(self, op: ir.Operation, symbol: str) -> str:
-        """The digest of the function that a composite is decomposed by."""
+        """The digest of a function that a composite names."""
         if symbol not in self.functions:
             module = op
             while module.parent is not None:
