@@ -15,7 +15,7 @@ import jax.extend.core as jex
 import numpy as np
 from jax.interpreters import mlir
 
-from pcp.importers.imported_module import NotImportable, clean
+from pcp.importers.imported_module import clean
 from pcp.ir.bindings import (
     CUSTOM_DERIVATIVE,
     bytecode_of,
@@ -38,7 +38,6 @@ ORDERS = 3
 
 PUSHED = ("custom_jvp_call",)
 PULLED = ("custom_vjp_call", "custom_linear_solve", "linear_call")
-REFUSED = {"custom_transpose_call": "jax.custom_derivatives.custom_transpose"}
 
 
 @dataclass(frozen=True)
@@ -64,16 +63,14 @@ class CustomDerivatives:
     def __init__(self, platform: str) -> None:
         self._platform = platform
         self._derivatives: list[Derivative] = []
-        self._rewritten: dict[tuple[int, int], tuple[Any, Any]] = {}  # with the key, so that its id stays taken
-        self._lowered: dict[tuple[Any, ...], bytes] = {}
+        self._rewritten: dict[
+            tuple[int, int], tuple[Any, Any]
+        ] = {}  # with the key, so that its id stays taken
+        self._lowered: dict[str, bytes] = {}
         self._attached: dict[int, dict[str, str]] = {}
 
     def kept(self, closed: Any, order: int = ORDERS) -> Any:
-        """A closed jaxpr in which derivatives are marked; the same where there are none.
-
-        Raises:
-            NotImportable: an equation has a derivative of a kind that no Program holds.
-        """
+        """A closed jaxpr in which derivatives are marked; the same where there are none."""
         jaxpr = self._jaxpr(closed.jaxpr, order)
         return closed if jaxpr is closed.jaxpr else jex.ClosedJaxpr(jaxpr, closed.consts)
 
@@ -93,10 +90,6 @@ class CustomDerivatives:
 
     def _equation(self, equation: Any, order: int) -> Any:
         name = equation.primitive.name
-        if name in REFUSED:
-            raise NotImportable(
-                f"{REFUSED[name]} cannot be imported: no program holds such a derivative; use jax.custom_vjp"
-            )
         if name == "stop_gradient":
             return equation.replace(primitive=_STOP, params={})
         if name in PUSHED + PULLED:
@@ -111,7 +104,9 @@ class CustomDerivatives:
             return self._closed(value, order)
         if isinstance(value, jex.Jaxpr):
             return self._jaxpr(value, order)
-        if isinstance(value, tuple) and any(isinstance(entry, jex.ClosedJaxpr | jex.Jaxpr) for entry in value):
+        if isinstance(value, tuple) and any(
+            isinstance(entry, jex.ClosedJaxpr | jex.Jaxpr) for entry in value
+        ):
             entries = [self._parameter(entry, order) for entry in value]
             same = all(new is old for new, old in zip(entries, value, strict=True))
             return value if same else type(value)(*entries) if hasattr(value, "_fields") else tuple(entries)
@@ -140,7 +135,7 @@ class CustomDerivatives:
         def split(values: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
             """The function of what moves alone, and that."""
 
-            def of_moving(*moved: Any) -> list[Any]:
+            def of_moving(*moved: Any) -> Any:
                 whole = list(values)
                 for place, value in zip(moving, moved, strict=True):
                     whole[place] = value
@@ -184,8 +179,8 @@ class CustomDerivatives:
     def _lower(self, function: Callable[..., Any], structs: Sequence[Any], order: int) -> bytes:
         """Bytecode of a function of one of a derivative."""
         closed = self.kept(_without_dead(jax.make_jaxpr(function)(*structs)), order - 1)
-        text = (str(closed), *map(id, closed.consts)) if not closed.consts else (id(closed),)
-        if text not in self._lowered:
+        text = str(closed)
+        if closed.consts or text not in self._lowered:
             traced = jax.jit(jex.jaxpr_as_fun(closed), keep_unused=True).trace(*structs)
             module = traced.lower(lowering_platforms=(self._platform,)).compiler_ir("stablehlo")
             self._lowered[text] = bytecode_of(module)
@@ -217,7 +212,10 @@ class CustomDerivatives:
         types = list(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs)
         with context():
             return private_function(
-                module.operation, name, types, lambda block: Builder(module, block).inline(function, list(block.arguments))
+                module.operation,
+                name,
+                types,
+                lambda block: Builder(module, block).inline(function, list(block.arguments)),
             )
 
 
@@ -273,13 +271,13 @@ def _is_inexact(struct: Any) -> bool:
     return bool(jax.numpy.issubdtype(struct.dtype, jax.numpy.inexact))
 
 
-def _stopped(context: Any, x: Any) -> list[Any]:
-    mark = {STOP_GRADIENT: ir.UnitAttr.get()}
+def _stopped(_: Any, x: Any) -> list[Any]:
+    mark: dict[str, ir.Attribute] = {STOP_GRADIENT: ir.UnitAttr.get()}
     return list(ir.Operation.create("stablehlo.reshape", [x.type], [x], mark).results)
 
 
 def _composite(*values: Any, jaxpr: Any, key: int) -> list[Any]:
-    def decomposition(*values: Any, key: int) -> list[Any]:
+    def decomposition(*values: Any, **_: int) -> list[Any]:
         return list(jex.jaxpr_as_fun(jaxpr)(*values))
 
     return list(jax.lax.composite(decomposition, CUSTOM_DERIVATIVE)(*values, key=key))
@@ -291,5 +289,5 @@ mlir.register_lowering(_STOP, _stopped)
 
 _CUSTOM: Any = jex.Primitive("pcp_custom_derivative")
 _CUSTOM.multiple_results = True
-_CUSTOM.def_abstract_eval(lambda *_, jaxpr, key: [v.aval for v in jaxpr.jaxpr.outvars])
+_CUSTOM.def_abstract_eval(lambda *_, jaxpr, **__: [v.aval for v in jaxpr.jaxpr.outvars])
 mlir.register_lowering(_CUSTOM, mlir.lower_fun(_composite, multiple_results=True))

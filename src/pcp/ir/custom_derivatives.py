@@ -39,7 +39,9 @@ def derivative_functions(op: ir.Operation) -> dict[str, ir.Operation]:
     """
     entries = ir.DictAttr(op.attributes["composite_attributes"])
     named = [entries[i] for i in range(len(entries)) if isinstance(entries[i].attr, ir.FlatSymbolRefAttr)]
-    functions = {symbol_name(view.operation): view.operation for view in module_of(op).regions[0].blocks[0].operations}
+    functions = {
+        symbol_name(view.operation): view.operation for view in module_of(op).regions[0].blocks[0].operations
+    }
     found = {entry.name: functions.get(ir.FlatSymbolRefAttr(entry.attr).value) for entry in named}
     if missing := [name for name, function in found.items() if function is None]:
         raise InvalidProgram(

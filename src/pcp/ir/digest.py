@@ -119,7 +119,11 @@ class _Merkle:
         """The digests of the functions that are the derivative of a composite."""
         entries = ir.DictAttr(op.attributes["composite_attributes"])
         named = [entries[i] for i in range(len(entries))]
-        return [(e.name, self.function(op, str(e.attr))) for e in named if isinstance(e.attr, ir.FlatSymbolRefAttr)]
+        return [
+            (e.name, self.function(op, str(e.attr)))
+            for e in named
+            if isinstance(e.attr, ir.FlatSymbolRefAttr)
+        ]
 
     def function(self, op: ir.Operation, symbol: str) -> str:
         """The digest of a function that a composite names."""

@@ -103,7 +103,9 @@ def training_step(
     initial = initial_state(example, optimizer, held)
     if isinstance(policy := policy_of(remat), ByteBudget):
         remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
-    differentiated = without_custom_derivatives(value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat))
+    differentiated = without_custom_derivatives(
+        value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    )
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
