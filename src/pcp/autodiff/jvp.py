@@ -11,7 +11,15 @@ from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
+from pcp.ir.bindings import (
+    context,
+    has_custom_derivative,
+    inline_calls,
+    inline_composites,
+    ir,
+    legalise,
+    run_passes,
+)
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
@@ -109,7 +117,7 @@ def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     moving = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
     signature = _signature(program, leaves, (tree,) if isinstance(wrt, int) else tree.children, keep)
     module = program.module()
-    inline_composites(module)
+    inline_composites(module, has_custom_derivative)
     inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():

@@ -8,6 +8,7 @@ anything inside it; and `serialize_portable_artifact` is only given a module of 
 import functools
 import io
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,7 @@ from pcp.errors import PCPError
 from pcp.ir.nesting import check_depth
 
 __all__ = [
+    "CUSTOM_DERIVATIVE",
     "InvalidProgram",
     "Value",
     "bytecode_of",
@@ -31,6 +33,7 @@ __all__ = [
     "flag_of",
     "flat_bytecode",
     "flatten",
+    "has_custom_derivative",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     Value = ir.Value[Any]  # in the stubs it is generic over the class of its MLIR type
 else:
     Value = ir.Value
+
+CUSTOM_DERIVATIVE = "pcp.custom_derivative"
+"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
 
 
 class InvalidProgram(PCPError):
@@ -215,6 +221,8 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
 
+    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
+
     Raises:
         InvalidProgram: a function calls itself, directly or not.
     """
@@ -224,7 +232,9 @@ def inline_calls(module: ir.Module) -> None:
         if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := named_operations(functions["main"], "func.call"):
+    custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
+    roots = list(functions.values()) if custom else [functions["main"]]
+    while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -232,7 +242,7 @@ def inline_calls(module: ir.Module) -> None:
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
-    del functions
+    del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
 
@@ -265,6 +275,11 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
             for old, new in zip(op.results, call.results, strict=True):
                 old.replace_all_uses_with(new)
             op.erase()
+
+
+def has_custom_derivative(op: ir.Operation) -> bool:
+    """Whether an operation is a composite that brings its own derivative."""
+    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
 
 
 def names_functions(op: ir.Operation) -> bool:

@@ -11,6 +11,7 @@ from pcp.autodiff import ByteBudget, Remat, value_and_grad
 from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
+from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.rewrite.raising import raised
@@ -112,7 +113,9 @@ def training_step(
     initial = initial_state(example, optimizer, held)
     if isinstance(policy := policy_of(remat), ByteBudget):
         remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
-    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    differentiated = without_custom_derivatives(
+        value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    )
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
