@@ -14,7 +14,7 @@ from pcp.errors import PCPError
 
 COMMANDS = {
     "train": "train a model, in this process or with a Shepherd and Workers on this machine",
-    "generate": "let a trained model go on with a text",
+    "generate": "continue a text with a trained model",
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",

@@ -11,9 +11,9 @@ from types import FrameType
 from typing import Any
 
 from pcp.backends import device
-from pcp.cli.generate import continuation
 from pcp.errors import PCPError
 from pcp.inference import Sampling
+from pcp.inference.text_model import TextModel
 from pcp.training.config import ALGORITHM_CHOICES, TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
@@ -189,7 +189,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> 
 
 def _sample(folder: RunFolder) -> str:
     """Text from the trained model, which is also kept."""
-    pieces = continuation(folder, _opening(folder), 300, Sampling(), folder.config().device)
+    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), folder.config().device)
     text = "".join(pieces).strip()
     folder.sample_file.write_text(text + "\n", encoding="utf-8")
     return text

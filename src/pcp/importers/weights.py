@@ -59,7 +59,7 @@ def load_weights(
         NoWeights: the program has no arguments that are weights.
     """
     specs, names, tree = _wanted(like)
-    given = _mapped(Path(path))
+    given = map_weights(Path(path))
     sources = [_renamed(name, rename) for name in names]
     _check(Path(path), dict(zip(sources, specs, strict=True)), given, allow_unused)
     backend, place = backends.backend(), backends.device(device)
@@ -102,8 +102,8 @@ def _renamed(name: str, rename: Mapping[str, str] | Callable[[str], str] | None)
     return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)
 
 
-def _mapped(path: Path) -> dict[str, Array]:
-    """Views of all tensors in a file, or in the files of an index."""
+def map_weights(path: Path) -> dict[str, Array]:
+    """Views of all tensors in a file, in the files of an index, or in a folder; arguments and errors as of `load_weights`."""
     if path.is_dir():
         index = path / f"model{_INDEX}"
         path = index if index.exists() else path / "model.safetensors"
