@@ -69,7 +69,8 @@ class _Lines:
 
 def test_json_lines_tell_the_progress_and_the_end(trained: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = trained
-    *progress, final = records
+    begin, *progress, final = records
+    assert begin == {"event": "schedule", "steps": 12, "warmup_steps": 2}
     assert [record["step"] for record in progress] == [6, 10, 12]
     for record in progress:
         assert np.log(30) > record["loss"] > 0
@@ -105,8 +106,9 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     whole, records = trained
     folder = tmp_path / "run"
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupted(_: object, record: Any) -> None:
+        if "step" in record:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(JSONLinesStream, "write", interrupted)
@@ -123,7 +125,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     _, found, _ = load_state(RunFolder.open(folder))
     np.testing.assert_array_equal(found["params"]["wte"], expected["params"]["wte"])
     assert [record["loss"] for record in read_metrics(folder / "metrics.jsonl") if record["step"] == 6] == [
-        records[0]["loss"]
+        records[1]["loss"]
     ]
 
 
@@ -163,7 +165,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
         ),
         (["--steps", "0"], "steps is 0; expected at least 1"),
         (["--batch", "0"], "batch is 0; expected at least 1"),
-        (["--warmup-steps", "12"], "warmup_steps is 12; expected below steps"),
+        (["--warmup-steps", "12"], "warmup_steps is 12; expected at least 0 and below steps, which is 12"),
         (["--learning-rate", "-1"], "learning_rate is -1.0; expected above 0"),
         (["--final-learning-rate", "-1"], "final_learning_rate is -1.0; expected at least 0"),
         (
@@ -250,6 +252,22 @@ def test_the_next_free_folder_is_taken(
     for number in (2, 3):
         assert main(["train", "--data", str(text), *SMALL]) == 130
         assert f"the run is in runs/gpt2-nano-{number}" in capsys.readouterr().err
+
+
+def test_a_short_run_says_how_long_it_warms_up(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcp.cli.train.train", interrupted)
+    short = ["train", "--data", str(text), "--batch", "4", "--steps", "60"]
+    assert main([*short, "--run", str(tmp_path / "shown")]) == 130
+    assert "60 steps, 6 of them warm-up" in capsys.readouterr().err
+    assert main([*short, "--run", str(tmp_path / "read"), "--json"]) == 130
+    begin = json.loads(capsys.readouterr().out)
+    assert begin == {"event": "schedule", "steps": 60, "warmup_steps": 6}
+    assert RunFolder.open(tmp_path / "read").config().warmup_steps == 6
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from pcp.backends import device
 from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
-from pcp.training.config import ALGORITHM_CHOICES, TrainingConfig, read_config
+from pcp.training.config import ALGORITHM_CHOICES, LONGEST_WARMUP, TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
@@ -95,6 +95,10 @@ _OPTIONS = {
 }
 
 
+# Defaults that follow from other settings.
+_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"}
+
+
 class SettingsOfAResumedRun(PCPError):
     """Settings were given for a run that has its own."""
 
@@ -104,11 +108,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = TrainingConfig()
     for name, meaning in _OPTIONS.items():
         default = getattr(defaults, name)
+        shown = "as the algorithm" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=type(default),
             default=argparse.SUPPRESS,
-            help=f"{meaning} (default: {'as the algorithm' if name in ALGORITHM_CHOICES else default})",
+            help=f"{meaning} (default: {shown})",
         )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
     parser.add_argument(
@@ -135,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
     with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
+        display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
         try:
             if config.workers:
                 from pcp.cli.local_run import train_with_workers
@@ -197,7 +203,11 @@ def _sample(folder: RunFolder) -> str:
 
 def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
     """A progress bar and a table of the workers on a terminal, plain lines elsewhere."""
-    print(f"pcp: training {config.model} on {config.data}; the run is in {folder.path}", file=sys.stderr)
+    print(
+        f"pcp: training {config.model} on {config.data}: {config.steps} steps, {config.warmup} of them warm-up; "
+        f"the run is in {folder.path}",
+        file=sys.stderr,
+    )
     return LiveDisplay(RunProgress(folder.path.name, config.steps))
 
 

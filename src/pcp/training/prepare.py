@@ -44,7 +44,7 @@ def names_a_file(model: str) -> bool:
 
 
 def configured(settings: Mapping[str, Any]) -> TrainingConfig:
-    """The settings of a new run. A loss from a file has the batch that its shapes say.
+    """The settings of a new run, with the numbers that follow from others: the warm-up, and the batch of a loss from a file.
 
     Arguments:
         settings: those that were given; the others have their defaults.
@@ -53,6 +53,11 @@ def configured(settings: Mapping[str, Any]) -> TrainingConfig:
         InvalidTrainingConfig: a setting is wrong, or not the one that the loss was made for.
         PCPError: the loss or its weights cannot be read; see `read_loss`.
     """
+    config = _configured(settings)
+    return config.replaced(warmup_steps=config.warmup)
+
+
+def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
     model, accumulate = settings.get("model"), settings.get("accumulate", 1)
     if not isinstance(model, str) or not names_a_file(model):
         config = TrainingConfig().replaced(**settings)
