@@ -293,6 +293,7 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
     ) as process:
         try:
             assert process.stdout is not None
+            assert "schedule" in process.stdout.readline()
             seen = json.loads(process.stdout.readline())["step"]
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)

@@ -56,7 +56,7 @@ def test_everything_of_a_run_lies_in_its_folder(tmp_path: Path, capsys: pytest.C
     assert main(["generate", str(folder), "--prompt", "To be"]) == 2
     message = capsys.readouterr().err
     assert "trains the loss" in message
-    assert "does not say how its model makes text; text comes from gpt2," in message
+    assert "does not say how its model makes text; `pcp generate` knows only gpt2," in message
 
 
 def test_the_folder_is_named_after_the_file(
