@@ -1,5 +1,5 @@
-"""GPT-2's training step: PCP beside JAX (a loop over layers, and lax.scan) and PyTorch (eager, and torch.compile), in turn, each
-in a process of its own.
+"""GPT-2's training step: PCP beside JAX (a loop over layers, and lax.scan) and PyTorch (eager, and torch.compile), in turn,
+each in a process of its own.
 
     python -m benchmarks gpt2 --model gpt2-nano
     python -m benchmarks gpt2 --model gpt2 --batch 4 --context 256 --steps 5
