@@ -96,7 +96,10 @@ def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_a_run_that_is_not_trained_yet_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path / "new", TrainingConfig())
-    assert "has no tokenizer yet; it was stopped before its data was read" in refusal(folder.path, capsys)
+    assert (
+        "has no tokenizer yet, because it was stopped before it had read its data; "
+        "begin it again with pcp train" in refusal(folder.path, capsys)
+    )
     folder.write_tokenizer(CharacterTokenizer(LETTERS))
     message = refusal(folder.path, capsys)
     assert (

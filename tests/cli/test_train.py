@@ -161,7 +161,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
     [
         (
             ["--model", "gpt5"],
-            "there is no model 'gpt5'; one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano is",
+            "there is no model 'gpt5'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano",
         ),
         (["--steps", "0"], "steps is 0; expected at least 1"),
         (["--batch", "0"], "batch is 0; expected at least 1"),
@@ -201,7 +201,7 @@ def test_a_run_that_stands_there_is_not_overwritten(
 ) -> None:
     folder = trained[0]
     said = refusal(capsys, "--data", str(text), "--run", str(folder), *SMALL)
-    assert f"{folder} holds a run already; give another folder, or --resume {folder} to go on with it" in said
+    assert f"{folder} already holds a run; give another folder, or --resume {folder} to continue it" in said
 
 
 @pytest.mark.parametrize("mistake", [["--data", "no.txt"], ["--batch", "400"], ["--device", "tpu:0"]])
@@ -223,9 +223,7 @@ def test_resuming_takes_no_settings(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, "--resume", str(trained[0]), "--steps", "24", "--batch", "2")
-    assert (
-        "--resume goes on with the settings that the run began with; --steps, --batch cannot be given" in said
-    )
+    assert "--resume uses the settings that the run began with; --steps, --batch cannot be given" in said
 
 
 def test_a_checkpoint_of_another_model_is_refused(

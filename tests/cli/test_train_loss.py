@@ -50,8 +50,8 @@ def test_everything_of_a_run_lies_in_its_folder(tmp_path: Path, capsys: pytest.C
 
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert f"weights      {folder / 'trained.safetensors'}, under the names that they were given by" in shown
-    assert "no text is sampled: a loss from a file does not say how its model makes text" in shown
+    assert f"weights      {folder / 'trained.safetensors'}, under the names of the given weights" in shown
+    assert "no text is sampled, because a loss from a file does not say how its model makes text" in shown
 
     assert main(["generate", str(folder), "--prompt", "To be"]) == 2
     message = capsys.readouterr().err

@@ -70,7 +70,7 @@ def test_one_called_main_is_chosen_among_several() -> None:
         (
             "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> "
             'attributes {pcp.arguments = "[[["} { return %a : tensor<2xf32> }',
-            "the attribute pcp.arguments of the program is no valid structure",
+            "the attribute pcp.arguments of the program is not a valid structure",
         ),
         (
             "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> "

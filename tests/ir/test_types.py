@@ -90,7 +90,7 @@ def test_a_spec_knows_its_size() -> None:
         ((2.5,), "has the size 2.5"),
         ((True,), "has the size True"),
         (("3",), "has the size '3'"),
-        ((2**30, 2**30), "has 1.15e\\+18 elements, more than any address space holds"),
+        ((2**30, 2**30), "has 1.15e\\+18 elements, more than any memory holds"),
     ],
 )
 def test_a_wrong_shape_is_explained(shape: Any, message: str) -> None:

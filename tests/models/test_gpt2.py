@@ -208,13 +208,15 @@ def test_shapes_are_those_of_the_parameters() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 2, 8, 4, 5), (2, 3, 8, 4, 5), (2, 2, 8, 0, 5), (2, 2, 8, 4, -1)])
 def test_sizes_that_no_model_has(sizes: tuple[int, ...]) -> None:
-    message = r"GPT2Config\(layers=.* is no GPT-2: sizes must be positive, and heads divide width"
+    message = (
+        r"GPT2Config\(layers=.* is not a valid GPT-2: sizes must be positive, and heads must divide width"
+    )
     with pytest.raises(InvalidConfiguration, match=message):
         GPT2Config(*sizes)
 
 
 def test_a_name_that_no_configuration_has() -> None:
-    message = "there is no model 'gpt3'; one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano is"
+    message = "there is no model 'gpt3'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano"
     with pytest.raises(InvalidConfiguration, match=message):
         gpt2.configuration("gpt3")
 

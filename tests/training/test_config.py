@@ -93,8 +93,8 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "the settings of the run are no JSON: "),
-        ("[1]", "the settings of the run are no JSON object"),
+        ("{", "the settings of the run are not JSON: "),
+        ("[1]", "the settings of the run are not a JSON object"),
         ('{"speed": 1}', "there is no setting 'speed'"),
     ],
 )
@@ -107,8 +107,8 @@ def test_settings_that_cannot_be_read_are_refused(text: str, message: str) -> No
     ("content", "message"),
     [
         (None, "there is no file .*run.toml; give a TOML file of settings"),
-        (b"steps: 7", "run.toml is no TOML file: "),
-        (b"\xff\xfe", "run.toml is no TOML file: "),
+        (b"steps: 7", "run.toml is not a TOML file: "),
+        (b"\xff\xfe", "run.toml is not a TOML file: "),
     ],
 )
 def test_toml_that_cannot_be_read_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:

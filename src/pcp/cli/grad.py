@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     wrt = _positions(arguments.wrt)
     if arguments.vjp and arguments.value:
         raise InvalidWrt(
-            "--vjp and --value were both given; the vector-Jacobian product comes without the value"
+            "--vjp and --value were both given; a vector-Jacobian product does not return the value; leave out one of them"
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
     made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
@@ -76,5 +76,7 @@ def _positions(text: str) -> int | tuple[int, ...]:
     try:
         positions = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidWrt(f"--wrt {text!r} is no list of argument positions; give one like 0 or 0,2") from None
+        raise InvalidWrt(
+            f"--wrt {text!r} is not a list of argument positions; give one like 0 or 0,2"
+        ) from None
     return positions[0] if len(positions) == 1 else positions

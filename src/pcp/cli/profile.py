@@ -254,7 +254,7 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
     if found:
         raise UnknownSubject(f"{what} begins {len(found)} subjects: {', '.join(found[:4])}; give more digits")
     raise UnknownSubject(
-        f"nothing was measured of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
+        f"there is no measurement of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
         "`pcp profile ls` lists them, `pcp explore` measures"
     )
 

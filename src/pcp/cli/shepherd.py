@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"pcp: {error}", file=sys.stderr)
             return 1
     if number:
-        print(f"pcp: interrupted; pcp shepherd {folder.path} goes on", file=sys.stderr)
+        print(f"pcp: interrupted; pcp shepherd {folder.path} continues it", file=sys.stderr)
         return 128 + number
     write_trained_weights(folder, recipe)
     return 0
@@ -116,7 +116,7 @@ def _address(text: str) -> tuple[str, int]:
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
+            f"{text!r} is not an address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
         )
     return host, int(port)
 
@@ -127,7 +127,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         folder = RunFolder.open(arguments.run)
         if arguments.workers is not None or arguments.folder is not None:
             raise FixedAtTheBeginning(
-                f"{arguments.run} holds a run already, whose data is cut for {folder.config().workers} workers; "
+                f"{arguments.run} already holds a run, whose data is divided for {folder.config().workers} workers; "
                 "give it without --workers and --folder, or give a TOML file to begin another run"
             )
         return folder

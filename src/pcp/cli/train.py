@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 train(recipe, folder, FanOut([file, shown]).write)
         except KeyboardInterrupt:
-            print(f"pcp: interrupted; pcp train --resume {folder.path} goes on", file=sys.stderr)
+            print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
     finish(folder, recipe, arguments.json, time.monotonic() - began)
     return 0
@@ -187,8 +187,8 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> 
     print(f"loss plot    {folder.plot_file}")
     print(f"checkpoints  {folder.checkpoints}")
     if weights:
-        print(f"weights      {weights}, under the names that they were given by")
-        print("no text is sampled: a loss from a file does not say how its model makes text")
+        print(f"weights      {weights}, under the names of the given weights")
+        print("no text is sampled, because a loss from a file does not say how its model makes text")
     else:
         print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
 
@@ -220,7 +220,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         if extra:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in extra)
             raise SettingsOfAResumedRun(
-                f"--resume goes on with the settings that the run began with; {options} cannot be given. "
+                f"--resume uses the settings that the run began with; {options} cannot be given. "
                 f"To train with other settings, begin a new run"
             )
         return RunFolder.open(arguments.resume)

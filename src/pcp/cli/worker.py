@@ -101,7 +101,7 @@ def _processors(text: str) -> set[int]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of processors; give numbers with commas, such as 0,1"
+            f"{text!r} is not a list of processors; give numbers separated by commas, such as 0,1"
         )
     return {int(part) for part in parts}
 
@@ -112,11 +112,11 @@ def _keep_to(cpus: set[int]) -> None:
         os.sched_setaffinity(0, cpus)
     except AttributeError:
         raise NoSuchProcessor(
-            "this system cannot keep a process to some processors; leave --cpus away"
+            "this system cannot restrict a process to some processors; leave out --cpus"
         ) from None
     except OSError as error:
         allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         listed = ",".join(map(str, sorted(cpus)))
         raise NoSuchProcessor(
-            f"--cpus {listed} names no processors for this process: {error.strerror}; it may use {allowed}"
+            f"--cpus {listed} names no processor that this process may use: {error.strerror}; it may use {allowed}"
         ) from None

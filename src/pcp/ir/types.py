@@ -128,7 +128,7 @@ def dtype_of(given: DTypeLike) -> DType:
         return _FROM_NUMPY[np.dtype(given)]
     except (TypeError, KeyError):
         raise UnknownDType(
-            f"{given!r} is no element type; one of {', '.join(DType)} or a NumPy type is"
+            f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type"
         ) from None
 
 
@@ -142,7 +142,7 @@ def dtype_from_mlir(text: str) -> DType:
         return _FROM_MLIR[text]
     except KeyError:
         raise UnknownDType(
-            f"element type {text} of MLIR has no counterpart here; {', '.join(DType)} have"
+            f"element type {text} of MLIR has no counterpart in PCP; supported are {', '.join(DType)}"
         ) from None
 
 
@@ -180,7 +180,5 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
                 f"shape {sizes} has the size {size!r}; every size must be a non-negative integer"
             )
     if math.prod(sizes) >= 2**59:
-        raise InvalidShape(
-            f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any address space holds"
-        )
+        raise InvalidShape(f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any memory holds")
     return tuple(int(size) for size in sizes)

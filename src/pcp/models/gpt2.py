@@ -53,7 +53,9 @@ class GPT2Config:
             min(self.layers, self.heads, self.width, self.context, self.vocabulary) < 1
             or self.width % self.heads
         ):
-            raise InvalidConfiguration(f"{self} is no GPT-2: sizes must be positive, and heads divide width")
+            raise InvalidConfiguration(
+                f"{self} is not a valid GPT-2: sizes must be positive, and heads must divide width"
+            )
 
 
 CONFIGURATIONS = {
@@ -75,7 +77,7 @@ def configuration(name: str) -> GPT2Config:
         return CONFIGURATIONS[name]
     except KeyError:
         raise InvalidConfiguration(
-            f"there is no model {name!r}; one of {', '.join(CONFIGURATIONS)} is"
+            f"there is no model {name!r}; choose one of {', '.join(CONFIGURATIONS)}"
         ) from None
 
 

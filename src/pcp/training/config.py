@@ -165,7 +165,9 @@ class TrainingConfig:
         fields = {field.name: field.type for field in dataclasses.fields(self)}
         for name, value in settings.items():
             if name not in fields:
-                raise InvalidTrainingConfig(f"there is no setting {name!r}; one of {', '.join(fields)} is")
+                raise InvalidTrainingConfig(
+                    f"there is no setting {name!r}; choose one of {', '.join(fields)}"
+                )
             kind = type(getattr(self, name))
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise InvalidTrainingConfig(f"{name} is {value!r}; expected a value of type {kind.__name__}")
@@ -186,9 +188,9 @@ class TrainingConfig:
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise InvalidTrainingConfig(f"the settings of the run are no JSON: {error}") from None
+            raise InvalidTrainingConfig(f"the settings of the run are not JSON: {error}") from None
         if not isinstance(content, dict):
-            raise InvalidTrainingConfig("the settings of the run are no JSON object")
+            raise InvalidTrainingConfig("the settings of the run are not a JSON object")
         return TrainingConfig().replaced(**content)
 
 
@@ -203,7 +205,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InvalidTrainingConfig(f"there is no file {path}; give a TOML file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidTrainingConfig(f"{path} is no TOML file: {error}") from None
+        raise InvalidTrainingConfig(f"{path} is not a TOML file: {error}") from None
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:

@@ -63,7 +63,7 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
         config = TrainingConfig().replaced(**settings)
         if config.weights:
             raise InvalidTrainingConfig(
-                f"weights is {config.weights}, but {config.model} begins with random ones; weights are given to a loss from "
+                f"weights is {config.weights}, but {config.model} begins with random ones; give weights only with a loss from "
                 "a file, as in --model loss.pcp"
             )
         return config
@@ -74,7 +74,7 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
         raise InvalidTrainingConfig(
             f"batch is {config.batch}, but {model} is a program for {size} samples"
             + (f", {parts} times a step" if parts > 1 else "")
-            + f"; leave batch out, or set it to {size * parts}, or make the loss anew with other shapes"
+            + f"; leave batch out, or set it to {size * parts}, or export the loss again with other shapes"
         )
     return config
 
@@ -145,14 +145,14 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
     rows = embedded_rows(loss.program, len(loss.weight_names))
     if rows is None:
         log.warning(
-            "%s does not show how many tokens it knows; nothing checks that the %d of the tokenizer are among them",
+            "%s does not show the size of its vocabulary, so nothing checks that the %d tokens of the tokenizer fit it",
             config.model,
             tokens.vocabulary_size,
         )
     elif tokens.vocabulary_size > rows:
         raise TokenOutOfRange(
             f"the tokenizer {config.tokenizer!r} has {tokens.vocabulary_size} tokens, but {config.model} embeds {rows}; "
-            "choose another --tokenizer (characters, bytes, bpe with --vocabulary), or make the loss with more"
+            "choose another --tokenizer (characters, bytes, bpe with --vocabulary), or export the loss with more"
         )
     windows = (tokens.validation.size - 1) // loss.context
     if windows < loss.batch_size:
