@@ -33,7 +33,13 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             "shepherd",
-            ["goes on where it stopped", "pcp keys worker", "exactly once", "0.0.0.0:7433", "exit codes: 0"],
+            [
+                "which continues where it stopped",
+                "pcp keys worker",
+                "exactly once",
+                "0.0.0.0:7433",
+                "exit codes: 0",
+            ],
         ),
         (
             "worker",
@@ -166,7 +172,7 @@ def test_a_list_of_processors_that_is_none(cpus: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as exit_:
         main(["worker", "--connect", "127.0.0.1:9", "--key", "k", f"--cpus={cpus}"])
     assert exit_.value.code == 2
-    assert "is no list of processors; give numbers with commas" in capsys.readouterr().err
+    assert "is not a list of processors; give numbers separated by commas" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
@@ -184,4 +190,4 @@ def test_a_device_that_is_not_there(run: Path, tmp_path: Path, capsys: pytest.Ca
     main(["keys", "worker", "a", "--run", str(run), "--output", key])
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--device", "cuda:7"]
-    assert "'cuda:7' is no device of this machine" in complaint(arguments, capsys)
+    assert "'cuda:7' is not a device of this machine" in complaint(arguments, capsys)

@@ -114,7 +114,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
         patch.setattr(JSONLinesStream, "write", interrupted)
         code = main(["train", "--data", str(text), "--run", str(folder), "--json", *SMALL])
     assert code == 130
-    assert f"pcp: interrupted; pcp train --resume {folder} goes on" in capsys.readouterr().err
+    assert f"pcp: interrupted; pcp train --resume {folder} continues it" in capsys.readouterr().err
     assert checkpoint.steps(folder / "checkpoints") == [6]
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr()
@@ -175,7 +175,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
         (["--tokenizer", "words"], "tokenizer is 'words'; expected one of characters, bytes, bpe"),
         (["--device", "tpu:0"], "tpu"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml; give a TOML file of settings"),
-        (["--resume", "nowhere"], "nowhere holds no run: there is no config.json"),
+        (["--resume", "nowhere"], "nowhere is not the folder of a run: there is no config.json in it"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -298,7 +298,7 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
         finally:
             process.kill()
     assert process.returncode == 130, said
-    assert f"pcp: interrupted; pcp train --resume {folder} goes on" in said
+    assert f"pcp: interrupted; pcp train --resume {folder} continues it" in said
     assert "Traceback" not in said
     step, state, _ = load_state(RunFolder.open(folder))
     assert step >= seen

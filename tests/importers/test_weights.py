@@ -93,7 +93,7 @@ def test_an_index_of_several_files(tmp_path: Path) -> None:
             pcp.load_weights(index, pcp.specs_of(NESTED))
     index.write_text("[]")
     with pytest.raises(
-        WeightsUnreadable, match=r"is no index of safetensors files, which maps names to files"
+        WeightsUnreadable, match=r"is not an index of safetensors files; expected names mapped to files"
     ):
         pcp.load_weights(index, pcp.specs_of(NESTED))
 

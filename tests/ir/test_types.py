@@ -54,12 +54,14 @@ def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> N
     if given == "f8":  # NumPy's name for eight bytes
         assert dtype_of(given) == "f64"
         return
-    with pytest.raises(UnknownDType, match=r"is no element type; one of bool, i8, .* or a NumPy type is"):
+    with pytest.raises(
+        UnknownDType, match=r"is not an element type; choose one of bool, i8, .* or a NumPy type"
+    ):
         dtype_of(given)
 
 
 def test_an_mlir_type_that_pcp_lacks_is_refused() -> None:
-    with pytest.raises(UnknownDType, match="element type i4 of MLIR has no counterpart here"):
+    with pytest.raises(UnknownDType, match="element type i4 of MLIR has no counterpart in PCP"):
         dtype_from_mlir("i4")
 
 

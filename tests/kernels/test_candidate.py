@@ -72,7 +72,7 @@ shapes = [{ rows = 3, columns = 96 }]
         (("about", "version = 0\nabout"), "version = 0; expected a positive integer"),
         (("about", "tolerance = 3\nabout"), "tolerance = 3; expected a table"),
         (("about", "tolerance.f32 = 2\nabout"), "tolerance.f32 = 2; expected a number between 0 and 1"),
-        (("about", "tolerance.i32 = 0.1\nabout"), "'i32' is no element type of floating-point numbers"),
+        (("about", "tolerance.i32 = 0.1\nabout"), "'i32' is not a floating-point element type"),
         (("about", "conditions.colour = 1\nabout"), "unknown condition 'colour'; there are dtypes, forms"),
         (("about", 'conditions.forms = ["middle"]\nabout'), "family 'softmax' has no form 'middle'; it has last_axis"),
         (("about", "conditions.sizes.depth.at_least = 2\nabout"), "unknown size 'depth'; there are rows, columns"),
@@ -85,7 +85,7 @@ shapes = [{ rows = 3, columns = 96 }]
         (("about", 'conditions.nonfinite = "zero"\nabout'), "expected one of 'exact', 'nan', 'spreads'"),
         (("about", "problem.sizes = { rows = 1 }\nabout"), r"\[problem\] is for kernels in StableHLO"),
         (("kernel.py:softmax", "kernel.mlir"), r"expected a table \[problem\] with form, dtype and sizes"),
-        (("name =", "name"), "is no TOML"),
+        (("name =", "name"), "is not TOML"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:

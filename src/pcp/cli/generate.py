@@ -13,7 +13,8 @@ from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
     "description": "Continue a text with a trained model.",
-    "epilog": """MODEL is one of:
+    "epilog": """\
+MODEL is one of:
   the folder of a run that `pcp train` made; its newest checkpoint is used
   a folder with a GPT-2 that the library transformers saved (save_pretrained): config.json, model.safetensors, and
   tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:

@@ -124,7 +124,7 @@ def _check_names(given: dict[str, Any]) -> None:
         try:
             codec(given.get(name, "f32"))
         except (UnknownCodec, InvalidCodec) as error:
-            raise InvalidTrainingConfig(f"{name} is no codec: {error}") from None
+            raise InvalidTrainingConfig(f"{name} is not a codec: {error}") from None
     if given.get("merge", "mean") not in MERGES:
         raise InvalidTrainingConfig(
             f"merge is {given['merge']!r}; expected one of {', '.join(sorted(MERGES))}"

@@ -148,7 +148,7 @@ def definition_of(family: str) -> Definition:
         UnknownProblem: there is no such family.
     """
     if family not in DEFINITIONS:
-        raise UnknownProblem(f"there is no family {family!r}; there are {', '.join(DEFINITIONS)}")
+        raise UnknownProblem(f"there is no family {family!r}; choose one of {', '.join(DEFINITIONS)}")
     return DEFINITIONS[family]
 
 
