@@ -78,16 +78,16 @@ _OPTIONS = {
     "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
     "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
     "device": "where steps run, such as cpu:0 or cuda:0",
-    "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way within it; 0 does not search",
+    "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
     "plan_seconds": "seconds for that search; earlier measurements are reused",
     "workers": "number of worker processes; 0 trains in this process",
     "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
     "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
-    "fragments": "number of parts of the parameters that are merged in turn (P), divides --inner-steps; for streaming, decoupled",
+    "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
     "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
     "mixing": "share of its own parameters that a worker keeps when it takes a merged result; for streaming",
-    "outer_learning_rate": "of the outer Nesterov step",
-    "outer_momentum": "of the outer Nesterov step",
+    "outer_learning_rate": "learning rate of the outer Nesterov step",
+    "outer_momentum": "momentum of the outer Nesterov step",
     "upload": "compression of updates from workers: f32, bf16, int8, int4 or top-k; int4 takes an eighth of the bytes",
     "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
     "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = TrainingConfig()
     for name, meaning in _OPTIONS.items():
         default = getattr(defaults, name)
-        shown = "as the algorithm" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
+        shown = "the algorithm's own" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=type(default),
