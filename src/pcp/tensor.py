@@ -87,20 +87,18 @@ class Tensor:
 
     def __bool__(self) -> NoReturn:
         raise TensorHasNoValue(
-            f"{self!r} was used as a Python condition, but it has no value while it is traced; "
+            f"{self!r} was used as a Python condition, but it has no value during tracing; "
             "use pcp.where to choose between values"
         )
 
     def _no_number(self) -> NoReturn:
-        raise TensorHasNoValue(
-            f"{self!r} was used as a Python number, but it has no value while it is traced"
-        )
+        raise TensorHasNoValue(f"{self!r} was used as a Python number, but it has no value during tracing")
 
     __float__ = __int__ = __index__ = __complex__ = _no_number
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         raise TensorHasNoValue(
-            f"{self!r} was given to NumPy, but it has no value while it is traced; use pcp's operations"
+            f"{self!r} was given to NumPy, but it has no value during tracing; use pcp's operations"
         )
 
     def __iter__(self) -> Iterator["Tensor"]:
@@ -207,7 +205,7 @@ def current_builder() -> Builder:
     builder = _CURRENT.get()
     if builder is None:
         raise NoTrace(
-            "operations on Tensors only exist inside a traced function; wrap the computation: pcp.trace(f, ...)"
+            "operations on Tensors work only inside a traced function; wrap the computation: pcp.trace(f, ...)"
         )
     builder.location = _location() if builder.pinned is None else builder.pinned
     return builder
@@ -255,7 +253,7 @@ def as_tensor(value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
             array = np.asarray(value, wanted.numpy)
         except OverflowError:
             raise DTypeMismatch(
-                f"{value} is beyond what {wanted} holds; convert the tensor with .astype"
+                f"{value} does not fit in {wanted}; convert the tensor with .astype"
             ) from None
     elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "__array__"):
         array = np.asarray(value)

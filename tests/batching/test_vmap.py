@@ -235,7 +235,7 @@ def mapped(*arguments: Any, **options: Any) -> Any:
         (lambda: mapped(np.ones(3), in_axes=None), "in_axes is None for every argument"),
         (
             lambda: mapped(np.ones(3), in_axes=(0, 0)),
-            r"in_axes \(0, 0\) was given for \(\*\); expected a number, None, or such nested like that",
+            r"in_axes \(0, 0\) was given for \(\*\); expected a number, None, or numbers and None nested like it",
         ),
         (
             lambda: mapped(np.ones(3), out_axes=1),

@@ -232,7 +232,7 @@ def test_a_call_back_into_python_is_refused_where_it_stands(function: Any) -> No
 
 
 def test_what_jax_cannot_lower_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NotImportable, match=r"JAX knows no platform 'nowhere'; one of cpu, cuda"):
+    with pytest.raises(NotImportable, match=r"JAX has no platform 'nowhere'; choose one of cpu, cuda"):
         pcp.from_jax(lambda x: x, normal(2), platform="nowhere")
     strange = jax.extend.core.Primitive("strange")
     strange.def_abstract_eval(lambda x: x)

@@ -48,7 +48,7 @@ def test_python_and_numpy_types(given: Any, expected: str) -> None:
     "given", ["str", "", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None, [], "i8 "]
 )
 def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> None:
-    with pytest.raises(UnknownDType, match=r"is no element type; one of bool, i8, .* or a NumPy type is"):
+    with pytest.raises(UnknownDType, match=r"is not an element type; choose one of bool, i8, .* or a NumPy type"):
         dtype_of(given)
 
 
@@ -76,7 +76,7 @@ def test_types_of_storage_say_how_wide_they_are() -> None:
 
 
 def test_an_mlir_type_that_pcp_lacks_is_refused() -> None:
-    with pytest.raises(UnknownDType, match="element type f6E2M3FN of MLIR has no counterpart here"):
+    with pytest.raises(UnknownDType, match="element type f6E2M3FN of MLIR has no counterpart in PCP"):
         dtype_from_mlir("f6E2M3FN")
 
 
@@ -107,7 +107,7 @@ def test_a_spec_knows_its_size() -> None:
         ((2.5,), "has the size 2.5"),
         ((True,), "has the size True"),
         (("3",), "has the size '3'"),
-        ((2**30, 2**30), "has 1.15e\\+18 elements, more than any address space holds"),
+        ((2**30, 2**30), "has 1.15e\\+18 elements, more than any memory holds"),
     ],
 )
 def test_a_wrong_shape_is_explained(shape: Any, message: str) -> None:

@@ -324,5 +324,5 @@ def test_planning_goes_on_without_a_database(tmp_path: FilePath, caplog: pytest.
         for _ in range(2):
             assert not getattr(broken, method)(*arguments)
         [record] = caplog.records
-        assert record.getMessage().endswith("planning goes on, and nothing that it measures is kept")
+        assert record.getMessage().endswith("planning continues, but its measurements are not kept")
         assert not broken.usable

@@ -271,12 +271,12 @@ def _loss_and_aux(program: Program, has_aux: bool) -> tuple[TensorSpec, Tree | N
         value, aux = tree.children
     if value != LEAF:
         raise NonScalarLoss(
-            f"a gradient is that of one real number; the result is {value}; return the loss alone, or use vjp"
+            f"a gradient needs a loss that is one real number; the result is {value}; return the loss alone, or use vjp"
         )
     spec = program.results[0].spec
     if spec.shape != () or not spec.dtype.is_float:
         raise NonScalarLoss(
-            f"a gradient is that of one real number; the result is {spec}; sum it, or use pcp.vjp"
+            f"a gradient needs a loss that is one real number; the result is {spec}; sum it, or use pcp.vjp"
         )
     return spec, aux
 

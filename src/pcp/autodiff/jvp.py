@@ -189,7 +189,7 @@ def _describe(module: ir.Module, placeholders: Sequence[str], signature: _Signat
         if is_used(block.arguments[index]):
             raise InvalidRule(
                 f"the rule of {name} is not linear in the cotangent: forward mode needs its transpose; "
-                "multiply, add and move the cotangent, but apply nothing else to it"
+                "multiply, add and move the cotangent, and apply no other operation to it"
             )
         block.erase_argument(index)
     type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)

@@ -77,7 +77,7 @@ def chosen_leaves(program: Program, wrt: Wrt) -> tuple[list[int], Tree]:
             )
         chosen.append((leaves, tree))
     if len({leaf for leaves, _ in chosen for leaf in leaves}) != sum(len(leaves) for leaves, _ in chosen):
-        raise UnknownArgument(f"wrt={wrt!r} names one argument twice")
+        raise UnknownArgument(f"wrt={wrt!r} names the same argument twice")
     if isinstance(wrt, int):
         return chosen[0]
     return [leaf for leaves, _ in chosen for leaf in leaves], Tree(

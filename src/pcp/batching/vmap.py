@@ -55,7 +55,7 @@ def vmap(
     if isinstance(function, Program):
         if size is None:
             raise BatchMismatch(
-                "vmap: a Program has the shapes of one sample; say how many there shall be: vmap(program, size=...)"
+                "vmap: a Program has the shapes of one sample; give the number of samples: vmap(program, size=...)"
             )
         return vectorised(function, axes_like(in_axes, function.argument_tree, "in_axes"), out_axes, size)
 
@@ -92,7 +92,7 @@ def axes_like(axes: Axes, tree: Tree, what: str) -> list[int | None]:
         children = list(axes) if len(axes) == len(tree.children) else None
     if children is None:
         raise BatchMismatch(
-            f"vmap: {what} {axes!r} was given for {tree}; expected a number, None, or such nested like that"
+            f"vmap: {what} {axes!r} was given for {tree}; expected a number, None, or numbers and None nested like it"
         )
     return [
         axis for a, child in zip(children, tree.children, strict=True) for axis in axes_like(a, child, what)
@@ -124,7 +124,7 @@ def _common_size(entries: Iterable[tuple[str, TensorSpec, int | None]], size: in
             size, first = spec.shape[axis], name
     if size is None:
         raise BatchMismatch(
-            "vmap: in_axes is None for every argument; expected an axis of samples of at least one"
+            "vmap: in_axes is None for every argument; expected an axis of samples for at least one argument"
         )
     return size
 

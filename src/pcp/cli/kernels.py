@@ -18,18 +18,19 @@ from pcp.planning.verification import CandidateProcess, verify
 from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {
-    "description": "Kernels are ways to compute an operation. List PCP's, measure them, or verify one from outside.",
-    "epilog": """A kernel from outside is a folder with a manifest, kernel.toml, and a python file with a function of JAX
-arrays, or StableHLO text; docs/kernels_from_outside.md describes it. Its code runs in a process of its own only, with limits on
-time and memory. It is tried on sizes and values where kernels were found to be wrong, several times each, with random
-numbers that are new every time, and judged against float64 element by element, its gradient too. What is sound is
-accepted at the smallest tolerance that its errors stay below; otherwise the reasons are told, with the sizes and
+    "description": "List and measure PCP's kernels (ways to compute an operation), or verify a kernel from outside.",
+    "epilog": """\
+A kernel from outside is a folder with a manifest, kernel.toml, and either a Python file with a function of JAX
+arrays or a file of StableHLO text; see docs/kernels_from_outside.md. PCP runs its code only in a separate process, with limits
+on time and memory. It tries the kernel several times on sizes and values that often reveal errors, with new random numbers
+each time, and compares each element of the result and of the gradient with float64. A correct kernel is accepted with the
+smallest tolerance that all its errors stay below. If a kernel is refused, the message names the reasons, and the sizes and
 values that showed them.
 
 actions:
-  list               every kernel: what it does to numbers, and on how many of its family's problems it can stand
-  verify FOLDER      try a kernel from outside; exit code 3 if it is refused
-  bench FAMILY       measure every kernel of a family on this device, and keep what was measured in the database
+  list               every kernel: its effect on accuracy, and for how many problems of its family it can be used
+  verify FOLDER      verify a kernel from outside; exit code 3 if it is refused
+  bench FAMILY       measure every kernel of a family on this device, and keep the measurements in the database
 
 examples:
   pcp kernels list --family product
@@ -47,21 +48,33 @@ class InvalidRequest(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("action", choices=("list", "verify", "bench"), help="what to do, see below")
-    parser.add_argument("what", nargs="?", metavar="FOLDER|FAMILY", help="folder of verify, family of bench")
-    parser.add_argument("--family", default=None, help="list: only of this family")
+    parser.add_argument("action", choices=("list", "verify", "bench"), help="what to do; see the list below")
     parser.add_argument(
-        "--seed", type=int, default=None, help="verify: of the random numbers; new ones if not given"
+        "what", nargs="?", metavar="FOLDER|FAMILY", help="the folder for verify, the family for bench"
+    )
+    parser.add_argument("--family", default=None, help="list: only kernels of this family")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="verify: seed of the random numbers; a new one if not given"
     )
     parser.add_argument(
-        "--seconds", type=float, default=None, help="limit of verify's requests (60); of bench's timing (1)"
+        "--seconds",
+        type=float,
+        default=None,
+        help="verify: limit of one request (default: 60); bench: time for one kernel (default: 1)",
     )
     parser.add_argument(
-        "--memory", type=float, default=4.0, metavar="GIB", help="verify: limit of the process"
+        "--memory", type=float, default=4.0, metavar="GIB", help="verify: memory limit of the process"
     )
-    parser.add_argument("--database", type=Path, default=None, help="file, if not that in the cache folder")
-    parser.add_argument("--device", default=None, help="where kernels run, as cpu:0")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument(
+        "--database",
+        type=Path,
+        default=None,
+        help="file of measurements; the one in PCP's cache folder if not given",
+    )
+    parser.add_argument("--device", default=None, help="where kernels run, such as cpu:0")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line to standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -51,7 +51,7 @@ def from_jax(
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
     """
     if platform not in PLATFORMS:
-        raise NotImportable(f"JAX knows no platform {platform!r}; one of {', '.join(PLATFORMS)}")
+        raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
     leaves, treedef = jax_flatten(arguments)
     marks, tree = flatten(containers(leaves, treedef))
     names = leaf_names(function, tree)

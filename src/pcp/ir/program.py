@@ -299,7 +299,7 @@ def spec_of(type_: ir.Type) -> TensorSpec:
     """
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
         raise InvalidProgram(
-            f"{type_} is no tensor of static shape; refine or export the program with static shapes"
+            f"{type_} is not a tensor of static shape; refine or export the program with static shapes"
         )
     return TensorSpec(checked_shape(tuple(type_.shape)), dtype_from_mlir(str(type_.element_type)))
 
@@ -391,7 +391,9 @@ def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
 def _role(facts: dict[str, Any], index: int) -> Role:
     given = facts.get("pcp.role", "input")
     if given not in Role.__members__:
-        raise InvalidProgram(f"the role {given!r} of argument {index} is none of {', '.join(Role)}")
+        raise InvalidProgram(
+            f"the role {given!r} of argument {index} is not a role; choose one of {', '.join(Role)}"
+        )
     return Role(given)
 
 
@@ -426,7 +428,7 @@ def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> 
 def _alias(facts: dict[str, Any]) -> int | None:
     alias = facts.get("tf.aliasing_output")
     if alias is not None and not isinstance(alias, int):
-        raise InvalidProgram(f"an argument is donated to the result {alias!r}, which is no number")
+        raise InvalidProgram(f"an argument is donated to result {alias!r}; expected the number of a result")
     return alias
 
 
@@ -436,7 +438,7 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
     try:
         return Tree.from_json(string_of(main.attributes[name]))
     except ValueError:
-        raise InvalidProgram(f"the attribute {name} of the program is no valid structure") from None
+        raise InvalidProgram(f"the attribute {name} of the program is not a valid structure") from None
 
 
 def _visibility(op: ir.Operation) -> str:

@@ -71,7 +71,7 @@ class Tree:
         try:
             return _decode(json.loads(text))
         except (TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"{text[:60]!r} is no structure: {error}") from None
+            raise ValueError(f"{text[:60]!r} is not a structure: {error}") from None
 
     def __str__(self) -> str:
         if self.kind == "leaf":
@@ -203,7 +203,7 @@ def _decode(value: Any) -> Tree:
     known = kind in ("none", "dict", "list", "tuple") or bool(name != kind and named_tuple(name, tuple(keys)))
     keyed = kind == "dict" or name != kind
     if not known or len(keys) != (len(children) if keyed else 0) or (kind == "none" and children):
-        raise ValueError(f"{kind!r} with keys {keys} is no container")
+        raise ValueError(f"{kind!r} with keys {keys} is not a container")
     if any(not isinstance(key, int | str) for key in keys) or len(set(keys)) != len(keys):
-        raise ValueError(f"the keys {keys} are no distinct integers and strings")
+        raise ValueError(f"the keys {keys} are not distinct integers and strings")
     return Tree(kind, tuple(keys), tuple(_decode(child) for child in children))

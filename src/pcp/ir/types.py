@@ -173,7 +173,7 @@ def dtype_of(given: DTypeLike) -> DType:
         return _FROM_PYTHON[given]
     found = _of_numpy(given)
     if found is None or given is None:
-        raise UnknownDType(f"{given!r} is no element type; one of {', '.join(DType)} or a NumPy type is")
+        raise UnknownDType(f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type")
     return found
 
 
@@ -190,7 +190,7 @@ def _named(name: str) -> DType:
             f"{name!r} is no name of an element type here; where NumPy reads it as {meant.numpy.name}, write {str(meant)!r}: "
             "the numbers in PCP's names count bits"
         )
-    raise UnknownDType(f"{name!r} is no element type; one of {', '.join(DType)} or a NumPy type is")
+    raise UnknownDType(f"{name!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type")
 
 
 def _of_numpy(given: Any) -> DType | None:
@@ -210,7 +210,7 @@ def dtype_from_mlir(text: str) -> DType:
         return _FROM_MLIR[text]
     except KeyError:
         raise UnknownDType(
-            f"element type {text} of MLIR has no counterpart here; {', '.join(DType)} have"
+            f"element type {text} of MLIR has no counterpart in PCP; supported are {', '.join(DType)}"
         ) from None
 
 
@@ -248,7 +248,5 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
                 f"shape {sizes} has the size {size!r}; every size must be a non-negative integer"
             )
     if math.prod(sizes) >= 2**59:
-        raise InvalidShape(
-            f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any address space holds"
-        )
+        raise InvalidShape(f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any memory holds")
     return tuple(int(size) for size in sizes)

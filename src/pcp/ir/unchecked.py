@@ -90,7 +90,7 @@ def _check_strings(module: bindings.ir.Module) -> None:
         try:
             raw.decode()
         except UnicodeDecodeError:
-            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is no text in UTF-8") from None
+            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is not UTF-8 text") from None
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:

@@ -105,7 +105,7 @@ def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCandidate(f"{place / MANIFEST} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise InvalidCandidate(f"{place / MANIFEST} is no TOML: {error}") from None
+        raise InvalidCandidate(f"{place / MANIFEST} is not TOML: {error}") from None
     try:
         return _candidate(place, manifest)
     except (InvalidCandidate, UnknownProblem) as error:
@@ -122,10 +122,12 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
     family = name.partition(".")[0]
     if family not in DEFINITIONS:
         raise InvalidCandidate(
-            f"name = {name!r} begins with no known family; there are {', '.join(DEFINITIONS)}"
+            f"name = {name!r} does not begin with a known family; choose one of {', '.join(DEFINITIONS)}"
         )
     if any(name in each.kernels for each in FAMILIES.values()):
-        raise InvalidCandidate(f"name = {name!r} is the name of a kernel of PCP itself; choose another one")
+        raise InvalidCandidate(
+            f"name = {name!r} is the name of one of PCP's own kernels; choose another name"
+        )
     effect = _one_of("effect", _text(manifest, "effect"), tuple(Effect))
     file, function = _entry(folder, "entry", _text(manifest, "entry"))
     gradient = str(manifest.get("gradient", DERIVED))
@@ -207,7 +209,7 @@ def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
     found = (folder / file).resolve()
     if not found.is_relative_to(folder.resolve()):
         raise InvalidCandidate(
-            f"{key} = {text!r} lies outside of the folder; everything of a kernel lies in it"
+            f"{key} = {text!r} lies outside of the folder; all files of a kernel must be in its folder"
         )
     if not found.is_file():
         raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
@@ -225,7 +227,7 @@ def _limits(name: str, table: Any) -> Limits:
             raise InvalidCandidate(f"conditions.sizes.{name}.{key} = {value!r}; expected a positive integer")
     limits = Limits(**table)
     if limits.nearest(1) < limits.at_least or limits.nearest(1) < 1:
-        raise InvalidCandidate(f"conditions.sizes.{name} = {table} allows no size")
+        raise InvalidCandidate(f"conditions.sizes.{name} = {table} does not allow any size")
     return limits
 
 
@@ -260,7 +262,7 @@ def _one_of(key: str, value: Any, known: Sequence[str]) -> str:
 def _dtype(value: Any) -> DType:
     if not isinstance(value, str) or value not in DType.__members__ or not DType(value).is_float:
         raise InvalidCandidate(
-            f"{value!r} is no element type of floating-point numbers; expected bf16, f16, f32 or f64"
+            f"{value!r} is not a floating-point element type; expected bf16, f16, f32 or f64"
         )
     return DType(value)
 

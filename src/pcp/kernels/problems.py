@@ -129,7 +129,9 @@ def problem(
     definition = definition_of(family)
     form = next(iter(definition.forms)) if form is None else form
     if form not in definition.forms:
-        raise UnknownProblem(f"family {family!r} has no form {form!r}; it has {', '.join(definition.forms)}")
+        raise UnknownProblem(
+            f"family {family!r} does not have the form {form!r}; it has {', '.join(definition.forms)}"
+        )
     given = dict(zip(definition.sizes, definition.large, strict=True)) if sizes is None else dict(sizes)
     if set(given) != set(definition.sizes) or any(type(n) is not int or n < 1 for n in given.values()):
         raise UnknownProblem(
@@ -146,7 +148,7 @@ def definition_of(family: str) -> Definition:
         UnknownProblem: there is no such family.
     """
     if family not in DEFINITIONS:
-        raise UnknownProblem(f"no family is named {family!r}; there are {', '.join(DEFINITIONS)}")
+        raise UnknownProblem(f"there is no family {family!r}; choose one of {', '.join(DEFINITIONS)}")
     return DEFINITIONS[family]
 
 

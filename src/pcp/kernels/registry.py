@@ -56,7 +56,8 @@ def register_kernel(kernel: Kernel) -> Kernel:
     family = FAMILIES.get(kernel.family)
     if family is None:
         raise InvalidKernel(
-            f"kernel {kernel.name!r} belongs to no family; its name begins with one of {', '.join(FAMILIES)}, and a dot"
+            f"kernel {kernel.name!r} does not belong to a family; its name must begin with one of "
+            f"{', '.join(FAMILIES)} and a dot"
         )
     if kernel.name in family.kernels:
         raise InvalidKernel(f"a kernel named {kernel.name!r} is registered already; choose another name")
@@ -73,7 +74,7 @@ def kernel_named(name: str) -> Kernel:
     family = FAMILIES.get(name.partition(".")[0])
     if family is None or name not in family.kernels:
         known = ", ".join(other for each in FAMILIES.values() for other in each.kernels)
-        raise UnknownKernel(f"no kernel is named {name!r}; there are {known}")
+        raise UnknownKernel(f"there is no kernel {name!r}; choose one of {known}")
     return family.kernels[name]
 
 

@@ -36,7 +36,9 @@ def promote(left: DType, right: DType) -> DType:
         return DType.f32 if low.itemsize == high.itemsize else high
     if high.kind == "signed" and low.kind == "unsigned":
         if low is DType.u64:
-            raise DTypeMismatch(f"{left} and {right} have no common integer type; convert one with .astype")
+            raise DTypeMismatch(
+                f"{left} and {right} have no common integer type; convert one of them with .astype"
+            )
         return high if high.itemsize > low.itemsize else DType(f"i{16 * low.itemsize}")
     if high.kind == "complex" and low is DType.f64:
         return DType.c128

@@ -233,8 +233,8 @@ class Plan:
             first = given.setdefault(id(buffer), entry.name)
             if entry.alias is not None and first != entry.name:
                 return DonatedTwice(
-                    f"arguments {first} and {entry.name} are one array, but its memory can be donated "
-                    f"only once; give a copy"
+                    f"arguments {first} and {entry.name} are the same array, but its memory can be donated "
+                    f"only once; give a copy for one of them"
                 )
         return error
 
@@ -256,7 +256,7 @@ class Plan:
         for entry in entries:
             if entry.role is Role.state or entry.alias is not None:
                 raise CannotBind(
-                    f"argument {entry.name} is state, which every call consumes; give it to run instead"
+                    f"argument {entry.name} is state, which every call consumes, so it cannot be bound; give it to run"
                 )
         placed = ArgumentBorder(entries, first, self.device, self._backend).admit(arguments)
         bound_count = self._bound_count + len(arguments)
@@ -393,7 +393,8 @@ def plan(
 def _check_pinned(path: Path, device: Device, tolerance: float | None, options: CompileOptions) -> None:
     if tolerance is not None:
         raise PlanConflict(
-            f"both a path and a tolerance of {tolerance:g} were given; a path is followed as it is, so give only one of the two"
+            f"both a path and a tolerance of {tolerance:g} were given; a path already says how to run the "
+            "program; give only one of the two"
         )
     if options and tuple(sorted(options.items())) != path.options:
         raise PlanConflict(

@@ -211,7 +211,7 @@ class ProfileDatabase:
                     rows.append(row_of(line.decode()))
                 except (InvalidRows, UnicodeDecodeError) as error:
                     raise InvalidRows(
-                        f"line {number} of {os.fspath(file)} is no row of a profile: {error}; nothing was merged; "
+                        f"line {number} of {os.fspath(file)} is not a row of a profile: {error}; nothing was merged; "
                         "give a file that `pcp profile export` wrote"
                     ) from None
         return self.add_all(rows)
@@ -248,7 +248,7 @@ class ProfileDatabase:
         given = {text: value for text, value in conditions.items() if value is not None}
         if not given:
             raise NothingToPrune(
-                "no condition is given; name an age, a program, hardware or versions to remove"
+                "no condition was given; name the age, program, hardware or versions to remove"
             )
         if not self.file.exists():
             return 0

@@ -66,7 +66,7 @@ def row_of(line: str) -> Row:
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
-        raise InvalidRows(f"it is no JSON: {line[:40]!r}") from None
+        raise InvalidRows(f"it is not JSON: {line[:40]!r}") from None
     if not isinstance(found, dict) or len(found) != 1:
         raise InvalidRows(f"it begins with {line[:40]!r}; expected one object with one of {_KINDS}")
     [(kind, value)] = found.items()
