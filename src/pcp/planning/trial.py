@@ -17,6 +17,7 @@ from pcp.planning.request import PythonFunction
 from pcp.planning.subject import Subject
 from pcp.planning.timing import Runnable, Variations, timed, times_in_turn
 from pcp.planning.tolerance import ResultError
+from pcp.planning.verification.at_site import fault_at_site
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
@@ -57,6 +58,7 @@ def tried(
     seconds: float,
     rival: float | None,
     stage: Stage,
+    site: str | None = None,
 ) -> Trial:
     """Try a candidate.
 
@@ -64,12 +66,16 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds, rival: as in `Request`.
+        tolerance, calls, seconds, rival, site: as in `Request`.
         stage: told what is going on.
     """
     try:
         stage("candidate")
         runnable = _compiled(subject, candidate, options)
+        if site is not None:
+            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            if fault is not None:
+                raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
     except Refused as refused:
         return refused.trial

@@ -133,7 +133,11 @@ class Child:
         finally:
             for file in files:
                 file.close()
-        return {"changed": changed, "calls": done, "results": [[list(each.shape), each.dtype] for each in results]}
+        return {
+            "changed": changed,
+            "calls": done,
+            "results": [[list(each.shape), each.dtype] for each in results],
+        }
 
     def _time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time the plain program and the candidate in turn, each on arguments not seen before and on the same again."""

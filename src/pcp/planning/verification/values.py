@@ -201,8 +201,6 @@ KINDS: dict[str, Values] = {
         Values("normal", _normal),
         Values("again", _normal),
         Values("changed", _normal),
-        Values("equal indices", _normal, typical=False, indices=_equal),
-        Values("Zipf indices", _normal, typical=False, indices=_zipf),
         Values("positive", lambda *given: np.abs(_normal(*given))),
         Values("negative", lambda *given: -np.abs(_normal(*given))),
         Values("large", _scaled(0)),
@@ -219,6 +217,8 @@ KINDS: dict[str, Values] = {
         Values("masked", _minus_infinity_first, typical=False, finite=False),
         Values("NaN", _with(np.nan, np.nan), typical=False, finite=False),
         Values("zeros", _zeros, typical=False),
+        Values("equal indices", _normal, typical=False, indices=_equal),
+        Values("Zipf indices", _normal, typical=False, indices=_zipf),
     )
 }
 """By their names, in the order in which they are tried."""

@@ -107,7 +107,9 @@ class Verdict:
         if self.ratio is not None:
             lines.append(f"  time: {self.ratio:.2f} of the plain computation's")
         lines.append(f"  {self.tried}")
-        lines.append("  beyond these ranges nothing is known of it: plans verify it at their sites before they use it")
+        lines.append(
+            "  beyond these ranges nothing is known of it: plans verify it at their sites before they use it"
+        )
         return "\n".join(lines)
 
 

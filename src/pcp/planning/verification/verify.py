@@ -56,7 +56,7 @@ MANY_CALLS, MANY_SECONDS = 5000, 8.0
 """Calls of a small problem, since some kernels are wrong in one call of thousands; and how long they may take."""
 FEW_CALLS, MANY_BYTES = 300, 1 << 26
 """Fewer calls where their results would take more than these bytes."""
-WIDE_SECONDS = 30.0
+WIDE_SECONDS = 50.0
 """After which no further wide problem is begun."""
 AS_USER = 3
 """Problems that a user's process tries."""
@@ -166,9 +166,7 @@ class _Examination:
             problem, expected.specs, expected.arguments, order, None, expected.results
         )
         self.calls += len(order)
-        self.tried.add(
-            problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size
-        )
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
         judgements = self._judge(expected, results[:count])
         if judgements[0][1].error is None and judgements[0][1].fault is None:
             # Few elements may be small by chance; those of several calls together are not.
