@@ -48,7 +48,9 @@ def test_python_and_numpy_types(given: Any, expected: str) -> None:
     "given", ["str", "", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None, [], "i8 "]
 )
 def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> None:
-    with pytest.raises(UnknownDType, match=r"is not an element type; choose one of bool, i8, .* or a NumPy type"):
+    with pytest.raises(
+        UnknownDType, match=r"is not an element type; choose one of bool, i8, .* or a NumPy type"
+    ):
         dtype_of(given)
 
 

@@ -173,7 +173,9 @@ def dtype_of(given: DTypeLike) -> DType:
         return _FROM_PYTHON[given]
     found = _of_numpy(given)
     if found is None or given is None:
-        raise UnknownDType(f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type")
+        raise UnknownDType(
+            f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type"
+        )
     return found
 
 

@@ -157,6 +157,7 @@ class Bench:
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
+            "site": request.site,
         }
 
     def _stored(self, program: Program) -> str:

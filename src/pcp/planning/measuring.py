@@ -58,6 +58,7 @@ class Child:
                 request["timing_seconds"],
                 request["rival"],
                 lambda name: self._say(stage=name),
+                request["site"],
             )
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))

@@ -9,6 +9,7 @@ from pcp.backends import Device
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, replaced
+from pcp.planning.added import register_added
 from pcp.planning.best_first import best_first
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.cost_model import estimated_seconds
@@ -48,6 +49,7 @@ def paths(
     """
     if tolerance is not None:
         check_tolerance(tolerance)
+    register_added()
     place = backends.device(device)
     conditions = Conditions(place, place.capacity, {}, database, budget=0.0)
 

@@ -16,6 +16,7 @@ from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.operations import Operation, operations_of
 from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
+from pcp.planning.added import register_added
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database, searched
@@ -364,6 +365,7 @@ def plan(
         UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
         PathMismatch: the path belongs to another program, other hardware, or other versions.
+        KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice: there is no such device.
@@ -374,6 +376,8 @@ def plan(
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
     found = None
+    if path is not None or tolerance is not None:
+        register_added()
     if path is not None:
         _check_pinned(path, place, tolerance, options)
         options = dict(path.options)

@@ -18,6 +18,7 @@ from pcp.planning.request import PythonFunction
 from pcp.planning.subject import Subject
 from pcp.planning.timing import Runnable, Variations, timed, times_in_turn
 from pcp.planning.tolerance import SLICES, Judged, ResultError, worst
+from pcp.planning.verification.at_site import fault_at_site
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
@@ -59,6 +60,7 @@ def tried(
     seconds: float,
     rival: float | None,
     stage: Stage,
+    site: str | None = None,
 ) -> Trial:
     """Try a candidate.
 
@@ -66,7 +68,7 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds, rival: as in `Request`.
+        tolerance, calls, seconds, rival, site: as in `Request`.
         stage: told what is going on.
     """
     try:
@@ -74,6 +76,10 @@ def tried(
         if isinstance(candidate, Program) and candidate == subject.program and not seconds:
             return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, options)
+        if site is not None:
+            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            if fault is not None:
+                raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
     except Refused as refused:
         return refused.trial

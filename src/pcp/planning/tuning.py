@@ -130,6 +130,7 @@ def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
             rival=rival(kernel) if recipe.sets > 1 else None,
+            site=kernel.nonfinite,
         )
 
     for kernel in ordered:
