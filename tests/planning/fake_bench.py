@@ -5,6 +5,7 @@ Bench reads times and errors from how often each of them is in a candidate, so t
 """
 
 import contextlib
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -178,6 +179,7 @@ def kernels(plan: pcp.Plan) -> Counter[str]:
     return Counter(choice.kernel for choice in plan.path.choices)
 
 
+@functools.cache
 def counted(program: Program) -> dict[str, int]:
     """How often each of the families' operations is in a program."""
     text = program.text
@@ -206,4 +208,5 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         yield bench
 
     monkeypatch.setattr(chosen, "Bench", start)
+    monkeypatch.setattr("pcp.planning.evidence.time.sleep", lambda _: None)
     return bench

@@ -171,7 +171,7 @@ GOOD = {
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ("[]", "expected one object"),
-        ('{"kernel":1}', "expected one of measurement, path, hardware, about"),
+        ('{"kernel":1}', "expected one of measurement, path, hardware, about, region"),
         ('{"path":"{}"}', "no path"),
         ('{"path":7}', "the path is 7"),
         ('{"hardware":{"name":"x"}}', "it holds name; expected name, facts"),
@@ -256,7 +256,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 1; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 2; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:

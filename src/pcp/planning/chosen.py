@@ -6,20 +6,23 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pcp.backends import Device
+from pcp import backends
+from pcp.backends import CompilationFailed, Device, OutOfMemory
 from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.bench import Bench
 from pcp.planning.best_effort_database import BestEffortDatabase
+from pcp.planning.capacity import check_capacity
 from pcp.planning.evidence import Evidence, Measurer, Progress
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.judge import named_places
+from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Arrays
 from pcp.planning.search import Found, Search
@@ -90,6 +93,8 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     whole = Whole(program, tolerance, conditions.options, *example, ignored_by(program, conditions.judge))
     with evidence_of(conditions) as evidence:
         found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+    if found.prediction is not None:
+        found = _compiling(found, whole, conditions)
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
     return found
@@ -107,6 +112,20 @@ def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:
             f"judge is {judge!r}; expected a dictionary from names of results to 'ignore', like {{'logits': 'ignore'}}"
         )
     return tuple(sorted(named_places(program, judge)))
+
+
+def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
+    """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
+    backend, program = backends.backend(), found.path.applied(whole.program)
+    try:
+        executable = backend.compile(program, conditions.device, conditions.options, cache=True)
+        check_capacity(whole.program, executable.memory, conditions.device, conditions.memory_limit)
+    except (CompilationFailed, OutOfMemory) as error:
+        log.warning("the predicted path is not taken, because it does not compile: %s", error)
+        return replace(
+            found, path=Path.plain(whole.program, whole.options), choices={}, prediction=None, complete=False
+        )
+    return found
 
 
 def evidence_of(conditions: Conditions) -> Evidence:

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from pcp.planning.significance import undisturbed
+from pcp.planning.significance import Block, undisturbed
 from pcp.planning.tolerance import least_tolerance
 
 
@@ -99,6 +99,11 @@ class Measurement:
     def typical(self) -> float:
         """Seconds of a call that little disturbs; infinite where there is none."""
         return undisturbed(self.seconds)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Its calls, which were made in one go."""
+        return ((self.seconds, self.plain_seconds),) if self.seconds and self.plain_seconds else ()
 
     @property
     def ratio(self) -> float:

@@ -11,6 +11,7 @@ from pcp.errors import PCPError
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Judgement, Measurement
 from pcp.planning.path import NotAPath, Path
+from pcp.planning.prediction.region import LONGEST_PACKED, NotARegion, Region
 
 LONGEST_LINE = 1 << 24
 _LONGEST_WORDS = 4096
@@ -35,7 +36,7 @@ class About:
     text: str
 
 
-Row = Measurement | Path | Hardware | About
+Row = Measurement | Path | Hardware | About | Region
 
 
 def digest_of(measurement: Measurement) -> str:
@@ -55,6 +56,8 @@ def line_of(row: Row) -> str:
             return _json({"hardware": asdict(row)})
         case About():
             return _json({"about": asdict(row)})
+        case Region():
+            return _json({"region": {"digest": row.digest, "program": row.to_text()}})
 
 
 def row_of(line: str) -> Row:
@@ -83,10 +86,20 @@ def row_of(line: str) -> Row:
     if kind == "about":
         digest, text = _members(value, ("digest", "text"))
         return About(_digest(digest, "digest"), _text(text, "text"))
+    if kind == "region":
+        return _region(value)
     raise InvalidRows(f"it holds {kind[:40]!r}; expected one of {_KINDS}")
 
 
-_KINDS = "measurement, path, hardware, about"
+_KINDS = "measurement, path, hardware, about, region"
+
+
+def _region(value: Any) -> Region:
+    digest, text = _members(value, ("digest", "program"))
+    try:
+        return Region.from_text(_digest(digest, "digest"), _text(text, "program", 2 * LONGEST_PACKED))
+    except NotARegion as error:
+        raise InvalidRows(str(error)) from None
 
 
 def _measurement(value: Any) -> Measurement:

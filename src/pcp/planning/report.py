@@ -8,6 +8,7 @@ from typing import Any
 from pcp.planning.capacity import human
 from pcp.planning.measurement import Judgement, Measurement
 from pcp.planning.path import Path
+from pcp.planning.predicted_path import Prediction
 from pcp.planning.search import Found
 from pcp.planning.significance import undisturbed
 from pcp.planning.tolerance import SLICES
@@ -24,7 +25,8 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     """
     if found is None or tolerance is None:
         return _unsearched(path)
-    lines = [f"  path        {_named(path)}: {_cost(found.measurement)}"]
+    cost = _cost(found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
+    lines = [f"  path        {_named(path)}: {cost}"]
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
     if found.measurement is not None and found.measurement.peak_bytes is not None:
@@ -51,6 +53,7 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "plain": path.is_plain,
         "tolerance": tolerance,
         "error": None if row is None else row.error,
+        "predicted": None if found is None or found.prediction is None else asdict(found.prediction),
         "plain_error": None if row is None else row.plain_error,
         "judgement": None if row is None or row.judgement is None else asdict(row.judgement),
         "seconds": undisturbed(row.seconds) if row is not None and row.seconds else None,
@@ -93,9 +96,21 @@ def _cost(row: Measurement | None) -> str:
     )
 
 
+def _predicted_cost(prediction: Prediction) -> str:
+    return (
+        f"predicted, not measured: its sites should take {prediction.ratio:.2f} of their plain time "
+        f"({prediction.measured} classes of sites were measured, {prediction.similar} are like others that were)"
+    )
+
+
 def _errors(found: Found, tolerance: float) -> list[str]:
     """What is known of the error, of which result it is, and how it was judged."""
     row = found.measurement
+    if found.prediction is not None:
+        return [
+            f"not measured; predicted to be at most {found.prediction.error:.1e}, from sites alone; the tolerance is "
+            f"{tolerance:g}; plan with a budget to measure it"
+        ]
     if not tolerance:
         return ["none: the bits of the plain path are asked for"]
     if row is None or row.error is None:
@@ -130,6 +145,8 @@ def _class(each: Tuned, found: Found) -> list[str]:
     times = ""
     if row is not None and row.seconds:
         times = f"  {seconds(row.typical)} against {seconds(undisturbed(row.plain_seconds))}, error {row.error or 0.0:.1e}"
+    elif chosen is not None and chosen.name in each.forecasts:
+        times = f"  predicted to take {each.forecasts[chosen.name].ratio:.2f} of the plain operation's time"
     elif each.plain_seconds:
         times = f"  {seconds(each.plain_seconds)}"
     lines = [f"    {each.sites}: {name}{times}{where}"]

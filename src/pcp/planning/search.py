@@ -9,17 +9,19 @@ where it stopped.
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.duels import Duels, is_won
 from pcp.planning.evidence import Evidence
+from pcp.planning.losses import Losses, should_gain
 from pcp.planning.measurement import Judgement, Measurement
 from pcp.planning.path import Path, PathMismatch
+from pcp.planning.predicted_path import Prediction, predicted_path
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster
+from pcp.planning.significance import MARGIN, is_faster_in
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tolerance import least_tolerance
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
@@ -57,6 +59,7 @@ class Found:
         measured: how many measurements were made, others than those from the database.
         notes: what was left out and why, one sentence each.
         complete: whether nothing was left out for lack of time.
+        prediction: what is expected of the path, where it was not measured.
     """
 
     path: Path
@@ -66,6 +69,7 @@ class Found:
     measured: int = 0
     notes: list[str] = field(default_factory=list)
     complete: bool = True
+    prediction: Prediction | None = None
 
 
 class Search:
@@ -89,6 +93,8 @@ class Search:
         self._chosen: Selection = {}  # the fastest so far
         self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
+        self._lost: list[Selection] = []  # that should have been faster than the plain program
+        self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
@@ -107,6 +113,7 @@ class Search:
             self._experience.model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
+            self._confirm_losses()
             self._refine()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
@@ -200,13 +207,27 @@ class Search:
                 if not path.choices:
                     break
                 self._experience.model.learn(selection, row.least_tolerance)
-            elif is_faster(row.seconds, row.plain_seconds) and self._is_better(path, row):
+            elif is_faster_in(row.blocks) and self._is_better(path, row):
                 self._experience.model.learn(selection, row.least_tolerance or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
-            elif not alone or not self._ban_least(selection):
-                break
+            else:
+                if should_gain(selection, row):
+                    self._lost.append(selection)
+                if not alone or not self._ban_least(selection):
+                    break
         return faster
+
+    def _confirm_losses(self) -> None:
+        """Measure again what lost although it should have won; what wins then is used after all."""
+        losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
+        for selection, row in losses.that_win(self._lost):
+            if self.whole.accepts(row, self.memory_limit) and self._is_better(self._path(selection), row):
+                self._ratio, self._chosen = row.ratio, selection
+            self._experience.banned -= self._set_aside
+        if losses.trouble:
+            self._say(f"a loss was not confirmed: {losses.trouble}")
+            self.complete = False
 
     def _is_better(self, path: Path, row: Measurement) -> bool:
         """Whether a path that should save more than the fastest so far takes its place.
@@ -263,7 +284,8 @@ class Search:
         for digest in chosen[: (len(chosen) + 1) // 2]:
             kernel = selection[digest].kernel
             if kernel is not None:
-                self._experience.banned.add((digest, kernel.name))
+                self._set_aside.add((digest, kernel.name))
+        self._experience.banned |= self._set_aside
         self._say("kernels that are faster alone are not in the whole program; half of them are left out")
         return len(chosen) > 1
 
@@ -275,7 +297,7 @@ class Search:
         fast: dict[str, tuple[Path, Measurement]] = {}
         first: tuple[Path, Measurement] | None = None
         for digest, row in known.items():
-            if not whole.accepts(row, self.memory_limit) or not is_faster(row.seconds, row.plain_seconds):
+            if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
                 continue
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
@@ -283,6 +305,11 @@ class Search:
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
                 first = path, row
+        if first is None and not evidence.budget:
+            predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
+            if predicted is not None:
+                path, prediction = predicted
+                return replace(self._found(path, None), prediction=prediction)
         if first is None:
             plain = Path.plain(whole.program, whole.options)
             return self._found(plain, evidence.known(whole.subject).get(plain.digest))

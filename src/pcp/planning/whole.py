@@ -18,6 +18,7 @@ from pcp.planning.path import Path
 from pcp.planning.preparation import prepared
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
+from pcp.planning.significance import GAPS, is_faster_in
 from pcp.planning.site_classes import SiteClass, kernels_by_site
 from pcp.planning.tolerance import USUAL_TOLERANCE
 
@@ -147,6 +148,25 @@ class Whole:
             key=lambda each: each.least_tolerance or 0.0,
             default=None,
         )
+
+    def measured_again(
+        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+    ) -> Measurement | None:
+        """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            times: how often it has to have been measured, 2 or more.
+            seconds: to time it for each time.
+        """
+        known = evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not is_faster_in(known.blocks)
+        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAPS[0]
+        is_due = evidence.count(self.subject, path.digest) < times
+        if is_due and not evidence.rest(self.subject, path.digest, gap):
+            return None
+        return self.measured(path, evidence, seconds=seconds, times=times)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
