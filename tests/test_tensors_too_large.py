@@ -24,7 +24,7 @@ LONG = pcp.spec((2**40,), "f32")
     ],
 )
 def test_no_operation_makes_one(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(InvalidShape, match=r"has .*e\+\d\d elements, more than any address space holds"):
+    with pytest.raises(InvalidShape, match=r"has .*e\+\d\d elements, more than any memory holds"):
         pcp.trace(function, LONG)
 
 

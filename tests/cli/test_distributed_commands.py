@@ -33,7 +33,13 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             "shepherd",
-            ["goes on where it stopped", "pcp keys worker", "exactly once", "0.0.0.0:7433", "exit codes: 0"],
+            [
+                "which continues where it stopped",
+                "pcp keys worker",
+                "exactly once",
+                "0.0.0.0:7433",
+                "exit codes: 0",
+            ],
         ),
         (
             "worker",
@@ -105,12 +111,12 @@ def test_an_address_to_listen_on_that_is_none(
     with pytest.raises(SystemExit) as exit_:
         main(["shepherd", str(run), "--listen", address])
     assert exit_.value.code == 2
-    assert "is no address; give HOST:PORT, for example 0.0.0.0:7433" in capsys.readouterr().err
+    assert "is not an address; give HOST:PORT, for example 0.0.0.0:7433" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_cannot_be_cut_anew(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = complaint(["shepherd", str(run), "--workers", "3"], capsys)
-    assert "holds a run already, whose data is cut for 2 workers; give it without --workers" in message
+    assert "already holds a run, whose data is divided for 2 workers; give it without --workers" in message
 
 
 def test_a_distributed_run_needs_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +159,7 @@ def test_a_worker_without_an_address(run: Path, tmp_path: Path, capsys: pytest.C
     key = str(tmp_path / "a.pem")
     main(["keys", "worker", "a", "--run", str(run), "--output", key])
     capsys.readouterr()
-    assert "'nowhere' is no address; give HOST:PORT" in complaint(
+    assert "'nowhere' is not an address; give HOST:PORT" in complaint(
         ["worker", "--connect", "nowhere", "--key", key], capsys
     )
     (tmp_path / "address.json").write_text("{}")
@@ -166,7 +172,7 @@ def test_a_list_of_processors_that_is_none(cpus: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as exit_:
         main(["worker", "--connect", "127.0.0.1:9", "--key", "k", f"--cpus={cpus}"])
     assert exit_.value.code == 2
-    assert "is no list of processors; give numbers with commas" in capsys.readouterr().err
+    assert "is not a list of processors; give numbers separated by commas" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
@@ -175,7 +181,7 @@ def test_a_list_of_processors_that_is_none(cpus: str, capsys: pytest.CaptureFixt
 def test_processors_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     before = os.sched_getaffinity(0)
     message = complaint(["worker", "--connect", "127.0.0.1:9", "--key", "k", "--cpus", "1000"], capsys)
-    assert "--cpus 1000 names no processors for this process: Invalid argument; it may use" in message
+    assert "--cpus 1000 names no processor that this process may use: Invalid argument; it may use" in message
     assert os.sched_getaffinity(0) == before
 
 
@@ -184,4 +190,4 @@ def test_a_device_that_is_not_there(run: Path, tmp_path: Path, capsys: pytest.Ca
     main(["keys", "worker", "a", "--run", str(run), "--output", key])
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--device", "cuda:7"]
-    assert "'cuda:7' is no device of this machine" in complaint(arguments, capsys)
+    assert "'cuda:7' is not a device of this machine" in complaint(arguments, capsys)

@@ -142,7 +142,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("show",), "`pcp profile show` needs a program; none was given"),
         (("merge",), "`pcp profile merge` needs a file; none was given"),
         (("ls", "x"), "`pcp profile ls` takes no 'x'; name a program with --program"),
-        (("show", "0000"), "nothing was measured of 0000 (digest 0000) in "),
+        (("show", "0000"), "there is no measurement of 0000 (digest 0000) in "),
         (("show", "absent.pcp"), "cannot read the program absent.pcp: No such file"),
     ],
 )

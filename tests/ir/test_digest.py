@@ -219,16 +219,3 @@ def test_an_effect_within_a_branch_counts() -> None:
     plain = of_text("%r = stablehlo.add %x, %x : tensor<2xf32>")
     assert of_text(branch.format(effect="")) == plain
     assert of_text(branch.format(effect=call)) != plain
-
-
-def test_depth_takes_no_stack() -> None:
-    depth = 400  # more than twice that many frames, were there some for each
-    opened = "".join(f'%i{n} = "stablehlo.if"(%p) ({{\n' for n in range(depth))
-    closed = "".join(
-        f"stablehlo.return %{f'i{n + 1}' if n + 1 < depth else 'x'} : tensor<2xf32>\n"
-        "}, {\nstablehlo.return %x : tensor<2xf32>\n}) : (tensor<i1>) -> tensor<2xf32>\n"
-        for n in reversed(range(depth))
-    )
-    start = "%p = stablehlo.constant dense<true> : tensor<i1>\n"
-    deep = of_text(f"{start}{opened}{closed}%r = stablehlo.add %i0, %x : tensor<2xf32>")
-    assert deep != of_text(f"{start}{opened}{closed}%r = stablehlo.multiply %i0, %x : tensor<2xf32>")

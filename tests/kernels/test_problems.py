@@ -51,7 +51,7 @@ def test_large_problems_are_tried_on_few_kinds_of_values() -> None:
 
 
 def test_unknown_problems_are_refused() -> None:
-    with pytest.raises(UnknownProblem, match="no family is named 'sorting'; there are product, softmax"):
+    with pytest.raises(UnknownProblem, match="there is no family 'sorting'; choose one of product, softmax"):
         problem("sorting")
     with pytest.raises(
         UnknownProblem, match="family 'softmax' has no form 'middle'; it has last_axis, first_axis"

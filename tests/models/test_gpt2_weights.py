@@ -127,8 +127,8 @@ def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"PK\x03\x04 an archive of something else", struct.pack("<Q", 9000) + b"{}"):
         path.write_bytes(content)
         with pytest.raises(
-            WeightsUnreadable, match=r"model\.safetensors is no safetensors file that can be read: "
+            WeightsUnreadable, match=r"model\.safetensors is not a readable safetensors file: "
         ):
             load_transformers(path, CONFIG)
-    with pytest.raises(WeightsUnreadable, match="is no safetensors file that can be read: "):
+    with pytest.raises(WeightsUnreadable, match="is not a readable safetensors file: "):
         load_transformers(tmp_path, CONFIG)

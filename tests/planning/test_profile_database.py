@@ -154,9 +154,14 @@ def test_export_and_merge_are_idempotent(database: ProfileDatabase, tmp_path: Fi
     assert other.subjects()[SUBJECT] == "a product"
 
 
+JUDGED: dict[str, Any] = {
+    "result": "y", "slice_error": 0.5, "slice": "", "plain_slice": 0.0, "reference": "float64", "grouped": [],
+    "shares": [], "ignored": [],
+}  # fmt: skip
 GOOD = {
     "subject": SUBJECT, "path": "plain", "hardware": HERE.digest, "versions": "", "seconds": [1.0],
     "plain_seconds": [1], "error": "inf", "plain_error": None, "peak_bytes": 3, "failure": "crash", "detail": "", "when": 1,
+    "judgement": None,
 }  # fmt: skip
 
 
@@ -166,7 +171,7 @@ GOOD = {
         ("{", "no JSON"),
         ("[" * 100_000, "no JSON"),
         ("[]", "expected one object"),
-        ('{"kernel":1}', "expected one of measurement, path, hardware, about"),
+        ('{"kernel":1}', "expected one of measurement, path, hardware, about, region"),
         ('{"path":"{}"}', "no path"),
         ('{"path":7}', "the path is 7"),
         ('{"hardware":{"name":"x"}}', "it holds name; expected name, facts"),
@@ -183,6 +188,10 @@ GOOD = {
         ({"detail": "x" * 5000}, "at most 4096"),
         ({"when": "now"}, "when is 'now'"),
         ({"more": 1}, "expected subject, path"),
+        ({"judgement": 7}, "expected result, slice_error, slice"),
+        ({"judgement": JUDGED | {"grouped": [["k"]]}}, "expected pairs of a name and an error"),
+        ({"judgement": JUDGED | {"slice_error": -1}}, "slice_error is -1"),
+        ({"judgement": JUDGED | {"ignored": "x"}}, "ignored is 'x'; expected a list"),
     ],
 )
 def test_a_bad_line_stops_the_merge_before_anything_is_added(
@@ -247,7 +256,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 1; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 2; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:
@@ -315,5 +324,5 @@ def test_planning_goes_on_without_a_database(tmp_path: FilePath, caplog: pytest.
         for _ in range(2):
             assert not getattr(broken, method)(*arguments)
         [record] = caplog.records
-        assert record.getMessage().endswith("planning goes on, and nothing that it measures is kept")
+        assert record.getMessage().endswith("planning continues, but its measurements are not kept")
         assert not broken.usable

@@ -48,7 +48,10 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     files = traced(tmp_path)
     files.model.write_text("loss = 3")
     refused(
-        files, tmp_path, NotAProgram, "network.pcp is no program: it begins with b'loss = 3'; expected a file"
+        files,
+        tmp_path,
+        NotAProgram,
+        "network.pcp is not a program: it begins with b'loss = 3'; expected a file",
     )
 
 
@@ -59,19 +62,19 @@ def _state(state: Any, x: Any, y: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
     "two results": (
         lambda: pcp.trace(lambda p, x, y: (pcp.mean(x @ p["w"]), pcp.sum(y)), {"w": np.ones((3, 1), "f4")}, X, Y),
-        r"is no loss: it returns f32\[\], f32\[\]; a loss returns one floating-point scalar, or a pair of one and a dictionary",
+        r"is not a loss: it returns f32\[\], f32\[\]; a loss returns one floating-point scalar, or a pair of one and a",
     ),
     "a vector": (
         lambda: pcp.trace(lambda p, x, _: x @ p["w"], {"w": np.ones(3, "f4")}, X, Y),
-        r"is no loss: it returns f32\[8\]; a loss returns one floating-point scalar",
+        r"is not a loss: it returns f32\[8\]; a loss returns one floating-point scalar",
     ),
     "an integer": (
         lambda: pcp.trace(lambda p, x, _: pcp.sum(x > p["w"][None]).astype("i32"), {"w": np.ones(3, "f4")}, X, Y),
-        r"is no loss: it returns i32\[\]",
+        r"is not a loss: it returns i32\[\]",
     ),
     "a state": (
         lambda: pcp.trace(lambda s, x: (s, {"l": pcp.mean(x)}), pcp.spec((), "f32", "state"), X),
-        r"is no loss: its argument s is a state that it returns; .* Export the model without what it updates by itself",
+        r"is not a loss: its argument s is a state that it returns; .* Export the model without what it updates by itself",
     ),
     "no batch": (
         lambda: pcp.trace(lambda p: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]), parameters()),
@@ -286,7 +289,7 @@ def test_a_text_with_more_tokens_than_the_loss_knows(tmp_path: Path) -> None:
     text.write_text("abcdef" * 100)
     message = (
         r"the tokenizer 'characters' has 6 tokens, but .*network\.pcp embeds 5; choose another --tokenizer "
-        r"\(characters, bytes, bpe with --vocabulary\), or make the loss with more"
+        r"\(characters, bytes, bpe with --vocabulary\), or export the loss with more"
     )
     refused(files, tmp_path, TokenOutOfRange, message, data=str(text))
     text.write_text("abcde" * 50)

@@ -39,10 +39,16 @@ def test_a_run_is_not_made_twice(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotARun, match=r"holds no run: there is no config.json; give the folder of a run"):
+    with pytest.raises(
+        NotARun, match=r"is not the folder of a run: there is no config.json in it; give the folder of a run"
+    ):
         RunFolder.open(tmp_path)
     folder = RunFolder.create(tmp_path, TrainingConfig())
-    with pytest.raises(NotARun, match="has no tokenizer yet; it was stopped before its data was read"):
+    with pytest.raises(
+        NotARun,
+        match="has no tokenizer yet, because it was stopped before it had read its data; "
+        "begin it again with pcp train",
+    ):
         folder.tokenizer()
     with pytest.raises(CheckpointNotFound, match="There is no checkpoint in"):
         load_state(folder)

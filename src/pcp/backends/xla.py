@@ -132,7 +132,7 @@ class XLABackend:
         """An array in the memory of a device; it shares host memory only if nobody can write to that."""
         native = _devices()[device]
         if not self.is_buffer(array):
-            array = np.ascontiguousarray(array).reshape(spec.shape)
+            array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
             alias = alias and _is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         return xla_client.batched_device_put(

@@ -13,28 +13,32 @@ from importlib.metadata import PackageNotFoundError, version
 from pcp.errors import PCPError
 
 COMMANDS = {
-    "train": "train a model, in this process or with a Shepherd and Workers on this machine",
-    "generate": "let a trained model go on with a text",
+    "train": "train a model, in one process or with a Shepherd and Workers on this machine",
+    "generate": "continue a text with a trained model",
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
-    "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
+    "profile": "list, export, merge, prune and plot the measurements that PCP keeps",
     "plan": "find the fastest way to run a program within a tolerance",
-    "explore": "measure a program's paths in the background",
+    "explore": "measure many ways to run a program, for later plans",
     "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
-    "keys": "make the certificates of a Shepherd and its Workers",
-    "doctor": "look at this machine: what PCP finds here, what it lacks, what to do",
+    "keys": "make and revoke the key files of Workers",
+    "doctor": "check what PCP finds on this machine, what is missing, and what to do about it",
 }
 
-EPILOG = """exit codes: 0 done; 1 it failed here, such as by a bug or a full disk; 2 something given is wrong (the message
-says what); 130 interrupted
+EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
+
+exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
+message says which); 130 interrupted
 
 examples:
-  pcp train                                       GPT-2 (nano) on Shakespeare, in this process
+  pcp doctor                                      check this machine
+  pcp train                                       train GPT-2 (nano) on Shakespeare, in this process
   pcp train --workers 2                           the same, with a Shepherd and two Workers
-  pcp generate runs/gpt2-nano --prompt "ROMEO:"   text from what was trained
+  pcp generate runs/gpt2-nano --prompt "ROMEO:"   write text with the trained model
+  pcp plan step.pcp --tolerance 1e-2              find the fastest way to run a program with an error below 1 %
 """
 
 
@@ -74,7 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Examples keep their line breaks, and every option shows its default."""
+    """Examples keep their line breaks, and every option that has a default shows it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        has_default = action.default is not None and action.default is not False
+        return super()._get_help_string(action) if has_default else action.help
 
 
 def _start_log(level: str | None) -> None:

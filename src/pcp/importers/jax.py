@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 from pcp.importers.imported_module import NotImportable, clean, largest_constant
+from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import bytecode_of, parse_module
+from pcp.ir.bindings import bytecode_of, ir, parse_module
 from pcp.ir.program import describe_signature, main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
@@ -49,7 +51,7 @@ def from_jax(
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
     """
     if platform not in PLATFORMS:
-        raise NotImportable(f"JAX knows no platform {platform!r}; one of {', '.join(PLATFORMS)}")
+        raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
     leaves, treedef = jax_flatten(arguments)
     marks, tree = flatten(containers(leaves, treedef))
     names = leaf_names(function, tree)
@@ -68,8 +70,15 @@ def from_jax(
         return returned
 
     flat_function.__name__ = getattr(function, "__name__", "function")
-    traced = jax.jit(flat_function, keep_unused=True).trace(*[struct for struct, _, _ in entries])
+    structs = [struct for struct, _, _ in entries]
+    traced = jax.jit(flat_function, keep_unused=True).trace(*structs)
+    derivatives = CustomDerivatives(platform)
     try:
+        kept = derivatives.kept(traced.jaxpr)
+        if kept is not traced.jaxpr:
+            again: Any = jaxpr_as_fun(kept)
+            again.__name__ = flat_function.__name__
+            traced = jax.jit(again, keep_unused=True).trace(*structs)
         lowered = traced.lower(lowering_platforms=(platform,))
     except (NotImplementedError, ValueError) as error:
         raise NotImportable(f"JAX has no form of the function for {platform}: {error}") from error
@@ -81,19 +90,20 @@ def from_jax(
             f"program: it closes over large arrays ({largest_constant(lowered_module)}); give them as arguments"
         )
     results = [_spec_of(info) for info in jax.tree.leaves(lowered.out_info)]
-    return _program(bytecode, names, specs, tree, results, result_tree[0])
+    module = parse_module(bytecode)
+    clean(module)
+    derivatives.attach(module)
+    return _program(module, names, specs, tree, results, result_tree[0])
 
 
 def _program(
-    bytecode: bytes,
+    module: ir.Module,
     names: list[str],
     specs: list[ArgumentSpec],
     tree: Tree,
     results: list[TensorSpec],
     result_tree: Tree,
 ) -> Program:
-    module = parse_module(bytecode)
-    clean(module)
     aliases = aliases_of(specs, tree, results, result_tree)
     described = [Argument(n, s.spec, s.role, a) for n, s, a in zip(names, specs, aliases, strict=True)]
     described_results = [Result(n, s) for n, s in zip(result_tree.names(), results, strict=True)]

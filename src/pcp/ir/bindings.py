@@ -9,6 +9,7 @@ import contextlib
 import functools
 import io
 import os
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -22,16 +23,20 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pcp.errors import PCPError
+from pcp.ir.nesting import check_depth
 
 __all__ = [
+    "CUSTOM_DERIVATIVE",
     "InvalidProgram",
     "Value",
     "bytecode_of",
+    "check_strings",
     "context",
     "describe_location",
     "flag_of",
     "flat_bytecode",
     "flatten",
+    "has_custom_derivative",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -56,6 +61,9 @@ if TYPE_CHECKING:
     Value = ir.Value[Any]  # in the stubs it is generic over the class of its MLIR type
 else:
     Value = ir.Value
+
+CUSTOM_DERIVATIVE = "pcp.custom_derivative"
+"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
 
 
 class InvalidProgram(PCPError):
@@ -82,8 +90,12 @@ def parse_module(source: str | bytes) -> ir.Module:
     """A module from MLIR text or bytecode.
 
     Raises:
-        InvalidProgram: it does not parse or verify.
+        InvalidProgram: it does not parse or verify, or a name in a text is no text in UTF-8.
+        NestedTooDeeply: brackets of a text are nested so deep that the parser's stack would end.
     """
+    if isinstance(source, str):
+        _check_brackets(source)
+        check_strings(source)
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
@@ -112,6 +124,64 @@ def _parse_aligned(source: bytes) -> ir.Module | None:
                 return ir.Module.parseFile(path, context())
             os.remove(path)
     return None
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
+_STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
+    "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
+}  # fmt: skip
+REGIONS = "the regions of operations (loops, branches)"
+FLATTER = "compute in fewer of them, or in functions that are called"
+
+
+def _check_brackets(source: str) -> None:
+    """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
+    depth = dict.fromkeys("{[(<", 0)
+    for found in _BRACKETS.finditer(source):
+        if found[0] in _STEPS:
+            kind, step = _STEPS[found[0]]
+            depth[kind] += step
+            what = REGIONS if kind == "{" else f"brackets {kind} of the text"
+            check_depth(depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another")
+
+
+def check_strings(text: str) -> None:
+    """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them.
+
+    Raises:
+        InvalidProgram: a string of the text, in which bytes may be written as `\\FF`, is no UTF-8.
+    """
+    if _HIGH_BYTE.search(text) is None:
+        return
+    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
+        raw = re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, quoted.encode())
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is no text in UTF-8") from None
+
+
+_HIGH_BYTE = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 16)])
+
+
+def check_nesting(module: ir.Module) -> None:
+    """Refuse a module whose regions are nested so deep that walks over it, or a compiler, would end the process.
+
+    Raises:
+        NestedTooDeeply: they are nested more than 100 deep.
+    """
+    waiting = [(module.operation, 0)]
+    while waiting:
+        op, depth = waiting.pop()
+        check_depth(depth - 1, REGIONS, FLATTER)  # the function's own does not count
+        for region in op.regions:
+            for block in region.blocks:
+                views = (view.operation for view in block.operations)
+                waiting += [(inner, depth + 1) for inner in views if len(inner.regions)]
 
 
 def bytecode_of(module: ir.Module) -> bytes:
@@ -209,6 +279,8 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
 
+    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
+
     Raises:
         InvalidProgram: a function calls itself, directly or not.
     """
@@ -218,7 +290,9 @@ def inline_calls(module: ir.Module) -> None:
         if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := named_operations(functions["main"], "func.call"):
+    custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
+    roots = list(functions.values()) if custom else [functions["main"]]
+    while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -226,7 +300,7 @@ def inline_calls(module: ir.Module) -> None:
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
-    del functions
+    del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
 
@@ -261,9 +335,17 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
             op.erase()
 
 
+def has_custom_derivative(op: ir.Operation) -> bool:
+    """Whether an operation is a composite that brings its own derivative."""
+    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
+
+
 def names_functions(op: ir.Operation) -> bool:
-    """Whether an operation names functions that say more of it than what it decomposes into, as its derivative."""
-    return any(
+    """Whether more is said of a composite than what it decomposes into: functions that it names, such as its derivative.
+
+    One whose own derivative is not there is among them: it has none, and is not that of what it decomposes into.
+    """
+    return has_custom_derivative(op) or any(
         "@" in str(attribute) and _is_symbolic(attribute)
         for name, attribute in op.attributes.items()
         if name != "decomposition"

@@ -107,7 +107,7 @@ def _foreign_module(raw: bytes, name: str) -> ir.Module:
         word in text for word in ("module", "func.func", "stablehlo.")
     ):
         raise NotAProgram(
-            f"{name} is no program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
+            f"{name} is not a program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
             "MLIR text or bytecode of a StableHLO module, a portable StableHLO artifact, or what jax.export serialised"
         )
     return parse_module(text)

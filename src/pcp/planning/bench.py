@@ -4,6 +4,7 @@ A Bench keeps one child over many requests, because starting one takes a second 
 """
 
 import hashlib
+import json
 import logging
 import os
 import tempfile
@@ -22,6 +23,7 @@ from pcp.ir import Program
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
+from pcp.planning.profile_rows import judgement_of
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
 
@@ -150,10 +152,12 @@ class Bench:
             "inputs": self._inputs(request.inputs),
             "options": dict(request.options),
             "tolerance": request.tolerance,
-            "exact_inputs": request.exact_inputs,
+            "judged_at": request.judged_at,
+            "ignored": list(request.ignored),
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
+            "site": request.site,
         }
 
     def _stored(self, program: Program) -> str:
@@ -219,4 +223,5 @@ def _fields(trial: dict[str, Any]) -> dict[str, Any]:
         "seconds": tuple(trial["seconds"]),
         "plain_seconds": tuple(trial["plain_seconds"]),
         "failure": None if trial["failure"] is None else Failure(trial["failure"]),
+        "judgement": judgement_of(json.loads(trial["judgement"] or "null")),
     }
