@@ -5,10 +5,12 @@ the context never starts threads (a fork would hang); a wrapper is never kept ac
 anything inside it; and `serialize_portable_artifact` is only given a module of its own, because it rewrites it in place.
 """
 
+import contextlib
 import functools
 import io
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -28,6 +30,7 @@ __all__ = [
     "InvalidProgram",
     "Value",
     "bytecode_of",
+    "check_strings",
     "context",
     "describe_location",
     "flag_of",
@@ -87,27 +90,82 @@ def parse_module(source: str | bytes) -> ir.Module:
     """A module from MLIR text or bytecode.
 
     Raises:
-        InvalidProgram: it does not parse or verify.
-        NestedTooDeeply: braces of a text are nested so deep that the parser's stack would end.
+        InvalidProgram: it does not parse or verify, or a name in a text is no text in UTF-8.
+        NestedTooDeeply: brackets of a text are nested so deep that the parser's stack would end.
     """
     if isinstance(source, str):
-        _check_braces(source)
+        _check_brackets(source)
+        check_strings(source)
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
-        raise InvalidProgram(_explain("the program does not parse", error)) from None
+        module = (
+            _parse_aligned(source)
+            if isinstance(source, bytes) and "section alignment" in str(error)
+            else None
+        )
+        if module is None:
+            raise InvalidProgram(_explain("the program does not parse", error)) from None
+        return module
 
 
-_BRACES = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
+def _parse_aligned(source: bytes) -> ir.Module | None:
+    """A module from bytecode with blobs, which MLIR only reads where they lie at multiples of their alignment.
+
+    Python does not say where bytes lie, but MLIR reads a file into memory of its own: a large one at the start of a page, a
+    small one behind the file's name.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for length in range(1, 250, 16):
+            path = os.path.join(folder, "m" * length)
+            with open(path, "wb") as file:
+                file.write(source)
+            with contextlib.suppress(ir.MLIRError):
+                return ir.Module.parseFile(path, context())
+            os.remove(path)
+    return None
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
+_STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
+    "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
+}  # fmt: skip
 REGIONS = "the regions of operations (loops, branches)"
 FLATTER = "compute in fewer of them, or in functions that are called"
 
 
-def _check_braces(source: str) -> None:
-    depth = 0
-    for found in _BRACES.finditer(source):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
-        check_depth(depth // 4, REGIONS, FLATTER)  # a region takes up to two, and attributes have some
+def _check_brackets(source: str) -> None:
+    """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
+    depth = dict.fromkeys("{[(<", 0)
+    for found in _BRACKETS.finditer(source):
+        if found[0] in _STEPS:
+            kind, step = _STEPS[found[0]]
+            depth[kind] += step
+            what = REGIONS if kind == "{" else f"brackets {kind} of the text"
+            check_depth(depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another")
+
+
+def check_strings(text: str) -> None:
+    """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them.
+
+    Raises:
+        InvalidProgram: a string of the text, in which bytes may be written as `\\FF`, is no UTF-8.
+    """
+    if _HIGH_BYTE.search(text) is None:
+        return
+    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
+        raw = re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, quoted.encode())
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is no text in UTF-8") from None
+
+
+_HIGH_BYTE = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 16)])
 
 
 def check_nesting(module: ir.Module) -> None:
@@ -283,8 +341,11 @@ def has_custom_derivative(op: ir.Operation) -> bool:
 
 
 def names_functions(op: ir.Operation) -> bool:
-    """Whether an operation names functions that say more of it than what it decomposes into, as its derivative."""
-    return any(
+    """Whether more is said of a composite than what it decomposes into: functions that it names, such as its derivative.
+
+    One whose own derivative is not there is among them: it has none, and is not that of what it decomposes into.
+    """
+    return has_custom_derivative(op) or any(
         "@" in str(attribute) and _is_symbolic(attribute)
         for name, attribute in op.attributes.items()
         if name != "decomposition"

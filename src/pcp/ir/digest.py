@@ -73,7 +73,7 @@ def digest_of(bytecode: bytes) -> str:
     inline_calls(module)
     if b"chlo" in bytecode:
         legalise_chlo(module)
-    main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
+    main = _main(module)
     with context():
         return _Merkle().program(main.regions[0].blocks[0])
 
@@ -84,7 +84,7 @@ def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
     Calls must be inlined; a composite is known by its name and its function. Values in a region are known by the place of the
     region's arguments, so equal bodies of two loops have equal digests.
     """
-    main = next(op for op in module.body.operations if symbol_name(op.operation) == "main")
+    main = _main(module)
     merkle = _Merkle()
     with context():
         merkle.program(main.regions[0].blocks[0])
@@ -94,6 +94,11 @@ def operation_digests(module: ir.Module) -> dict[ir.Operation, str]:
 def block_digest(block: ir.Block) -> str:
     """The digest of the body of a function, in the current context."""
     return _Merkle().program(block)
+
+
+def _main(module: ir.Module) -> ir.Operation:
+    functions = (op.operation for op in module.body.operations if op.operation.name == "func.func")
+    return next(function for function in functions if symbol_name(function) == "main")
 
 
 Part = Generator[Any, Any, Any]

@@ -95,7 +95,8 @@ class Program:
                 main.attributes["sym_name"] = ir.StringAttr.get("main")
         bytecode = bindings.bytecode_of(module)
         if has_resources(bytecode) or has_tuples(module, bytecode):
-            module = bindings.parse_module(bytecode)
+            # As text: what has blobs is not always read again from bytecode.
+            module = bindings.parse_module(str(module.operation.get_asm(enable_debug_info=True)))
             inline_resources(module)
             flatten_tuples(module)
             bindings.verify(module)
@@ -274,9 +275,14 @@ def main_of(module: ir.Module) -> ir.Operation:
     """The function that a module is run by: `main`, or its only public function.
 
     Raises:
-        InvalidProgram: there is none, or more than one and none called `main`.
+        InvalidProgram: there is none, or more than one and none called `main`, or one without a body.
     """
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    for function in functions:
+        if not len(function.regions[0].blocks):
+            raise InvalidProgram(
+                f"the function {symbol_name(function)} of the program is declared and has no body; write the body, or leave it out"
+            )
     public = [op for op in functions if _visibility(op) == "public"]
     named = [op for op in public if symbol_name(op) == "main"]
     candidates = named or public

@@ -4,11 +4,15 @@ XLA does not read them, and their names say nothing of what they hold. So they a
 """
 
 import re
+from typing import Any
+
+import numpy as np
 
 from pcp.ir.bindings import InvalidProgram, context, ir
 
-_BLOBS = 5  # the number of the section of blobs in MLIR bytecode
+_NAMES = 6  # the number of the section of MLIR bytecode that names blobs; with none, it is one byte long
 _NAME = re.compile(r'dense_resource<("(?:[^"\\]|\\.)*"|[^>]*)> : (tensor<.*>)$', re.DOTALL)
+_COMPLEX: dict[str, Any] = {"complex<f32>": np.complex64, "complex<f64>": np.complex128}
 _AGAIN = "export the program again with all its constants, or with smaller ones in the text itself"
 
 
@@ -17,7 +21,7 @@ class MissingConstant(InvalidProgram):
 
 
 def has_resources(bytecode: bytes) -> bool:
-    """Whether a module, given as bytecode that MLIR wrote here, keeps elements of constants in blobs."""
+    """Whether a module, given as bytecode that MLIR wrote here, names blobs for elements of constants."""
     place = bytecode.index(b"\0", 4) + 1  # behind the magic word, the version and the producer
     while place < len(bytecode):
         section, place = bytecode[place], place + 1
@@ -25,7 +29,7 @@ def has_resources(bytecode: bytes) -> bool:
         if section & 0x80:
             alignment, place = _number(bytecode, place)
             place += -place % alignment
-        if section & 0x7F == _BLOBS and length:
+        if section & 0x7F == _NAMES and length > 1:
             return True
         place += length
     return False
@@ -80,6 +84,10 @@ def _inlined(attribute: ir.Attribute) -> ir.Attribute:
             )
         if str(shaped.element_type) == "i1":
             elements = bytes(map(bool, elements))
+        if str(shaped.element_type) in _COMPLEX:  # the bindings do not parse these
+            array = np.frombuffer(elements, _COMPLEX[str(shaped.element_type)])
+            sizes = [shaped.get_dim_size(axis) for axis in range(shaped.rank)]
+            return ir.DenseElementsAttr.get(array, type=shaped.element_type, shape=sizes)
         text = f'"0x{elements.hex()}"' if elements else ""
         return ir.Attribute.parse(f"dense<{text}> : {type_}")
 
