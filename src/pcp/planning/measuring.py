@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO
 from pcp import backends
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.measuring_folder import unusable
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import PythonFunction
 from pcp.planning.subject import Subject
@@ -58,6 +59,9 @@ class Child:
                 request["rival"],
                 lambda name: self._say(stage=name),
             )
+        except OSError as error:
+            self._say(unwritable=_short(unusable(self._folder, error)))
+            return
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))
             return

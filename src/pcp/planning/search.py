@@ -110,6 +110,9 @@ class Search:
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
+            self.evidence.budget = 0.0  # nothing more is measured
+            if not self.evidence.known(self.whole.subject):
+                raise  # no path is known, not even how exact the plain one is
         return self._best()
 
     def _is_short_of_time(self) -> bool:
@@ -300,10 +303,7 @@ class Search:
         row = evidence.known(whole.subject).get(plain.digest)
         errors = [each.plain_error for each in known if each.plain_error is not None]
         if row is None and not errors:
-            try:
-                row = whole.measured(plain, evidence)
-            except KeyboardInterrupt:
-                self._say("it was interrupted")
+            row = whole.measured(plain, evidence)
         if row is not None and row.error is not None:
             errors.append(row.error)
         if not errors:
