@@ -98,6 +98,7 @@ class Search:
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
+        self._budget = evidence.budget  # before Ctrl-C ends it
 
     def run(self) -> Found:
         """Search.
@@ -118,6 +119,9 @@ class Search:
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
+            self.evidence.budget = 0.0  # nothing more is measured
+            if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
+                raise  # no path was measured yet
         return self._best()
 
     def _is_short_of_time(self) -> bool:
@@ -305,7 +309,7 @@ class Search:
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
                 first = path, row
-        if first is None and not evidence.budget:
+        if first is None and not self._budget:
             predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
             if predicted is not None:
                 path, prediction = predicted
