@@ -142,8 +142,13 @@ class FakeBench:
             self._error(plain) if known else None,
             1000 if timed else None,
             failure,
-            when=float(len(self.requests)),
+            when=self.when,
         )
+
+    @property
+    def when(self) -> float:
+        """When the last measurement was made."""
+        return float(len(self.requests))
 
     def _error(self, counts: dict[str, int]) -> float:
         return math.sqrt(sum(count * self.errors[name] ** 2 for name, count in counts.items()))

@@ -17,6 +17,9 @@ from pcp.planning.request import Request
 
 log = logging.getLogger("pcp.planning.search")
 
+TRIES, DAY_SECONDS = 3, 86400.0
+"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
+
 
 class Measurer(Protocol):
     """What makes measurements: a `Bench`."""
@@ -78,6 +81,7 @@ class Evidence:
         self._pooled: dict[str, dict[str, Measurement]] = {}
         self._paths: dict[str, Path] = {}
         self._began = time.monotonic()
+        self._when = time.time()
 
     def __enter__(self) -> "Evidence":
         return self
@@ -148,11 +152,12 @@ class Evidence:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
         found = self.known(subject).get(label)
-        if found is not None and enough(found):
+        again = found is not None and self._is_tried_again(subject, label)
+        if found is not None and enough(found) and not again:
             return found
         if self.seconds_left <= until:
             self.trouble = "the time was up"
-            return None
+            return found if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
             return self.of(subject, label, request, enough, what, path, about, until)
@@ -174,6 +179,14 @@ class Evidence:
         self._database.add(made, path=path, hardware=self.hardware, about=about)
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
+
+    def _is_tried_again(self, subject: str, label: str) -> bool:
+        """Whether the last measurement failed before this search for a reason that may have passed, and not too often of late."""
+        rows = self._known[subject][label]
+        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
+        if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
+            return False
+        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
 
     def _begin(self) -> None:
         self._bench = self._start()
