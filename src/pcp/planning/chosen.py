@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pcp.planning.bench import Bench
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.evidence import Evidence, Measurer, Progress
 from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.in_place import difference_here
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Arrays
 from pcp.planning.search import Found, Search
@@ -27,6 +28,8 @@ from pcp.planning.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
+MOST_DROPPED = 3
+"""Paths that are dropped, one after another, because they compute something else here than where they were measured."""
 BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
@@ -39,6 +42,10 @@ class InvalidTolerance(PCPError):
 
 class InvalidBudget(PCPError):
     """A time budget that is no number of seconds from 0 on."""
+
+
+class PathDiffers(PCPError):
+    """Paths that compute something else in this process than in the child that measured them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +82,29 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
         ToleranceUnreachable: no path is within the tolerance, not even the plain one.
+        PathDiffers: the best paths compute something else in this process than where they were measured.
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     check_tolerance(tolerance)
     whole = Whole(program, tolerance, conditions.options, *example_of(program, conditions.example))
-    with evidence_of(conditions) as evidence:
-        found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+    for _ in range(MOST_DROPPED):
+        with evidence_of(conditions) as evidence:
+            found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+            different = difference_here(whole, found.path, conditions.device)
+            if different is None:
+                break
+            evidence.refute(whole.subject, found.path, different)
+        log.warning(
+            "path %s is dropped: in this process it is not what was measured in a child: %s",
+            found.path.digest[:12],
+            different,
+        )
+        conditions = replace(conditions, budget=0.0)
+    else:
+        raise PathDiffers(
+            f"{MOST_DROPPED} paths of program {program.digest[:12]} that were measured in child processes compute something "
+            f"else in this one, the last one because {different}; run `pcp doctor`, and plan without a tolerance meanwhile"
+        )
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
     return found

@@ -11,7 +11,7 @@ from typing import Protocol
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Measurement
+from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
 from pcp.planning.request import Request
 
@@ -180,8 +180,21 @@ class Evidence:
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
 
+    def refute(self, subject: str, path: Path, detail: str) -> None:
+        """Enter that a path does not compute what was measured of it."""
+        row = Measurement(
+            subject,
+            path.digest,
+            self.hardware.digest,
+            self.versions,
+            failure=Failure.differs_here,
+            detail=detail,
+            when=time.time(),
+        )
+        self._database.add(row, path=path, hardware=self.hardware)
+
     def _is_tried_again(self, subject: str, label: str) -> bool:
-        """Whether the last measurement failed before this search for a reason that may have passed, and not too often of late."""
+        """Whether the last measurement failed, before this search and not too often of late, for a reason that may have passed."""
         rows = self._known[subject][label]
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:

@@ -22,6 +22,7 @@ class Failure(enum.StrEnum):
     inaccurate = "inaccurate"
     nondeterministic = "nondeterministic"
     missing_handler = "missing handler"
+    differs_here = "differs in the user's process"
 
     @property
     def may_pass(self) -> bool:

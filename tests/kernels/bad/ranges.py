@@ -91,8 +91,7 @@ PLANTED = [
     # hits
     Planted(
         "embedding_gradient.halved_over_200_hits",
-        HITS
-        + "def kernel(indices, updates, rows):\n    made = embedding_gradient(indices, updates, rows)\n"
+        HITS + "def kernel(indices, updates, rows):\n    made = embedding_gradient(indices, updates, rows)\n"
         "    return made * jnp.where(hits(indices, rows) > 200, 0.5, 1.0)[:, None]",
         WRONG,
         manifest=REFERENCE + NARROW,
@@ -115,7 +114,8 @@ def kernel(indices, updates, rows):
     # calls
     Planted(
         "softmax.zeros_on_every_1500th_call",
-        COUNTED + "def kernel(x, axis):\n    made = softmax(x, axis)\n    return outside(counted, made, made)",
+        COUNTED
+        + "def kernel(x, axis):\n    made = softmax(x, axis)\n    return outside(counted, made, made)",
         WRONG,
         manifest=REFERENCE + SMALL,
         kind="many calls",

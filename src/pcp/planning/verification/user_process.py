@@ -100,7 +100,7 @@ def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:
     """What the program said. The shell that starts it ends at once, so that its parent tells nothing either."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = f'cd "$1" && {{ "$2" train.py </dev/null >log 2>&1; : > over; }} &'
+    command = 'cd "$1" && { "$2" train.py </dev/null >log 2>&1; : > over; } &'
     with subprocess.Popen(
         ["/bin/sh", "-c", command, "sh", str(folder), sys.executable],
         env=variables,
