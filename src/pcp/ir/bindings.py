@@ -142,7 +142,9 @@ def _check_brackets(source: str) -> None:
             kind, step = _STEPS[found[0]]
             depth[kind] += step
             what = REGIONS if kind == "{" else f"brackets {kind} of the text"
-            check_depth(depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another")
+            check_depth(
+                depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another"
+            )
 
 
 def check_strings(text: str) -> None:

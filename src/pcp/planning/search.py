@@ -22,6 +22,7 @@ from pcp.planning.predicted_path import Prediction, predicted_path
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster_in
+from pcp.planning.site_checks import holds_at_its_sites
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tolerance import least_tolerance
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
@@ -305,6 +306,8 @@ class Search:
                 continue
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
+                continue
+            if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
                 continue
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
