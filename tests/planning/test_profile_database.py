@@ -202,7 +202,7 @@ def test_prune(database: ProfileDatabase) -> None:
     database.add(row(PATH.digest, when=10.0), path=PATH, hardware=HERE, about="old")
     database.add(row(subject=OTHER, hardware=THERE.digest, versions="jaxlib 0", when=20.0), hardware=THERE)
     database.add(row("b", subject=OTHER, when=30.0), hardware=HERE)
-    with pytest.raises(NothingToPrune, match="name an age, a program, hardware or versions"):
+    with pytest.raises(NothingToPrune, match="name the age, program, hardware or versions"):
         database.prune()
     assert database.prune(before=15.0, subject=OTHER) == 0
     assert database.prune(other_hardware_than=HERE.digest) == 1

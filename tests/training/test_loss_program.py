@@ -194,7 +194,7 @@ def test_integer_weights(role: str, tmp_path: Path) -> None:
 
 def test_a_batch_that_the_program_does_not_have(tmp_path: Path) -> None:
     files = traced(tmp_path)
-    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or export the loss again"
+    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or export"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=12)
     message = r"batch is 8, but .*network\.pcp is a program for 8 samples, 2 times a step; leave batch out, or set it to 16"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=8, accumulate=2)
