@@ -97,9 +97,9 @@ def test_open_shapes_of_text_are_given(tmp_path: Path) -> None:
     [
         (
             None,
-            r"argument 1 is tensor<\?x3xf32>, whose sizes are open; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
+            r"argument 1 is tensor<\?x3xf32>, whose sizes are not known; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
         ),
-        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are open"),
+        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are not known"),
         ([None, (2, 5)], r"argument 1 is tensor<\?x3xf32>; the shape \(2, 5\) does not fit"),
         ([None, (2,)], r"the shape \(2,\) does not fit"),
         ([(2, 3)], r"1 shapes were given; the program takes 2 arguments"),
