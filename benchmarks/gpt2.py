@@ -1,4 +1,5 @@
-"""GPT-2's training step: PCP beside plain JAX and PyTorch, in turn, each in a process of its own.
+"""GPT-2's training step: PCP beside JAX (a loop over layers, and lax.scan) and PyTorch (eager, and torch.compile), in turn,
+each in a process of its own.
 
     python -m benchmarks gpt2 --model gpt2-nano
     python -m benchmarks gpt2 --model gpt2 --batch 4 --context 256 --steps 5
@@ -105,9 +106,9 @@ def with_jax(
 
 
 def with_torch(
-    config: gpt2.GPT2Config, params: Any, autocast: bool, device: str
+    config: gpt2.GPT2Config, params: Any, autocast: bool, device: str, compiled: bool = False
 ) -> tuple[Contestant, Run] | None:
-    """The step by eager PyTorch, if it is installed."""
+    """The step by PyTorch, eager or compiled, if it is installed; compiling happens in the first call, which is not timed."""
     try:
         import torch
 
@@ -115,12 +116,17 @@ def with_torch(
     except ImportError:
         return None
     kind = device.partition(":")[0]
-    trainer = Trainer(params, config, RATE, autocast, kind)
+    trainer = Trainer(params, config, RATE, autocast, kind, compiled)
 
     def run(batch: Any) -> float:
         return float(trainer.step(*(torch.from_numpy(np.array(part)).to(kind) for part in batch)).item())
 
-    return Contestant("PyTorch bf16 autocast" if autocast else "PyTorch"), run
+    return Contestant(torch_name(autocast, compiled)), run
+
+
+def torch_name(autocast: bool, compiled: bool) -> str:
+    """What a contestant of PyTorch's is called."""
+    return ("torch.compile" if compiled else "PyTorch") + (" bf16 autocast" if autocast else "")
 
 
 def reference_loss(config: gpt2.GPT2Config, params: Any, batches: list[Any]) -> float:
@@ -139,8 +145,9 @@ def compare(
     tolerance: float | None = None,
     budget: float = BUDGET,
     scanned: bool = False,
+    compiled: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row for each contestant; with `scanned`, JAX with a scan over layers is one, too."""
+    """One row for each contestant; `scanned` adds JAX with a scan over layers, `compiled` PyTorch by `torch.compile`."""
     params = gpt2.initial_parameters(config, seed)
     rng = np.random.default_rng(seed)
     size = (batch, config.context)
@@ -153,6 +160,8 @@ def compare(
         (with_torch, config, params, False, device),
         (with_torch, config, params, True, device),
     ]
+    if compiled:
+        makers += [(with_torch, config, params, autocast, device, True) for autocast in (False, True)]
     if scanned:
         makers.append((with_jax, config, params, batch, True))
     if tolerance:
@@ -211,6 +220,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=float, default=BUDGET, help=f"seconds of measuring for it (default: {BUDGET:g})"
     )
     parser.add_argument("--steps", type=int, default=None, help="measured steps (default: 30, else 5)")
+    parser.add_argument(
+        "--few", action="store_true", help="leave out torch.compile and JAX with lax.scan, which take minutes"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -229,7 +241,14 @@ def _run(name: str, arguments: argparse.Namespace) -> None:
     batch = arguments.batch or (12 if nano else 4)
     steps = arguments.steps or (30 if nano else 5)
     rows = compare(
-        config, batch, steps, arguments.device, tolerance=arguments.tolerance or None, budget=arguments.budget
+        config,
+        batch,
+        steps,
+        arguments.device,
+        tolerance=arguments.tolerance or None,
+        budget=arguments.budget,
+        scanned=not arguments.few,
+        compiled=not arguments.few,
     )
     if arguments.json:
         for row in rows:
@@ -239,7 +258,7 @@ def _run(name: str, arguments: argparse.Namespace) -> None:
         f"{name}, batch {batch}, context {context}, float32; the time of a step is the median, beside its spread"
     )
     print(
-        f"{'':22s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}"
+        f"{'':28s} {'trace':>8s} {'compile':>8s} {'step':>20s} {'x JAX':>6s} {'peak':>9s} {'loss':>8s} {'error':>8s}"
     )
     for row in rows:
         seconds = [
@@ -249,6 +268,6 @@ def _run(name: str, arguments: argparse.Namespace) -> None:
         step = f"{row['step_seconds'] * 1e3:9.1f} ± {row['step_seconds_spread'] * 1e3:5.1f} ms"
         peak = "-" if row["peak_bytes"] is None else f"{row['peak_bytes'] / 2**20:.0f} MiB"
         print(
-            f"{row['contestant']:22s} {' '.join(seconds)} {step:>20s} {row['times_jax']:6.2f} {peak:>9s} "
+            f"{row['contestant']:28s} {' '.join(seconds)} {step:>20s} {row['times_jax']:6.2f} {peak:>9s} "
             f"{row['loss']:8.4f} {row['loss_error']:8.1e}"
         )

@@ -1,5 +1,5 @@
-"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch, in
-turn, each in a process of its own.
+"""The logits of a prompt by GPT-2 124M: PCP as written and planned within a tolerance, beside JAX and PyTorch (eager, and
+torch.compile), in turn, each in a process of its own.
 
     python -m benchmarks prefill --context 512 --tolerance 1e-2
 
@@ -18,6 +18,7 @@ import numpy as np
 
 import pcp
 from benchmarks import gpt2_jax
+from benchmarks.gpt2 import torch_name
 from benchmarks.own_process import OwnProcess, Run
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
@@ -32,15 +33,19 @@ def with_pcp(
     return name, lambda tokens: np.asarray(bound.run(tokens))
 
 
-def with_jax(config: gpt2.GPT2Config, params: Any) -> tuple[str, Run]:
-    """The logits by plain JAX."""
+def with_jax(config: gpt2.GPT2Config, params: Any, scanned: bool = False) -> tuple[str, Run]:
+    """The logits by plain JAX; its layers are written one after another, or scanned over."""
+    if scanned:
+        params = gpt2_jax.stacked(params)
     on_device = jax.device_put(params)
     jitted = jax.jit(lambda p, tokens: gpt2_jax.logits(p, tokens, config))
-    return "JAX", lambda tokens: np.asarray(jitted(on_device, tokens))
+    return "JAX, lax.scan" if scanned else "JAX", lambda tokens: np.asarray(jitted(on_device, tokens))
 
 
-def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> tuple[str, Run] | None:
-    """The logits by eager PyTorch, if it is installed."""
+def with_torch(
+    config: gpt2.GPT2Config, params: Any, autocast: bool, compiled: bool = False
+) -> tuple[str, Run] | None:
+    """The logits by PyTorch, eager or compiled, if it is installed."""
     try:
         import torch
 
@@ -48,15 +53,14 @@ def with_torch(config: gpt2.GPT2Config, params: Any, autocast: bool) -> tuple[st
     except ImportError:
         return None
     tensors = map_tree(torch.tensor, params)
+    logits = torch.compile(gpt2_torch.logits) if compiled else gpt2_torch.logits
 
     def run(tokens: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            found: np.ndarray[Any, Any] = (
-                gpt2_torch.logits(tensors, torch.from_numpy(tokens), config).float().numpy()
-            )
+            found: np.ndarray[Any, Any] = logits(tensors, torch.from_numpy(tokens), config).float().numpy()
         return found
 
-    return "PyTorch bf16 autocast" if autocast else "PyTorch", run
+    return torch_name(autocast, compiled), run
 
 
 def _program(config: gpt2.GPT2Config, params: Any, batch: int) -> pcp.Program:
@@ -74,8 +78,12 @@ def compare(config: gpt2.GPT2Config, batch: int, tolerance: float, runs: int) ->
         (with_jax, config, params),
         (with_pcp, config, params, batch),
         (with_pcp, config, params, batch, tolerance),
-        (with_torch, config, params, False),
-        (with_torch, config, params, True),
+        *(
+            (with_torch, config, params, autocast, compiled)
+            for compiled in (False, True)
+            for autocast in (False, True)
+        ),
+        (with_jax, config, params, True),
     ]
     errors: dict[str, float] = {}
     seconds: dict[str, list[float]] = {}
@@ -118,6 +126,6 @@ def run(arguments: argparse.Namespace) -> None:
             print(json.dumps(row))
         else:
             print(
-                f"{row['contestant']:24s} {row['seconds'] * 1e3:8.1f} ± {row['spread'] * 1e3:5.1f} ms "
+                f"{row['contestant']:28s} {row['seconds'] * 1e3:8.1f} ± {row['spread'] * 1e3:5.1f} ms "
                 f"{row['times_jax']:6.2f} x JAX   error {row['error']:.1e}"
             )

@@ -74,13 +74,13 @@ def test_a_matrix_product_of_wrong_sizes() -> None:
         (lambda x: x.reshape(-1, -1), r"reshape: shape (2, 3) has 6 elements and cannot become (-1, -1)"),
         (
             lambda x: x.transpose(0, 0),
-            "transpose: axes (0, 0) are no permutation of the 2 axes of shape (2, 3)",
+            "transpose: axes (0, 0) are not a permutation of the 2 axes of shape (2, 3)",
         ),
         (lambda x: x.sum(2), "sum: axis 2 was given for a tensor of rank 2; expected -2 <= axis < 2"),
         (lambda x: x.sum((0, -2)), "sum: axes (0, -2) name one axis twice"),
         (lambda x: x.broadcast_to((3, 3)), "broadcast_to: shape (2, 3) does not broadcast to (3, 3)"),
         (lambda x: x.swapaxes(0, 5), "swapaxes: axis 5 was given for a tensor of rank 2"),
-        (lambda x: x @ 2.0, "matmul: shapes (2, 3) and () were given; a scalar is no matrix, use *"),
+        (lambda x: x @ 2.0, "matmul: shapes (2, 3) and () were given; a scalar is not a matrix; use *"),
         (lambda x: len(x[0, 0]), "a Tensor of rank 0 has no length"),
     ],
 )
@@ -94,7 +94,7 @@ def test_an_element_type_that_does_not_fit() -> None:
 
     message = mistake(invert, error=DTypeMismatch)
     assert (
-        "logical_not: element type f32 was given; expected bool or signed or unsigned; use .astype" in message
+        "bitwise_not: element type f32 was given; expected bool or signed or unsigned; use .astype" in message
     )
     assert message.endswith(line_of(invert, 1))
 
@@ -116,7 +116,7 @@ def test_a_tensor_is_no_condition() -> None:
         return -x
 
     message = mistake(branch, error=TensorHasNoValue)
-    assert "Tensor(bool[]) was used as a Python condition, but it has no value while it is traced" in message
+    assert "Tensor(bool[]) was used as a Python condition, but it has no value during tracing" in message
     assert "use pcp.where" in message
     assert message.endswith(line_of(branch, 1))
 

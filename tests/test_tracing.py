@@ -87,7 +87,7 @@ def test_results_that_are_no_tensors_are_refused() -> None:
 
 
 def test_specs_are_checked_when_they_are_made() -> None:
-    with pytest.raises(UnknownDType, match="'f33' is no element type"):
+    with pytest.raises(UnknownDType, match="'f33' is not an element type"):
         pcp.spec((3,), "f33")
     with pytest.raises(InvalidShape, match="has the size -3"):
         pcp.spec((-3,), "f32")

@@ -225,7 +225,9 @@ def test_what_has_no_tangents_is_refused() -> None:
         NoDerivative, match=r"custom_call\.mine cannot be differentiated: there is no rule for it"
     ):
         pcp.jvp(pcp.trace(custom, SPEC))
-    with pytest.raises(pcp.PCPError, match=r"a gradient is that of one real number; the result is f64\[3\]"):
+    with pytest.raises(
+        pcp.PCPError, match=r"a gradient needs a loss that is one real number; the result is f64\[3\]"
+    ):
         pcp.hvp(program)
 
 

@@ -242,7 +242,7 @@ def test_wrt_names_an_argument(wrt: Any) -> None:
 
 def test_wrt_names_an_argument_once() -> None:
     program = pcp.trace(lambda x, y: (x * y).sum(), X, Y)
-    with pytest.raises(UnknownArgument, match=r"wrt=\(1, -1\) names one argument twice"):
+    with pytest.raises(UnknownArgument, match=r"wrt=\(1, -1\) names the same argument twice"):
         pcp.vjp(program, wrt=(1, -1))
 
 

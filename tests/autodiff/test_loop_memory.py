@@ -72,7 +72,7 @@ def test_only_what_is_dear_is_kept() -> None:
 
 @pytest.mark.parametrize("loops", ["most", 0, -1, True, 1.5])
 def test_a_word_that_is_no_policy(loops: Any) -> None:
-    message = r"loops=.* is no policy for the memory of loops; expected 'residuals', 'recompute', 'sqrt' or a positive number"
+    message = r"loops=.* is not a policy for the memory of loops; expected 'residuals', 'recompute', 'sqrt' or a positive"
     with pytest.raises(UnknownLoopMemory, match=message):
         pcp.grad(pcp.trace(lambda x: x.sum(), C), loops=loops)
 

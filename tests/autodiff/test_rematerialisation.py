@@ -264,7 +264,9 @@ def test_a_budget_that_nothing_fits_in_names_the_smallest() -> None:
 
 @pytest.mark.parametrize("size", [0, -5, "2 XiB", "0MB", True, "1.5.2GiB"])
 def test_what_is_no_budget_is_refused(size: Any) -> None:
-    with pytest.raises(InvalidByteBudget, match=r"is no positive number of bytes; give one like 1073741824"):
+    with pytest.raises(
+        InvalidByteBudget, match=r"is not a positive number of bytes; give one like 1073741824"
+    ):
         ByteBudget(size)
 
 
@@ -278,11 +280,12 @@ def test_sizes(size: Any, count: int) -> None:
 def test_an_unknown_policy_is_refused() -> None:
     program = pcp.trace(stack(layer), *arguments(1))
     with pytest.raises(
-        UnknownPolicy, match=r"remat='dots' names no policy; give one of everything_saveable, .*'2GiB'"
+        UnknownPolicy,
+        match=r"remat='dots' is not the name of a policy; choose one of everything_saveable, .*'2GiB'",
     ):
         pcp.value_and_grad(program, remat="dots")
     with pytest.raises(
-        UnknownPolicy, match=r"policy='some' names no policy; give one of everything_saveable"
+        UnknownPolicy, match=r"policy='some' is not the name of a policy; choose one of everything_saveable"
     ):
         pcp.checkpoint(layer, policy="some")
 

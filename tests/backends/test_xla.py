@@ -39,9 +39,11 @@ def test_the_processor_is_a_device_with_its_memory() -> None:
 
 def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
     for name in ("cpu:99", "abacus:0", "", ":", "cpu:x"):
-        with pytest.raises(UnknownDevice, match=f"'{name}' is no device of this machine; there are: .*cpu:0"):
+        with pytest.raises(
+            UnknownDevice, match=f"'{name}' is not a device of this machine; choose one of: .*cpu:0"
+        ):
             backends.device(name)
-    with pytest.raises(UnknownDevice, match="'abacus' is no backend; there is: xla"):
+    with pytest.raises(UnknownDevice, match="'abacus' is not a backend; the only one is xla"):
         backends.backend("abacus")
 
 

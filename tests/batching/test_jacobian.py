@@ -110,5 +110,5 @@ def test_what_has_no_jacobian_is_refused() -> None:
         pcp.jacobian(numbers)
     with pytest.raises(NotDifferentiable, match=r"wrt=1 names argument 1, but n is i32\[\]"):
         pcp.jacobian(pcp.trace(lambda x, n: x * n.astype("f64"), X, pcp.spec((), "i32")), 1)
-    with pytest.raises(NonScalarLoss, match="a gradient is that of one real number"):
+    with pytest.raises(NonScalarLoss, match="a gradient needs a loss that is one real number"):
         pcp.hessian(PROGRAM)

@@ -16,9 +16,10 @@ TINY = GPT2Config(1, 1, 64, 32, 128, True)
 def test_a_planned_step_beside_jax(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    rows = step.compare(TINY, 2, 3, tolerance=1e-2, budget=60.0)
+    rows = step.compare(TINY, 2, 3, tolerance=1e-2, budget=60.0, scanned=True, compiled=True)
     names = [row["contestant"] for row in rows]
     assert names[:2] == ["PCP", "JAX"]
+    assert "JAX, lax.scan" in names
     assert names[-1] == "PCP within 0.01"
     assert all(row["loss_error"] < 1e-2 for row in rows)
 

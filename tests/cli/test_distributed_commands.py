@@ -33,18 +33,24 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             "shepherd",
-            ["goes on where it stopped", "pcp keys worker", "exactly once", "0.0.0.0:7433", "exit codes: 0"],
+            [
+                "which continues where it stopped",
+                "pcp keys worker",
+                "exactly once",
+                "0.0.0.0:7433",
+                "exit codes: 0",
+            ],
         ),
         (
             "worker",
             [
                 "receives programs, never code",
-                "keep it secret",
-                "tries again until it is back",
+                "Keep it secret",
+                "tries again until it can",
                 "--device cuda:0",
             ],
         ),
-        ("keys", ["good for a year", "authority.key", "notices within a second", "pcp worker --connect"]),
+        ("keys", ["valid for one year", "authority.key", "notices within a second", "pcp worker --connect"]),
     ],
 )
 def test_help_teaches(command: str, lessons: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +101,7 @@ def test_a_name_that_cannot_be_used(run: Path, name: str, capsys: pytest.Capture
 
 
 def test_keys_of_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "holds no run" in complaint(["keys", "worker", "a", "--run", str(tmp_path)], capsys)
+    assert "is not the folder of a run" in complaint(["keys", "worker", "a", "--run", str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "1.2.3.4:", "1.2.3.4:port", "1.2.3.4:70000", ":80"])
@@ -105,12 +111,12 @@ def test_an_address_to_listen_on_that_is_none(
     with pytest.raises(SystemExit) as exit_:
         main(["shepherd", str(run), "--listen", address])
     assert exit_.value.code == 2
-    assert "is no address; give HOST:PORT, for example 0.0.0.0:7433" in capsys.readouterr().err
+    assert "is not an address; give HOST:PORT, for example 0.0.0.0:7433" in capsys.readouterr().err
 
 
 def test_a_run_that_goes_on_cannot_be_cut_anew(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = complaint(["shepherd", str(run), "--workers", "3"], capsys)
-    assert "holds a run already, whose data is cut for 2 workers; give it without --workers" in message
+    assert "already holds a run, whose data is divided for 2 workers; give it without --workers" in message
 
 
 def test_a_distributed_run_needs_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +141,7 @@ def test_a_run_without_its_corpus_leaves_its_folder_to_the_next_try(
 
 def test_a_shepherd_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no file" in complaint(["shepherd", str(tmp_path / "no.toml")], capsys)
-    assert "holds no run" in complaint(["shepherd", str(tmp_path)], capsys)
+    assert "is not the folder of a run" in complaint(["shepherd", str(tmp_path)], capsys)
 
 
 def test_a_worker_without_a_key_or_with_a_broken_one(
@@ -153,12 +159,12 @@ def test_a_worker_without_an_address(run: Path, tmp_path: Path, capsys: pytest.C
     key = str(tmp_path / "a.pem")
     main(["keys", "worker", "a", "--run", str(run), "--output", key])
     capsys.readouterr()
-    assert "'nowhere' is no address; give HOST:PORT" in complaint(
+    assert "'nowhere' is not an address; give HOST:PORT" in complaint(
         ["worker", "--connect", "nowhere", "--key", key], capsys
     )
     (tmp_path / "address.json").write_text("{}")
     found = complaint(["worker", "--connect", f"@{tmp_path / 'address.json'}", "--key", key], capsys)
-    assert "holds no address of a Shepherd" in found
+    assert "does not hold the address of a Shepherd" in found
 
 
 @pytest.mark.parametrize("cpus", ["", "a", "0,", "0-3", "-1"])
@@ -166,7 +172,7 @@ def test_a_list_of_processors_that_is_none(cpus: str, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit) as exit_:
         main(["worker", "--connect", "127.0.0.1:9", "--key", "k", f"--cpus={cpus}"])
     assert exit_.value.code == 2
-    assert "is no list of processors; give numbers with commas" in capsys.readouterr().err
+    assert "is not a list of processors; give numbers separated by commas" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(
@@ -175,7 +181,7 @@ def test_a_list_of_processors_that_is_none(cpus: str, capsys: pytest.CaptureFixt
 def test_processors_that_are_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     before = os.sched_getaffinity(0)
     message = complaint(["worker", "--connect", "127.0.0.1:9", "--key", "k", "--cpus", "1000"], capsys)
-    assert "--cpus 1000 names no processors for this process: Invalid argument; it may use" in message
+    assert "--cpus 1000 names no processor that this process may use: Invalid argument; it may use" in message
     assert os.sched_getaffinity(0) == before
 
 
@@ -184,4 +190,4 @@ def test_a_device_that_is_not_there(run: Path, tmp_path: Path, capsys: pytest.Ca
     main(["keys", "worker", "a", "--run", str(run), "--output", key])
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--device", "cuda:7"]
-    assert "'cuda:7' is no device of this machine" in complaint(arguments, capsys)
+    assert "'cuda:7' is not a device of this machine" in complaint(arguments, capsys)

@@ -64,7 +64,7 @@ def test_a_character_of_several_bytes_is_printed_whole(
     folder.write_tokenizer(ByteTokenizer())
     save_state(folder, 1, {"params": {}}, {}, "")
     drawn = [*"Zoë ♥".encode(), 0xC3]
-    monkeypatch.setattr("pcp.cli.generate.generate", lambda *_: iter(drawn))
+    monkeypatch.setattr("pcp.inference.text_model.generate", lambda *_: iter(drawn))
     assert text_of(capsys, str(folder.path)) == "Zoë ♥�"
 
 
@@ -76,7 +76,7 @@ def test_a_character_of_several_bytes_is_printed_whole(
         (["--temperature", "-1"], "expected a temperature of at least 0"),
         (["--top-k", "0"], "a top_k of at least 1"),
         (["--seed", "-1"], "a seed of at least 0"),
-        (["--tokens", "-3"], "-3 tokens were asked for; expected at least 0"),
+        (["--tokens", "-3"], "--tokens is -3; expected at least 0"),
         (["--device", "tpu:0"], "tpu"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -88,14 +88,50 @@ def test_what_cannot_be_is_refused(
     assert message in capsys.readouterr().err
 
 
-def test_a_folder_without_a_trained_model_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["generate", str(tmp_path / "none")]) == 2
-    assert f"{tmp_path / 'none'} holds no run: there is no config.json" in capsys.readouterr().err
+def refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """The message of the command for something that it cannot generate from."""
+    assert main(["generate", str(path)]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_run_that_is_not_trained_yet_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.create(tmp_path / "new", TrainingConfig())
-    assert main(["generate", str(folder.path)]) == 2
-    assert "has no tokenizer yet; it was stopped before its data was read" in capsys.readouterr().err
+    assert (
+        "has no tokenizer yet, because it was stopped before it had read its data; "
+        "begin it again with pcp train" in refusal(folder.path, capsys)
+    )
     folder.write_tokenizer(CharacterTokenizer(LETTERS))
-    assert main(["generate", str(folder.path)]) == 2
-    assert f"There is no checkpoint in {folder.checkpoints}" in capsys.readouterr().err
+    message = refusal(folder.path, capsys)
+    assert (
+        f"There is no checkpoint in {folder.checkpoints}: the run was stopped before its first one" in message
+    )
+    assert f"Train on with: pcp train --resume {folder.path}" in message
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("absent", "there is no folder {path}; give the folder of a run that `pcp train` made"),
+        (
+            "loss.mlir",
+            "{path} is a program, without weights and tokenizer; `pcp run` runs it on arrays. Instead, give",
+        ),
+        ("model.safetensors", "{path} holds weights only; config.json and a tokenizer must be beside them"),
+        ("run.toml", "{path} holds the settings of a run; `pcp train --config` trains it"),
+        ("notes.txt", "{path} is a file. Instead, give the folder of a run"),
+        ("folder/", "{path} holds no model: there is no config.json in it; give the folder of a run"),
+    ],
+)
+def test_a_path_without_a_model_says_what_to_give(
+    tmp_path: Path, file: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / file
+    if file.endswith("/"):
+        path.mkdir()
+    elif file != "absent":
+        path.write_text("something")
+    assert message.format(path=path) in refusal(path, capsys)
+
+
+def test_the_folder_of_many_runs_names_them(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"Folders in it that may hold a model: {run.path}" in refusal(run.path.parent, capsys)

@@ -99,9 +99,9 @@ def test_bench_keeps_what_it_measures(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (("verify",), "`pcp kernels verify` needs a folder with a kernel.toml; none was given"),
         (("bench",), "`pcp kernels bench` needs a family; none was given"),
-        (("bench", "sorting"), "no family is named 'sorting'; there are attention"),
+        (("bench", "sorting"), "there is no family 'sorting'; choose one of attention"),
         (("list", "softmax"), "`pcp kernels list` takes no 'softmax'; name a family with --family"),
-        (("list", "--family", "sorting"), "no family is named 'sorting'; there are attention"),
+        (("list", "--family", "sorting"), "there is no family 'sorting'; choose one of attention"),
         (("verify", "no_such_folder"), "no_such_folder has no file kernel.toml"),
         (("verify", "x", "--memory", "0"), "--memory 0 was given; expected a number above 0"),
         (("verify", "x", "--seconds", "-1"), "--seconds -1 was given; expected a number above 0"),

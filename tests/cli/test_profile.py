@@ -111,7 +111,7 @@ def test_export_and_merge(file: Path, capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_prune(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = command(capsys, file, "prune")
-    assert (code, "no condition is given" in said) == (2, True)
+    assert (code, "no condition was given" in said) == (2, True)
     for words, count in [
         (("--older-than", 30, "--other-hardware"), 0),
         (("--older-than", 30), 1),
@@ -142,7 +142,7 @@ def test_curve(file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -
         (("show",), "`pcp profile show` needs a program; none was given"),
         (("merge",), "`pcp profile merge` needs a file; none was given"),
         (("ls", "x"), "`pcp profile ls` takes no 'x'; name a program with --program"),
-        (("show", "0000"), "nothing was measured of 0000 (digest 0000) in "),
+        (("show", "0000"), "there is no measurement of 0000 (digest 0000) in "),
         (("show", "absent.pcp"), "cannot read the program absent.pcp: No such file"),
     ],
 )

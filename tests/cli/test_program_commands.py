@@ -118,7 +118,7 @@ def test_grad_by_a_policy(module: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert pcp.grad(program, remat="nothing_saveable").digest != pcp.grad(program).digest
     code, _, said = command(capsys, "grad", module, "--remat", "dots", "-o", tmp_path / "g.pcp")
     assert code != 0
-    assert "remat='dots' names no policy" in said
+    assert "remat='dots' is not the name of a policy" in said
 
 
 def test_inspect(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +167,7 @@ def test_what_is_missing_or_too_much_is_named(
         capsys, "run", module, "--inputs", path
     )
     np.savez(path, **{"params.w": W, "x": X, "y": X})
-    assert "arrays that are no arguments: y; the program takes: params.w, x" in refused(
+    assert "arrays that are not arguments of the program: y; the program takes: params.w, x" in refused(
         capsys, "run", module, "--inputs", path
     )
     assert "no --inputs file lacks 2 of the program's 2" in refused(capsys, "run", module)
@@ -193,12 +193,12 @@ def test_bad_files(module: Path, inputs: Path, tmp_path: Path, capsys: pytest.Ca
     )
     assert "cannot write" in refused(capsys, "grad", module, "-o", tmp_path / "no" / "g.pcp")
     assert "cannot write" in refused(capsys, "grad", module, "-o", tmp_path / "no" / "g.mlir")
-    assert "is no program" in refused(capsys, "inspect", inputs)
+    assert "is not a program" in refused(capsys, "inspect", inputs)
 
 
 def test_bad_wrt(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "g.pcp"
-    assert "--wrt 'x' is no list of argument positions" in refused(
+    assert "--wrt 'x' is not a list of argument positions" in refused(
         capsys, "grad", module, "--wrt", "x", "-o", out
     )
     assert "names argument 7; the program has 2" in refused(capsys, "grad", module, "--wrt", "7", "-o", out)

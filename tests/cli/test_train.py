@@ -69,7 +69,8 @@ class _Lines:
 
 def test_json_lines_tell_the_progress_and_the_end(trained: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = trained
-    *progress, final = records
+    begin, *progress, final = records
+    assert begin == {"event": "schedule", "steps": 12, "warmup_steps": 2}
     assert [record["step"] for record in progress] == [6, 10, 12]
     for record in progress:
         assert np.log(30) > record["loss"] > 0
@@ -105,14 +106,15 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     whole, records = trained
     folder = tmp_path / "run"
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+    def interrupted(_: object, record: Any) -> None:
+        if "step" in record:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(JSONLinesStream, "write", interrupted)
         code = main(["train", "--data", str(text), "--run", str(folder), "--json", *SMALL])
     assert code == 130
-    assert f"pcp: interrupted; pcp train --resume {folder} goes on" in capsys.readouterr().err
+    assert f"pcp: interrupted; pcp train --resume {folder} continues it" in capsys.readouterr().err
     assert checkpoint.steps(folder / "checkpoints") == [6]
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr()
@@ -123,7 +125,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     _, found, _ = load_state(RunFolder.open(folder))
     np.testing.assert_array_equal(found["params"]["wte"], expected["params"]["wte"])
     assert [record["loss"] for record in read_metrics(folder / "metrics.jsonl") if record["step"] == 6] == [
-        records[0]["loss"]
+        records[1]["loss"]
     ]
 
 
@@ -159,11 +161,11 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
     [
         (
             ["--model", "gpt5"],
-            "there is no model 'gpt5'; one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano is",
+            "there is no model 'gpt5'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano",
         ),
         (["--steps", "0"], "steps is 0; expected at least 1"),
         (["--batch", "0"], "batch is 0; expected at least 1"),
-        (["--warmup-steps", "12"], "warmup_steps is 12; expected below steps"),
+        (["--warmup-steps", "12"], "warmup_steps is 12; expected at least 0 and below steps, which is 12"),
         (["--learning-rate", "-1"], "learning_rate is -1.0; expected above 0"),
         (["--final-learning-rate", "-1"], "final_learning_rate is -1.0; expected at least 0"),
         (
@@ -173,7 +175,7 @@ def test_a_corpus_that_cannot_be_trained_on_is_refused(
         (["--tokenizer", "words"], "tokenizer is 'words'; expected one of characters, bytes, bpe"),
         (["--device", "tpu:0"], "tpu"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml; give a TOML file of settings"),
-        (["--resume", "nowhere"], "nowhere holds no run: there is no config.json"),
+        (["--resume", "nowhere"], "nowhere is not the folder of a run: there is no config.json in it"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -199,7 +201,7 @@ def test_a_run_that_stands_there_is_not_overwritten(
 ) -> None:
     folder = trained[0]
     said = refusal(capsys, "--data", str(text), "--run", str(folder), *SMALL)
-    assert f"{folder} holds a run already; give another folder, or --resume {folder} to go on with it" in said
+    assert f"{folder} already holds a run; give another folder, or --resume {folder} to continue it" in said
 
 
 @pytest.mark.parametrize("mistake", [["--data", "no.txt"], ["--batch", "400"], ["--device", "tpu:0"]])
@@ -221,9 +223,7 @@ def test_resuming_takes_no_settings(
     trained: tuple[Path, list[dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = refusal(capsys, "--resume", str(trained[0]), "--steps", "24", "--batch", "2")
-    assert (
-        "--resume goes on with the settings that the run began with; --steps, --batch cannot be given" in said
-    )
+    assert "--resume uses the settings that the run began with; --steps, --batch cannot be given" in said
 
 
 def test_a_checkpoint_of_another_model_is_refused(
@@ -252,12 +252,28 @@ def test_the_next_free_folder_is_taken(
         assert f"the run is in runs/gpt2-nano-{number}" in capsys.readouterr().err
 
 
+def test_a_short_run_says_how_long_it_warms_up(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcp.cli.train.train", interrupted)
+    short = ["train", "--data", str(text), "--batch", "4", "--steps", "60"]
+    assert main([*short, "--run", str(tmp_path / "shown")]) == 130
+    assert "60 steps, 6 of them warm-up" in capsys.readouterr().err
+    assert main([*short, "--run", str(tmp_path / "read"), "--json"]) == 130
+    begin = json.loads(capsys.readouterr().out)
+    assert begin == {"event": "schedule", "steps": 60, "warmup_steps": 6}
+    assert RunFolder.open(tmp_path / "read").config().warmup_steps == 6
+
+
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["train", "--help"])
     assert exit_.value.code == 0
     shown = capsys.readouterr().out
-    assert "pcp train --resume runs/gpt2-nano            go on after an interruption" in shown
+    assert "pcp train --resume runs/gpt2-nano            continue after an interruption" in shown
     assert "pcp train --workers 2 --inner-steps 50" in shown
     assert "(default: 2000)" in shown
 
@@ -275,13 +291,14 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
     ) as process:
         try:
             assert process.stdout is not None
+            assert "schedule" in process.stdout.readline()
             seen = json.loads(process.stdout.readline())["step"]
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130, said
-    assert f"pcp: interrupted; pcp train --resume {folder} goes on" in said
+    assert f"pcp: interrupted; pcp train --resume {folder} continues it" in said
     assert "Traceback" not in said
     step, state, _ = load_state(RunFolder.open(folder))
     assert step >= seen

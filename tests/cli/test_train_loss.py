@@ -36,7 +36,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_everything_of_a_run_lies_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files, folder = plain(tmp_path), tmp_path / "run"
     assert main(["train", *of(files), *SHORT, "--run", str(folder), "--json"]) == 0
-    *progress, final = map(json.loads, capsys.readouterr().out.splitlines())
+    _, *progress, final = map(json.loads, capsys.readouterr().out.splitlines())
     assert [record["step"] for record in progress] == [10, 20]
     assert progress[-1]["validation_loss"] < progress[0]["validation_loss"]
     assert (final["event"], final["sample"], final["weights"]) == (
@@ -50,13 +50,13 @@ def test_everything_of_a_run_lies_in_its_folder(tmp_path: Path, capsys: pytest.C
 
     assert main(["train", "--resume", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert f"weights      {folder / 'trained.safetensors'}, under the names that they were given by" in shown
-    assert "no text is sampled: a loss from a file does not say how its model makes text" in shown
+    assert f"weights      {folder / 'trained.safetensors'}, under the names of the given weights" in shown
+    assert "no text is sampled, because a loss from a file does not say how its model makes text" in shown
 
     assert main(["generate", str(folder), "--prompt", "To be"]) == 2
     message = capsys.readouterr().err
     assert "trains the loss" in message
-    assert "does not say how its model makes text; text comes from gpt2," in message
+    assert "does not say how its model makes text; `pcp generate` knows only gpt2," in message
 
 
 def test_the_folder_is_named_after_the_file(
@@ -132,7 +132,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     for lesson in (
         "pcp train --model loss.pcp --weights weights.safetensors --data samples.npz",
-        "an .npz or .safetensors file with an array for each argument of the batch",
+        "an .npz or .safetensors file with one array for each argument of the batch",
         "written to trained.safetensors",
     ):
         assert lesson in shown

@@ -59,7 +59,7 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ),
         (
             {"fragments": 2},
-            "fragments is 2, but the algorithm diloco has no such choice; leave it out, or choose "
+            "fragments is 2, but the algorithm diloco does not use it; leave it out, or choose "
             "--algorithm streaming or decoupled",
         ),
         ({"algorithm": "decoupled", "mixing": 0.5}, "mixing is 0.5, but the algorithm decoupled has no such"),
@@ -82,13 +82,13 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ),
         ({"outer_momentum": 1.0}, "outer_momentum is 1.0; it must be at least 0 and below 1"),
         ({"outer_learning_rate": 0.0}, "outer_learning_rate is 0.0; it must be positive"),
-        ({"upload": "int3"}, "upload is no codec: codec 'int3' was given; expected one of f32"),
-        ({"download": "int4:x"}, "download is no codec: codec 'int4:x': option 'x' was given"),
+        ({"upload": "int3"}, "upload is not a codec: codec 'int3' was given; expected one of f32"),
+        ({"download": "int4:x"}, "download is not a codec: codec 'int4:x': option 'x' was given"),
         ({"merge": "vote"}, "merge is 'vote'; expected one of centred, clip, default, mean, radial, trimmed"),
         ({"inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
         ({"quorum": 0.0}, "quorum is 0.0; expected a part of a round's data: above 0, at most 1"),
         ({"quorum": 1.5}, "quorum is 1.5; expected a part"),
-        ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming waits for everybody"),
+        ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming always waits for every worker"),
     ],
 )
 def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -113,9 +113,7 @@ def test_settings_of_a_distributed_run_need_workers(name: str) -> None:
     value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(
         name, 2
     )
-    message = (
-        f"{name} is {value}.*, but workers is 0: one process has nobody to merge with; leave it out, or add"
-    )
+    message = f"{name} is {value}.*, but workers is 0: a single process merges nothing; leave it out, or add"
     with pytest.raises(InvalidTrainingConfig, match=message):
         check_settings(TrainingConfig().replaced(**{name: value}))
     check_settings(TrainingConfig())

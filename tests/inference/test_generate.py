@@ -9,12 +9,15 @@ from tests.execution import run
 
 import pcp
 from pcp.inference import EmptyPrompt, Sampling, generate
+from pcp.inference.generate import prefill_length
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
 from pcp.training.token_range import TokenOutOfRange
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
+LONG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=44, vocabulary=13)
 GREEDY = Sampling(temperature=0)
+DRAWN = Sampling(1.5, None, 3)
 
 
 @pytest.fixture(scope="module")
@@ -26,28 +29,71 @@ def parameters() -> Any:
     )
 
 
-def read_again(parameters: Any, prompt: list[int], count: int, sampling: Sampling) -> list[int]:
+def read_again(
+    parameters: Any, prompt: list[int], count: int, sampling: Sampling, config: gpt2.GPT2Config = CONFIG
+) -> list[int]:
     """What `generate` should yield: its rule for the window, and the logits of the whole window."""
-    program = pcp.trace(lambda p, t: gpt2.logits(p, t, CONFIG), parameters, pcp.spec((1, 8), "i32"))
+    context, keep = config.context, config.context // 2
+    program = pcp.trace(lambda p, t: gpt2.logits(p, t, config), parameters, pcp.spec((1, context), "i32"))
     tokens = list(prompt)
-    start = max(len(tokens) - 4, 0) if len(tokens) >= 8 else 0
+    start = max(len(tokens) - keep, 0) if len(tokens) >= context else 0
     for _ in range(count):
-        if len(tokens) - start > 8:
-            start = len(tokens) - 4
+        if len(tokens) - start > context:
+            start = len(tokens) - keep
         window = tokens[start:]
-        padded = np.array([window + [0] * (8 - len(window))], np.int32)
+        padded = np.array([window + [0] * (context - len(window))], np.int32)
         scores = run(program, parameters, padded)[0, len(window) - 1]
         tokens.append(sampling.draw(scores, len(tokens)))
     return tokens[len(prompt) :]
 
 
 @pytest.mark.parametrize("length", [1, 5, 7, 8, 9, 20])
-@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.5, None, 3)], ids=["greedy", "drawn"])
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "drawn"])
 def test_it_goes_on_beyond_the_context(parameters: Any, length: int, sampling: Sampling) -> None:
     prompt = np.random.default_rng(length).integers(0, 13, length).tolist()
     found = list(generate(parameters, CONFIG, prompt, 25, sampling))
     assert found == read_again(parameters, prompt, 25, sampling)
     assert len(set(found)) > 1
+
+
+@pytest.fixture(scope="module")
+def long_parameters() -> Any:
+    generator = np.random.default_rng(6)
+    return map_tree(
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(LONG)
+    )
+
+
+# Below, at and beyond the lengths that prompts are padded to (16, 32, 44), and beyond the context.
+@pytest.mark.parametrize("length", [15, 16, 17, 32, 33, 43, 44, 90])
+def test_a_prompt_read_at_once_gives_the_same_text(long_parameters: Any, length: int) -> None:
+    prompt = np.random.default_rng(length).integers(0, 13, length).tolist()
+    found = list(generate(long_parameters, LONG, prompt, 32, DRAWN))
+    assert found == read_again(long_parameters, prompt, 32, DRAWN, LONG)
+    assert len(set(found)) > 1
+
+
+@pytest.mark.parametrize(("length", "calls"), [(15, 15), (16, 1), (43, 1), (44, 1)])
+def test_a_long_prompt_is_one_call(
+    long_parameters: Any, length: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_of_plan, made = pcp.Plan.run, []
+
+    def counted(self: pcp.Plan, *arguments: Any) -> Any:
+        made.append(self.program.digest)
+        return run_of_plan(self, *arguments)
+
+    monkeypatch.setattr(pcp.Plan, "run", counted)
+    prompt = np.random.default_rng(length).integers(0, 13, length).tolist()
+    assert len(list(generate(long_parameters, LONG, prompt, 1, GREEDY))) == 1
+    assert len(made) == calls
+
+
+def test_prompts_are_padded_to_few_lengths() -> None:
+    assert {prefill_length(length, 1000) for length in range(16, 1001)} == {
+        16, 32, 64, 128, 256, 512, 1000
+    }  # fmt: skip
+    assert all(length <= prefill_length(length, 1000) for length in range(1, 1001))
 
 
 def test_a_context_of_one_token() -> None:

@@ -97,9 +97,9 @@ def test_open_shapes_of_text_are_given(tmp_path: Path) -> None:
     [
         (
             None,
-            r"argument 1 is tensor<\?x3xf32>, whose sizes are open; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
+            r"argument 1 is tensor<\?x3xf32>, whose sizes are not known; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
         ),
-        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are open"),
+        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are not known"),
         ([None, (2, 5)], r"argument 1 is tensor<\?x3xf32>; the shape \(2, 5\) does not fit"),
         ([None, (2,)], r"the shape \(2,\) does not fit"),
         ([(2, 3)], r"1 shapes were given; the program takes 2 arguments"),
@@ -141,7 +141,7 @@ def test_an_alias_that_is_no_number_is_refused(tmp_path: Path) -> None:
     text = """func.func public @main(%x: tensor<2xf32> {tf.aliasing_output = "x"}) -> tensor<2xf32> {
       return %x : tensor<2xf32>
     }"""
-    with pytest.raises(InvalidProgram, match=r"donated to the result 'x', which is no number"):
+    with pytest.raises(InvalidProgram, match=r"donated to result 'x'; expected the number of a result"):
         pcp.load(written(tmp_path / "alias.mlir", text))
 
 
@@ -176,7 +176,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     for content in (network().artifact(), network().bytecode):
         path = written(tmp_path / "model", content.replace(b"w.w", b"\xfe\\w"))
         with pytest.raises(
-            InvalidProgram, match=r"model: the program is damaged: b'\\xfe\\\\w' in it is no text"
+            InvalidProgram, match=r"model: the program is damaged: b'\\xfe\\\\w' in it is not UTF-8 text"
         ):
             pcp.load(path)
         assert pcp.load(written(path, content.replace(b"w.w", "é\\".encode()))).arguments[0].name == "é\\"

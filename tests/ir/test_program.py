@@ -61,16 +61,16 @@ def test_one_called_main_is_chosen_among_several() -> None:
         (function("main").replace("tensor<2xf32> {", "tensor<3xf32> {"), "the program does not"),
         (
             "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }",
-            r"tensor<\?xf32> is no tensor of static shape",
+            r"tensor<\?xf32> is not a tensor of static shape",
         ),
         (
             "func.func @main(%a: i32) -> i32 { return %a : i32 }",
-            "i32 is no tensor of static shape",
+            "i32 is not a tensor of static shape",
         ),
         (
             "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> "
             'attributes {pcp.arguments = "[[["} { return %a : tensor<2xf32> }',
-            "the attribute pcp.arguments of the program is no valid structure",
+            "the attribute pcp.arguments of the program is not a valid structure",
         ),
         (
             "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> "
@@ -79,7 +79,7 @@ def test_one_called_main_is_chosen_among_several() -> None:
         ),
         (
             'func.func @main(%a: tensor<2xf32> {pcp.role = "boss"}) -> tensor<2xf32> { return %a : tensor<2xf32> }',
-            "the role 'boss' of argument 0 is none of weight, state, input",
+            "argument 0 has the role 'boss'; expected one of weight, state, input",
         ),
         (
             "func.func @main(%a: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<3xf32> "

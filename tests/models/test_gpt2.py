@@ -131,6 +131,33 @@ def test_decoding_with_a_cache_equals_the_logits_at_every_position(config: GPT2C
         assert np.linalg.norm(scores - expected) <= 1e-12 * np.linalg.norm(expected), position
 
 
+@pytest.mark.parametrize("config", [TINY, BARE], ids=["with biases", "without"])
+@pytest.mark.parametrize("length", [1, 5, 7])
+def test_prefill_leaves_what_decoding_token_by_token_does(config: GPT2Config, length: int) -> None:
+    parameters, padded = random_parameters(config), random_tokens(config, 2, 7)
+    cache = gpt2.empty_cache(config, batch=2, dtype="f64")
+    decode = pcp.trace(
+        lambda p, c, t, i: gpt2.decode(p, c, t, i, config),
+        pcp.specs_of(parameters),
+        pcp.specs_of(cache, "state"),
+        pcp.spec((2,), "i32"),
+        pcp.spec((), "i32"),
+    )
+    for position in range(length):
+        cache, scores = run(decode, parameters, cache, padded[:, position], position)
+    prefill = pcp.trace(
+        lambda p, t, n: gpt2.prefill(p, t, n, config),
+        pcp.specs_of(parameters),
+        pcp.spec((2, 7), "i32"),
+        pcp.spec((), "i32"),
+    )
+    read, read_scores = run(prefill, parameters, padded, np.int32(length))
+    assert np.linalg.norm(read_scores - scores) <= NEAR * np.linalg.norm(scores)
+    for found, expected in zip(flatten(read)[0], flatten(cache)[0], strict=True):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found[:, :length], expected[:, :length], atol=NEAR, rtol=NEAR)
+
+
 @pytest.mark.parametrize(
     ("name", "count"),
     [
@@ -181,13 +208,15 @@ def test_shapes_are_those_of_the_parameters() -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 2, 8, 4, 5), (2, 3, 8, 4, 5), (2, 2, 8, 0, 5), (2, 2, 8, 4, -1)])
 def test_sizes_that_no_model_has(sizes: tuple[int, ...]) -> None:
-    message = r"GPT2Config\(layers=.* is no GPT-2: sizes must be positive, and heads divide width"
+    message = (
+        r"GPT2Config\(layers=.* is not a valid GPT-2: sizes must be positive, and heads must divide width"
+    )
     with pytest.raises(InvalidConfiguration, match=message):
         GPT2Config(*sizes)
 
 
 def test_a_name_that_no_configuration_has() -> None:
-    message = "there is no model 'gpt3'; one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano is"
+    message = "there is no model 'gpt3'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano"
     with pytest.raises(InvalidConfiguration, match=message):
         gpt2.configuration("gpt3")
 

@@ -102,11 +102,11 @@ def untied(tensors: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (without, MissingWeights, r"2 tensors \(.*c_fc.bias, transformer.wpe.weight\) of 28 absent, which GPT2Config"),
+        (without, MissingWeights, r"2 tensors \(.*c_fc.bias, transformer.wpe.weight\) of 28 missing, and GPT2Config"),
         (one_block_more, UnexpectedWeights, r"12 tensors \(transformer.h.2.* and 6 more\) given, for which GPT2C"),
         (transposed, MisshapenWeights, r"h.0.mlp.c_fc.weight is float32\[16, 4\]; .* needs floats of shape \[4, 16\]"),
         (whole_numbers, MisshapenWeights, r"transformer.ln_f.bias is int32\[4\]; .* needs floats of shape \[4\]"),
-        (untied, UnexpectedWeights, "lm_head.weight differs from transformer.wte.weight; this GPT-2 uses the token embedding"),
+        (untied, UnexpectedWeights, "lm_head.weight differs from transformer.wte.weight; PCP's GPT-2 uses the token embedding"),
     ],
 )  # fmt: skip
 def test_weights_of_another_model_are_refused(
@@ -127,8 +127,8 @@ def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"PK\x03\x04 an archive of something else", struct.pack("<Q", 9000) + b"{}"):
         path.write_bytes(content)
         with pytest.raises(
-            WeightsUnreadable, match=r"model\.safetensors is no safetensors file that can be read: "
+            WeightsUnreadable, match=r"model\.safetensors is not a readable safetensors file: "
         ):
             load_transformers(path, CONFIG)
-    with pytest.raises(WeightsUnreadable, match="is no safetensors file that can be read: "):
+    with pytest.raises(WeightsUnreadable, match="is not a readable safetensors file: "):
         load_transformers(tmp_path, CONFIG)

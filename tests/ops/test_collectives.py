@@ -74,7 +74,7 @@ def test_a_group_of_one_changes_nothing() -> None:
         (
             lambda x: ops.all_reduce(x, PAIRS, "mean"),
             DTypeMismatch,
-            "all_reduce: no reduction 'mean' of f32; there are sum",
+            "all_reduce: there is no reduction 'mean' of f32; choose one of sum",
         ),
         (
             lambda x: ops.reduce_scatter(x, PAIRS),

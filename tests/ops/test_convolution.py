@@ -224,7 +224,7 @@ def test_a_reduction_slides_over_any_axes(reduction: str, reference: Any, start:
         (
             lambda x, _: ops.reduce_window(x, "mean", (1, 1, 1, 1)),
             DTypeMismatch,
-            "no reduction 'mean' of f32; there are sum",
+            "there is no reduction 'mean' of f32; choose one of sum",
         ),
         (lambda x, _: ops.reduce_window(x, "any", (1, 1, 1, 1)), DTypeMismatch, "no reduction 'any' of f32"),
     ],

@@ -1,18 +1,25 @@
-"""Text from a file that transformers wrote is the text that it generates itself."""
+"""Text from a folder that transformers wrote is the text that it generates itself."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+import tokenizers
 import torch
 import transformers
 
+from pcp.cli import main
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
 from pcp.models.gpt2_weights import load_transformers
 
-CONFIG = gpt2.GPT2Config(layers=3, heads=4, width=32, context=24, vocabulary=61)
+CONFIG = gpt2.GPT2Config(layers=3, heads=4, width=32, context=48, vocabulary=61)
+WORDS = [f"w{number}" for number in range(CONFIG.vocabulary)]
 
 
-def test_greedy_text_is_equal(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def theirs() -> Any:
     torch.manual_seed(5)
     configuration = transformers.GPT2Config(
         vocab_size=CONFIG.vocabulary,
@@ -21,21 +28,49 @@ def test_greedy_text_is_equal(tmp_path: Path) -> None:
         n_layer=CONFIG.layers,
         n_head=CONFIG.heads,
     )
-    theirs = transformers.GPT2LMHeadModel(configuration).eval()
+    model = transformers.GPT2LMHeadModel(configuration).eval()
     with torch.no_grad():
         # No weight is 0 or 1, and no two scores are nearly equal.
-        for parameter in theirs.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    theirs.save_pretrained(tmp_path)
-    prompt = [3, 1, 4, 1, 5]
-    expected = theirs.generate(
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def their_text(theirs: Any, prompt: list[int]) -> list[int]:
+    """What transformers adds until the context is full, always the best token."""
+    whole = theirs.generate(
         torch.tensor([prompt]),
         attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
         max_new_tokens=CONFIG.context - len(prompt),
         do_sample=False,
         pad_token_id=0,
         eos_token_id=None,
-    )[0, len(prompt) :].tolist()
+    )
+    text: list[int] = whole[0, len(prompt) :].tolist()
+    assert len(set(text)) > 1
+    return text
+
+
+# The first is read token by token, the others at once, padded to 32 and to 48.
+@pytest.mark.parametrize("length", [5, 21, 40])
+def test_greedy_text_is_equal(theirs: Any, length: int, tmp_path: Path) -> None:
+    theirs.save_pretrained(tmp_path)
+    prompt = torch.randint(CONFIG.vocabulary, (length,), generator=torch.manual_seed(length)).tolist()
+    expected = their_text(theirs, prompt)
     parameters = load_transformers(tmp_path / "model.safetensors", CONFIG)
     assert list(generate(parameters, CONFIG, prompt, len(expected), Sampling(temperature=0))) == expected
-    assert len(set(expected)) > 1
+
+
+def test_the_command_takes_the_folder(
+    theirs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, "w0"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    theirs.save_pretrained(tmp_path)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    prompt = torch.randint(CONFIG.vocabulary, (20,), generator=torch.manual_seed(3)).tolist()
+    text = " ".join(WORDS[token] for token in prompt)
+    arguments = ["--prompt", text, "--tokens", "28", "--temperature", "0", "--json"]
+    assert main(["generate", str(tmp_path), *arguments]) == 0
+    expected = "".join(WORDS[token] for token in their_text(theirs, prompt))
+    assert json.loads(capsys.readouterr().out)["text"] == expected

@@ -60,13 +60,15 @@ def test_the_environment_can_limit_it(chain: pcp.Program, monkeypatch: pytest.Mo
         pcp.plan(chain)
     pcp.plan(chain, memory_limit=2**30)
     monkeypatch.setenv("PCP_MEMORY_LIMIT", "plenty")
-    with pytest.raises(InvalidMemoryLimit, match="the memory limit 'plenty' is no positive number of bytes"):
+    with pytest.raises(
+        InvalidMemoryLimit, match="the memory limit 'plenty' is not a positive number of bytes"
+    ):
         pcp.plan(chain)
 
 
 @pytest.mark.parametrize("limit", [0, -5])
 def test_a_limit_must_be_positive(limit: int) -> None:
-    with pytest.raises(InvalidMemoryLimit, match=f"the memory limit {limit} is no positive number"):
+    with pytest.raises(InvalidMemoryLimit, match=f"the memory limit {limit} is not a positive number"):
         memory_limit(Device("cpu", 0, 100), limit)
 
 

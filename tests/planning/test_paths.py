@@ -211,7 +211,7 @@ def test_wishes_that_exclude_each_other(file: FilePath) -> None:
 def test_a_file_that_holds_no_path(tmp_path: FilePath) -> None:
     (tmp_path / "path.json").write_text("{}")
     with pytest.raises(
-        NotAPath, match=r"path\.json: this is no path: '\{\}'; expected JSON as Path\.save writes it"
+        NotAPath, match=r"path\.json: this is not a path: '\{\}'; expected JSON as Path\.save writes it"
     ):
         Path.load(tmp_path / "path.json")
 

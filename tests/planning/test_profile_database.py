@@ -199,28 +199,37 @@ def test_a_region_that_is_another_program_is_not_merged(
         database.merge(tmp_path / "rows.jsonl")
 
 
-def test_a_database_of_an_older_version_is_read_as_it_is_and_lifted_when_something_is_added(
+def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
     database: ProfileDatabase,
 ) -> None:
     program, region = product(4)
     database.add(row())
+    database.add(row("bad", error=0.5, failure=Failure.inaccurate))
     with contextlib.closing(sqlite3.connect(database.file)) as connection:  # as format 1 was
         connection.execute("drop table regions")
+        connection.execute("alter table measurements drop column judgement")
         connection.execute("pragma user_version = 1")
-    assert database.measurements() == [row()]
+        connection.commit()
+    assert database.measurements() == []
     assert database.regions() == {}
     assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
-    assert database.prune(before=1.0) == 0
-    database.add(row("product.bf16@1", subject=program.digest), region=region)
+    added = row("product.bf16@1", subject=program.digest)
+    database.add(added, region=region)
     assert database.regions() == {program.digest: region}
-    assert len(database.measurements()) == 2
+    # Times stay; errors were defined otherwise then.
+    assert database.measurements() == [row(error=None, plain_error=None), added]
     with contextlib.closing(sqlite3.connect(database.file)) as connection:
         assert connection.execute("pragma user_version").fetchone() == (2,)
 
 
+JUDGED: dict[str, Any] = {
+    "result": "y", "slice_error": 0.5, "slice": "", "plain_slice": 0.0, "reference": "float64", "grouped": [],
+    "shares": [], "ignored": [],
+}  # fmt: skip
 GOOD = {
     "subject": SUBJECT, "path": "plain", "hardware": HERE.digest, "versions": "", "seconds": [1.0],
     "plain_seconds": [1], "error": "inf", "plain_error": None, "peak_bytes": 3, "failure": "crash", "detail": "", "when": 1,
+    "judgement": None,
 }  # fmt: skip
 
 
@@ -247,6 +256,10 @@ GOOD = {
         ({"detail": "x" * 5000}, "at most 4096"),
         ({"when": "now"}, "when is 'now'"),
         ({"more": 1}, "expected subject, path"),
+        ({"judgement": 7}, "expected result, slice_error, slice"),
+        ({"judgement": JUDGED | {"grouped": [["k"]]}}, "expected pairs of a name and an error"),
+        ({"judgement": JUDGED | {"slice_error": -1}}, "slice_error is -1"),
+        ({"judgement": JUDGED | {"ignored": "x"}}, "ignored is 'x'; expected a list"),
     ],
 )
 def test_a_bad_line_stops_the_merge_before_anything_is_added(
@@ -266,7 +279,7 @@ def test_prune(database: ProfileDatabase) -> None:
     database.add(row(PATH.digest, when=10.0), path=PATH, hardware=HERE, about="old")
     database.add(row(subject=OTHER, hardware=THERE.digest, versions="jaxlib 0", when=20.0), hardware=THERE)
     database.add(row("b", subject=OTHER, when=30.0), hardware=HERE)
-    with pytest.raises(NothingToPrune, match="name an age, a program, hardware or versions"):
+    with pytest.raises(NothingToPrune, match="name the age, program, hardware or versions"):
         database.prune()
     assert database.prune(before=15.0, subject=OTHER) == 0
     assert database.prune(other_hardware_than=HERE.digest) == 1
@@ -379,5 +392,5 @@ def test_planning_goes_on_without_a_database(tmp_path: FilePath, caplog: pytest.
         for _ in range(2):
             assert not getattr(broken, method)(*arguments)
         [record] = caplog.records
-        assert record.getMessage().endswith("planning goes on, and nothing that it measures is kept")
+        assert record.getMessage().endswith("planning continues, but its measurements are not kept")
         assert not broken.usable

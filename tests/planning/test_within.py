@@ -60,5 +60,5 @@ def test_what_cannot_fit_is_refused(program: pcp.Program) -> None:
         BudgetUnreachable, match=r"no plan .* fits in 1000 bytes: the smallest takes \d{5,}; give"
     ):
         pcp.plan_within(1000, lambda _: pcp.grad(program), cache=True)
-    with pytest.raises(InvalidByteBudget, match="'much' is no positive number of bytes"):
+    with pytest.raises(InvalidByteBudget, match="'much' is not a positive number of bytes"):
         pcp.plan_within("much", lambda remat: pcp.grad(program, remat=remat))

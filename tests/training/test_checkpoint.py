@@ -243,12 +243,12 @@ def test_a_damaged_checkpoint_says_which_one_is_left(tmp_path: Path) -> None:
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(
-        CheckpointCorrupt, match=r"is damaged: arrays.safetensors has SHA-256 .*goes on from step 5"
+        CheckpointCorrupt, match=r"is damaged: arrays.safetensors has SHA-256 .*continues from step 5"
     ):
         load(tmp_path)
     file.write_bytes(content[:-10])
     with pytest.raises(
-        CheckpointTruncated, match=r"is incomplete: .* has \d+ of \d+ bytes.*goes on from step 5"
+        CheckpointTruncated, match=r"is incomplete: .* has \d+ of \d+ bytes.*continues from step 5"
     ):
         load(tmp_path)
     file.unlink()

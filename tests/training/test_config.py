@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pcp.training.config import InvalidTrainingConfig, TrainingConfig, read_config
+from pcp.training.prepare import configured
 
 
 def test_the_defaults_are_nanogpts_recipe() -> None:
@@ -17,8 +18,17 @@ def test_the_defaults_are_nanogpts_recipe() -> None:
         1e-3,
         1e-4,
     )
-    assert (config.warmup_steps, config.beta1, config.beta2) == (100, 0.9, 0.99)
+    assert (config.warmup, config.beta1, config.beta2) == (100, 0.9, 0.99)
     assert (config.weight_decay, config.clip_norm) == (0.1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "warmup"), [(1, 0), (9, 0), (60, 6), (999, 99), (1000, 100), (50_000, 100)]
+)
+def test_a_short_run_warms_up_for_a_tenth_of_its_steps(steps: int, warmup: int) -> None:
+    assert TrainingConfig(steps=steps).warmup == warmup
+    assert configured({"steps": steps}).warmup_steps == warmup
+    assert configured({"steps": 60, "warmup_steps": 40}).warmup_steps == 40
 
 
 def test_json_brings_back_every_setting() -> None:
@@ -62,9 +72,12 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
         ({"beta2": -0.1}, r"beta2 is -0\.1; expected at least 0 and below 1"),
         ({"learning_rate": 0}, r"learning_rate is 0\.0; expected above 0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan; expected above 0"),
-        ({"warmup_steps": 2000}, "warmup_steps is 2000; expected below steps"),
+        (
+            {"warmup_steps": 2000},
+            "warmup_steps is 2000; expected at least 0 and below steps, which is 2000; leave it out for a tenth",
+        ),
         ({"accumulate": 5}, "accumulate is 5; expected a divisor of batch, which is 12"),
-        ({"rate": 1}, "there is no setting 'rate'; one of model, weights, data, tokenizer, .* is"),
+        ({"rate": 1}, "there is no setting 'rate'; choose one of model, weights, data, tokenizer, "),
         ({"steps": 1.5}, r"steps is 1\.5; expected a value of type int"),
         ({"steps": True}, "steps is True; expected a value of type int"),
         ({"model": 2}, "model is 2; expected a value of type str"),
@@ -80,8 +93,8 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "the settings of the run are no JSON: "),
-        ("[1]", "the settings of the run are no JSON object"),
+        ("{", "the settings of the run are not JSON: "),
+        ("[1]", "the settings of the run are not a JSON object"),
         ('{"speed": 1}', "there is no setting 'speed'"),
     ],
 )
@@ -94,8 +107,8 @@ def test_settings_that_cannot_be_read_are_refused(text: str, message: str) -> No
     ("content", "message"),
     [
         (None, "there is no file .*run.toml; give a TOML file of settings"),
-        (b"steps: 7", "run.toml is no TOML file: "),
-        (b"\xff\xfe", "run.toml is no TOML file: "),
+        (b"steps: 7", "run.toml is not a TOML file: "),
+        (b"\xff\xfe", "run.toml is not a TOML file: "),
     ],
 )
 def test_toml_that_cannot_be_read_is_refused(content: bytes | None, message: str, tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_checkpoints_that_cannot_be_resumed(tmp_path: Path) -> None:
         loop.train(other, folder, lambda _: None)
     arrays = folder.checkpoints / "step-00000007" / "arrays.safetensors"
     arrays.write_bytes(arrays.read_bytes()[:-10])
-    with pytest.raises(CheckpointCorrupt, match=r"step-00000007 is incomplete.*goes on from step 5"):
+    with pytest.raises(CheckpointCorrupt, match=r"step-00000007 is incomplete.*continues from step 5"):
         loop.train(recipe, folder, lambda _: None)
     (folder.checkpoints / "step-00000007" / "manifest.json").write_text('{"format": "of somebody else"}')
     with pytest.raises(CheckpointForeign, match="step-00000007 is not a PCP checkpoint"):

@@ -74,4 +74,4 @@ def test_a_step_that_was_torn_is_not_saved(
     with pytest.raises(KeyboardInterrupt):
         train(recipe, folder, lambda _: None)
     assert checkpoint.steps(folder.checkpoints) == [4]
-    assert "interrupted within step 6; the run goes on from its newest checkpoint" in caplog.text
+    assert "interrupted within step 6; --resume continues from the newest checkpoint" in caplog.text

@@ -48,7 +48,10 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
     files = traced(tmp_path)
     files.model.write_text("loss = 3")
     refused(
-        files, tmp_path, NotAProgram, "network.pcp is no program: it begins with b'loss = 3'; expected a file"
+        files,
+        tmp_path,
+        NotAProgram,
+        "network.pcp is not a program: it begins with b'loss = 3'; expected a file",
     )
 
 
@@ -59,19 +62,19 @@ def _state(state: Any, x: Any, y: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
     "two results": (
         lambda: pcp.trace(lambda p, x, y: (pcp.mean(x @ p["w"]), pcp.sum(y)), {"w": np.ones((3, 1), "f4")}, X, Y),
-        r"is no loss: it returns f32\[\], f32\[\]; a loss returns one floating-point scalar, or a pair of one and a dictionary",
+        r"is not a loss: it returns f32\[\], f32\[\]; a loss returns one floating-point scalar, or a pair of one and a",
     ),
     "a vector": (
         lambda: pcp.trace(lambda p, x, _: x @ p["w"], {"w": np.ones(3, "f4")}, X, Y),
-        r"is no loss: it returns f32\[8\]; a loss returns one floating-point scalar",
+        r"is not a loss: it returns f32\[8\]; a loss returns one floating-point scalar",
     ),
     "an integer": (
         lambda: pcp.trace(lambda p, x, _: pcp.sum(x > p["w"][None]).astype("i32"), {"w": np.ones(3, "f4")}, X, Y),
-        r"is no loss: it returns i32\[\]",
+        r"is not a loss: it returns i32\[\]",
     ),
     "a state": (
         lambda: pcp.trace(lambda s, x: (s, {"l": pcp.mean(x)}), pcp.spec((), "f32", "state"), X),
-        r"is no loss: its argument s is a state that it returns; .* Export the model without what it updates by itself",
+        r"is not a loss: its argument s is a state that it also returns; .* Export the model in evaluation mode",
     ),
     "no batch": (
         lambda: pcp.trace(lambda p: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]), parameters()),
@@ -82,7 +85,7 @@ PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
             lambda p, x, y: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]) + pcp.mean(x) + pcp.mean(y),
             parameters(), X, pcp.spec((4,), "f32"),
         ),
-        r"must have the samples along its first axis, as many as the others; found x: f32\[8,3\], y: f32\[4\]",
+        r"must have the samples along its first axis, the same number in each; found x: f32\[8,3\], y: f32\[4\]",
     ),
     "a scalar": (
         lambda: pcp.trace(
@@ -191,7 +194,7 @@ def test_integer_weights(role: str, tmp_path: Path) -> None:
 
 def test_a_batch_that_the_program_does_not_have(tmp_path: Path) -> None:
     files = traced(tmp_path)
-    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or make the loss"
+    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or export"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=12)
     message = r"batch is 8, but .*network\.pcp is a program for 8 samples, 2 times a step; leave batch out, or set it to 16"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=8, accumulate=2)
@@ -286,7 +289,7 @@ def test_a_text_with_more_tokens_than_the_loss_knows(tmp_path: Path) -> None:
     text.write_text("abcdef" * 100)
     message = (
         r"the tokenizer 'characters' has 6 tokens, but .*network\.pcp embeds 5; choose another --tokenizer "
-        r"\(characters, bytes, bpe with --vocabulary\), or make the loss with more"
+        r"\(characters, bytes, bpe with --vocabulary\), or export the loss with more"
     )
     refused(files, tmp_path, TokenOutOfRange, message, data=str(text))
     text.write_text("abcde" * 50)
@@ -304,4 +307,7 @@ def test_a_loss_that_does_not_show_its_vocabulary(tmp_path: Path, caplog: pytest
     save_arrays(files.weights, weights)
     (tmp_path / "text.txt").write_text("abcdef" * 100)
     files.prepared(tmp_path / "run", data=str(tmp_path / "text.txt"))
-    assert "does not show how many tokens it knows; nothing checks that the 6 of the tokenizer" in caplog.text
+    assert (
+        "does not show the size of its vocabulary, so nothing checks that the 6 tokens of the tokenizer"
+        in caplog.text
+    )

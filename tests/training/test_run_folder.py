@@ -32,17 +32,23 @@ def test_every_file_has_its_own_place(tmp_path: Path) -> None:
 def test_a_run_is_not_made_twice(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, TrainingConfig())
     with pytest.raises(
-        NotARun, match=r"holds a run already; give another folder, or --resume .* to go on with it"
+        NotARun, match=r"already holds a run; give another folder, or --resume .* to continue it"
     ):
         RunFolder.create(tmp_path, TrainingConfig(steps=7, warmup_steps=1))
     assert RunFolder.open(tmp_path).config() == TrainingConfig()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotARun, match=r"holds no run: there is no config.json; give the folder of a run"):
+    with pytest.raises(
+        NotARun, match=r"is not the folder of a run: there is no config.json in it; give the folder of a run"
+    ):
         RunFolder.open(tmp_path)
     folder = RunFolder.create(tmp_path, TrainingConfig())
-    with pytest.raises(NotARun, match="has no tokenizer yet; it was stopped before its data was read"):
+    with pytest.raises(
+        NotARun,
+        match="has no tokenizer yet, because it was stopped before it had read its data; "
+        "begin it again with pcp train",
+    ):
         folder.tokenizer()
     with pytest.raises(CheckpointNotFound, match="There is no checkpoint in"):
         load_state(folder)

@@ -29,7 +29,9 @@ def checkpoint(function: Callable[..., Any], *, policy: str = "nothing_saveable"
     Source: `jax.checkpoint`; Chen, Xu, Zhang and Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
     """
     if policy not in POLICIES:
-        raise UnknownPolicy(f"policy={policy!r} names no policy; give one of {', '.join(POLICIES)}")
+        raise UnknownPolicy(
+            f"policy={policy!r} is not the name of a policy; choose one of {', '.join(POLICIES)}"
+        )
 
     @functools.wraps(function)
     def marked(*arguments: Any, **named: Any) -> Any:

@@ -8,17 +8,17 @@ from pcp.ir.bindings import DEPRECATED, DYNAMIC, operation_names
 _SHAPES = (
     "its shape is only known when the program runs; make the sizes constants, so that shapes can be refined"
 )
-_CHANNEL = "what leaves the program through a channel cannot be followed; use a collective operation"
-_QUANTISED = "quantised numbers are no differentiable type; convert to floats, or train with reduce_precision"
-_TUPLE = "tuples are not followed; return several results"
-_FUTURE = "an asynchronous operation is not followed; use the operation itself"
+_CHANNEL = "derivatives cannot follow what leaves the program through a channel; use a collective operation"
+_QUANTISED = "quantised numbers cannot be differentiated; convert to floats, or train with reduce_precision"
+_TUPLE = "derivatives do not pass through tuples; return several results"
+_FUTURE = "asynchronous operations have no derivative; use the synchronous operation"
 
 REFUSED: dict[str, str] = {
     "stablehlo.async_start": _FUTURE,
     "stablehlo.async_done": _FUTURE,
     "stablehlo.get_tuple_element": _TUPLE,
     "stablehlo.tuple": _TUPLE,
-    "stablehlo.collective_reduce": "its result stands on one replica alone; use all_reduce",
+    "stablehlo.collective_reduce": "only one replica has its result; use all_reduce",
     "stablehlo.send": _CHANNEL,
     "stablehlo.recv": _CHANNEL,
     "stablehlo.set_dimension_size": _SHAPES,

@@ -44,7 +44,7 @@ class LoopMemory:
         if isinstance(loops, str) and loops in policies:
             return policies[loops]
         raise UnknownLoopMemory(
-            f"loops={loops!r} is no policy for the memory of loops; expected {', '.join(map(repr, policies))} or a positive "
+            f"loops={loops!r} is not a policy for the memory of loops; expected {', '.join(map(repr, policies))} or a positive "
             "number of checkpoints"
         )
 

@@ -66,7 +66,7 @@ def cheapest_within(graph: JointGraph, budget: ByteBudget, allowed: frozenset[in
             return chosen.kept
     least, most = smallest + budget.reserved, whole + budget.reserved
     raise BudgetUnreachable(
-        f"no choice of values to make again fits in {budget.bytes} bytes: the smallest that was found takes about {least}, "
+        f"no choice of values to recompute fits in {budget.bytes} bytes: the smallest that was found takes about {least}, "
         f"keeping everything {most}; give at least {least}, or use a smaller batch"
     )
 

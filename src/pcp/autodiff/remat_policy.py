@@ -45,7 +45,7 @@ class ByteBudget:
     def __post_init__(self) -> None:
         if self.bytes <= 0:
             raise InvalidByteBudget(
-                f"{self.size!r} is no positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
+                f"{self.size!r} is not a positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
             )
 
     @property
@@ -115,5 +115,5 @@ def policy_of(remat: Remat | None) -> Policy | ByteBudget:
     if callable(remat):
         return remat
     raise UnknownPolicy(
-        f"remat={remat!r} names no policy; give one of {', '.join(POLICIES)}, or a budget of bytes like '2GiB'"
+        f"remat={remat!r} is not the name of a policy; choose one of {', '.join(POLICIES)}, or a budget of bytes like '2GiB'"
     )

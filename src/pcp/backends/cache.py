@@ -140,7 +140,7 @@ def default_cache() -> CompileCache:
     """The cache in `cache_folder()`; `PCP_CACHE_LIMIT` bounds its bytes."""
     limit = os.environ.get("PCP_CACHE_LIMIT", "")
     if limit and not limit.isdecimal():
-        log.warning("PCP_CACHE_LIMIT is %r, no number of bytes; %d is used", limit, DEFAULT_LIMIT)
+        log.warning("PCP_CACHE_LIMIT is %r, which is not a number of bytes; %d is used", limit, DEFAULT_LIMIT)
     return CompileCache(cache_folder() / "xla", int(limit) if limit.isdecimal() else DEFAULT_LIMIT)
 
 

@@ -14,7 +14,7 @@ def backend(name: str = "xla") -> Backend:
         UnknownDevice: there is none.
     """
     if name != "xla":
-        raise UnknownDevice(f"{name!r} is no backend; there is: xla")
+        raise UnknownDevice(f"{name!r} is not a backend; the only one is xla")
     from pcp.backends.xla import XLABackend
 
     return XLABackend()
@@ -39,5 +39,5 @@ def device(name: str | Device | None = None) -> Device:
     found = {str(entry): entry for entry in devices()}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in found:
-        raise UnknownDevice(f"{name!r} is no device of this machine; there are: {', '.join(found)}")
+        raise UnknownDevice(f"{name!r} is not a device of this machine; choose one of: {', '.join(found)}")
     return found[wanted]

@@ -59,7 +59,7 @@ def arguments_from(
     if left:
         names = ", ".join(entry.name for entry in program.arguments[:16])
         raise WrongInputs(
-            f"{path} has arrays that are no arguments: {', '.join(left)}; the program takes: {names}"
+            f"{path} has arrays that are not arguments of the program: {', '.join(left)}; the program takes: {names}"
         )
     nested: tuple[Any, ...] = program.argument_tree.unflatten(found)
     return nested

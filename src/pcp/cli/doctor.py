@@ -21,15 +21,16 @@ from pcp.errors import PCPError
 from pcp.planning.capacity import human
 
 DESCRIPTION = {
-    "description": "Look at this machine: what PCP finds here, what it lacks, and what to do about it.",
-    "epilog": """A note is something that works, but slower or not as one might think; a problem does not work.
-Nothing is changed, and nothing leaves this machine.
+    "description": "Check what PCP finds on this machine, what is missing, and what to do about it.",
+    "epilog": """\
+Each line is `ok`, `note` (it works, but more slowly or differently than you may expect) or `problem` (it does not
+work), followed by what to do. The command changes nothing and sends nothing.
 
-exit codes: 0 no problems; 1 at least one
+exit codes: 0 there is no problem; 1 there is at least one
 
 examples:
   pcp doctor
-  pcp doctor --json      one JSON object a line: check, status, message, advice
+  pcp doctor --json      one JSON object per line: check, status, message, advice
 """,
 }
 
@@ -59,7 +60,9 @@ class Finding:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line to standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

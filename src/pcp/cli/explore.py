@@ -13,10 +13,12 @@ from pcp.planning.report import seconds
 from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
-    "description": "Measure one path of a program after another, so that later plans are answered from the database.",
-    "epilog": """The paths are walked best first, as far as the database and a cost model know. What was measured before is not
-measured again, so this may be stopped (Ctrl-C) and started as often as one likes, beside other work or over night: measurements
-are made in turn with the plain program. `pcp profile curve` draws what is known, `pcp plan --tolerance` chooses from it.
+    "description": "Measure many ways to run a program (paths), so that later plans are answered from the database.",
+    "epilog": """\
+The database and a cost model say which paths are probably fastest; these are measured first. Paths that were
+measured before are not measured again, so you can stop this command (Ctrl-C) and start it again at any time. It alternates
+between each path and the plain program, so other work on the machine disturbs both alike. `pcp profile curve` plots what is
+known, and `pcp plan --tolerance` chooses from it.
 
 examples:
   pcp explore step.pcp --budget 3600
@@ -29,7 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     add_search_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line to standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,52 +1,83 @@
-"""`pcp generate`: let a trained model go on with a text."""
+"""`pcp generate`: continue a text with a trained model."""
 
 import argparse
-import dataclasses
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from pcp.errors import PCPError
-from pcp.inference import Sampling, generate
-from pcp.models import gpt2
-from pcp.training.run_folder import RunFolder, load_state
-from pcp.training.tokenizer import decode_stream
+from pcp.importers.gpt2_folder import holds_transformers_model, read_gpt2_folder
+from pcp.inference import Sampling
+from pcp.inference.text_model import TextModel
+from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
-    "description": "Let a trained model go on with a text.",
-    "epilog": """examples:
+    "description": "Continue a text with a trained model.",
+    "epilog": """\
+MODEL is one of:
+  the folder of a run that `pcp train` made; its newest checkpoint is used
+  a folder with a GPT-2 that the library transformers saved (save_pretrained): config.json, model.safetensors, and
+  tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:
+  pip install 'planetary-compute-protocol[tokenizers]'
+
+The prompt is read in one call. Of a prompt that fills the model's context, only the last half context is read.
+
+examples:
   pcp generate runs/gpt2-nano --prompt "ROMEO:"
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
+  pcp generate my-gpt2 --prompt "The capital of France is" --temperature 0
 """,
+}
+
+_EXPECTED = (
+    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 that transformers saved "
+    "(config.json, model.safetensors, tokenizer.json)"
+)
+
+_PROGRAM = "is a program, without weights and tokenizer; `pcp run` runs it on arrays"
+_WEIGHTS = "holds weights only; config.json and a tokenizer must be beside them"
+
+# The ending of a file's name -> what the file is.
+_FILES = {
+    ".mlir": _PROGRAM,
+    ".mlirbc": _PROGRAM,
+    ".pcp": _PROGRAM,
+    ".safetensors": _WEIGHTS,
+    ".npz": _WEIGHTS,
+    ".bin": _WEIGHTS,
+    ".toml": "holds the settings of a run; `pcp train --config` trains it",
 }
 
 
 class NothingToGenerate(PCPError):
-    """A number of tokens that makes no sense."""
+    """A negative number of tokens."""
 
 
-class NoTextFromALoss(PCPError):
-    """Text is asked of a run that trains a loss from a file."""
+class NoTextModel(PCPError):
+    """A path at which there is no model that makes text."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("run", type=Path, help="folder of a run that `pcp train` made")
-    parser.add_argument("--prompt", default="\n", help="text to go on with")
+    parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a run, or of a GPT-2, see below")
+    parser.add_argument("--prompt", default="\n", help="text to continue (default: a line break)")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
-    parser.add_argument("--top-k", type=int, default=None, help="draw among the k most likely tokens only")
+    parser.add_argument(
+        "--top-k", type=int, default=argparse.SUPPRESS, help="draw among the k most likely tokens only"
+    )
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default="cpu:0", help="where the model runs")
-    parser.add_argument("--json", action="store_true", help="one JSON object with `prompt` and `text`")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with `prompt` and `text`")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    folder = RunFolder.open(arguments.run)
-    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.seed)
-    pieces = continuation(folder, arguments.prompt, arguments.tokens, sampling, arguments.device)
+    sampling = Sampling(arguments.temperature, getattr(arguments, "top_k", None), arguments.seed)
+    if arguments.tokens < 0:
+        raise NothingToGenerate(f"--tokens is {arguments.tokens}; expected at least 0")
+    model = open_model(arguments.model)
+    pieces = model.continuation(arguments.prompt, arguments.tokens, sampling, arguments.device)
     if arguments.json:
         print(json.dumps({"prompt": arguments.prompt, "text": "".join(pieces)}))
         return 0
@@ -58,27 +89,21 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def continuation(
-    folder: RunFolder, prompt: str, count: int, sampling: Sampling, device: str
-) -> Iterator[str]:
-    """Yield the text of new tokens; one that ends inside a character waits for the next.
+def open_model(path: Path) -> TextModel:
+    """The model of a run, or of a folder that transformers wrote.
 
     Raises:
-        NothingToGenerate: the count is negative.
-        NoTextFromALoss: the run trains a loss from a file.
-        NotARun, CheckpointNotFound: the run has not got so far.
-        UnknownCharacter, EmptyPrompt: the prompt cannot be gone on with.
+        NoTextModel: there is nothing at the path, a file, or a folder of something else.
+        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_gpt2_folder`.
     """
-    if count < 0:
-        raise NothingToGenerate(f"{count} tokens were asked for; expected at least 0")
-    if folder.loss_file.exists():
-        raise NoTextFromALoss(
-            f"{folder.path} trains the loss {folder.config().model}, which does not say how its model makes text; text "
-            f"comes from {', '.join(gpt2.CONFIGURATIONS)}. Load {folder.trained_file} in the framework that the loss came from"
-        )
-    tokenizer = folder.tokenizer()
-    _, state, _ = load_state(folder)
-    config = gpt2.configuration(folder.config().model)
-    config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
-    start = tokenizer.encode(prompt).tolist()
-    yield from decode_stream(tokenizer, generate(state["params"], config, start, count, sampling, device))
+    if not path.exists():
+        raise NoTextModel(f"there is no folder {path}; {_EXPECTED}. PCP downloads no models")
+    if not path.is_dir():
+        raise NoTextModel(f"{path} {_FILES.get(path.suffix, 'is a file')}. Instead, {_EXPECTED}")
+    if not (path / "config.json").exists():
+        runs = sorted(inner.parent for inner in path.glob("*/config.json"))
+        found = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
+        raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{found}")
+    return (
+        read_gpt2_folder(path) if holds_transformers_model(path) else TextModel.of_run(RunFolder.open(path))
+    )

@@ -10,13 +10,15 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 
 DESCRIPTION = {
-    "description": "Write the gradient of a program: any StableHLO text, bytecode or artifact, or what PCP saved.",
-    "epilog": """The output is MLIR text where its name ends in .mlir, otherwise a checksummed file that PCP reads.
+    "description": "Write the gradient of a program as a new program.",
+    "epilog": """\
+MODULE is StableHLO as text or bytecode, a portable artifact, or a file that Program.save wrote. The output is MLIR
+text if its name ends in .mlir, and otherwise a checksummed file that PCP reads.
 
 examples:
   pcp grad loss.mlir --wrt 0 -o gradient.mlir            of the first argument
   pcp grad loss.mlir --wrt 0,2 --value -o both.pcp       the loss, and the gradients of two arguments
-  pcp grad forward.mlir --vjp --wrt 0 -o vjp.pcp         for a result that is no scalar: takes its cotangent as well
+  pcp grad forward.mlir --vjp --wrt 0 -o vjp.pcp         for a result that is not a scalar; the program also takes its cotangent
 """,
 }
 
@@ -28,9 +30,11 @@ class InvalidWrt(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
-    parser.add_argument("--wrt", default="0", help="which arguments, counted from 0: 0 or 0,2")
+    parser.add_argument(
+        "--wrt", default="0", help="arguments to differentiate for, counted from 0, such as 0 or 0,2"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
-    parser.add_argument("--value", action="store_true", help="return the value besides the gradient")
+    parser.add_argument("--value", action="store_true", help="return the value and the gradient")
     parser.add_argument(
         "--vjp", action="store_true", help="the vector-Jacobian product instead of a gradient"
     )
@@ -39,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB (default: everything)",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -47,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     wrt = _positions(arguments.wrt)
     if arguments.vjp and arguments.value:
         raise InvalidWrt(
-            "--vjp and --value were both given; the vector-Jacobian product comes without the value"
+            "--vjp and --value were both given; a vector-Jacobian product does not return the value; leave out one of them"
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
     made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
@@ -76,5 +80,7 @@ def _positions(text: str) -> int | tuple[int, ...]:
     try:
         positions = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise InvalidWrt(f"--wrt {text!r} is no list of argument positions; give one like 0 or 0,2") from None
+        raise InvalidWrt(
+            f"--wrt {text!r} is not a list of argument positions; give one like 0 or 0,2"
+        ) from None
     return positions[0] if len(positions) == 1 else positions

@@ -17,15 +17,16 @@ from pcp.rewrite import simplify
 from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
-    "description": "Show what a program takes and returns, its operations by kind, its floating-point operations and bytes.",
-    "epilog": """Bytes of an operation are those of its operands and results, as if it ran alone; fusion saves most of them.
-With --time every operation is compiled and measured alone, which shows the heavy ones; fusion is not represented.
+    "description": "Show what a program takes and returns, and its operations, floating-point operations and bytes.",
+    "epilog": """\
+The bytes of an operation are those of its operands and results, as if it ran alone; fusion avoids most of them.
+With --time, every operation is compiled and measured alone. This shows which are expensive, but not what fusion saves.
 
 examples:
   pcp inspect step.mlir
   pcp inspect step.mlir --json
   pcp inspect step.mlir --time --trace trace.json        a trace for Perfetto, on random arguments
-  pcp inspect step.mlir --time --inputs x.npz            on arguments of yours
+  pcp inspect step.mlir --time --inputs x.npz            on your own arguments
 """,
 }
 
@@ -33,12 +34,21 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
-    parser.add_argument("--simplified", action="store_true", help="simplify the program first, exactly")
-    parser.add_argument("--time", action="store_true", help="measure every operation alone")
-    parser.add_argument("--trace", type=Path, default=None, help="write the times as a trace; implies --time")
-    parser.add_argument("--inputs", type=Path, default=None, help=".npz file of arguments for --time")
-    parser.add_argument("--device", default=None, help="where --time runs, as cpu:0")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument(
+        "--simplified", action="store_true", help="simplify the program first, without changing its results"
+    )
+    parser.add_argument("--time", action="store_true", help="measure the time of every operation alone")
+    parser.add_argument(
+        "--trace", type=Path, default=None, help="write the times to this file as a trace; implies --time"
+    )
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        default=None,
+        help=".npz file with arguments for --time; random ones if not given",
+    )
+    parser.add_argument("--device", default=None, help="where --time runs, such as cpu:0")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -9,19 +9,20 @@ from pcp.errors import PCPError
 from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
-    "description": "Make the key files of Workers, and take them back. Each run has an authority of its own.",
-    "epilog": """A Shepherd and its Workers talk through TLS with certificates on both sides. The run's authority, in
-FOLDER/keys, makes them; nothing depends on public names. A key file holds a worker's private key, its certificate and the
-authority's certificate. It is good for a year, for this run, and for one name; two workers need two names.
+    "description": "Make and revoke the key files of Workers. Each run has its own certificate authority.",
+    "epilog": """\
+A Shepherd and its Workers talk over TLS, and both sides have certificates. The run's authority in FOLDER/keys
+issues them; no public certificate authority is needed. A key file holds a worker's private key, its certificate and the
+certificate of the authority. It is valid for one year, for this run, and for one name; two workers need two names.
 
-`revoke` takes back every key of a name. A running Shepherd notices within a second and closes the worker's connection. A new
-key of the same name works again.
+`revoke` makes every key of a name invalid. A running Shepherd notices within a second and closes the worker's connection. A
+new key for the same name is valid again.
 
-Keep FOLDER/keys to yourself: whoever has authority.key can make workers.
+Keep FOLDER/keys secret: whoever has authority.key can make keys for workers.
 
 examples:
   pcp keys worker alice --run runs/gpt2-nano           writes alice.pem; give it to the worker over a safe channel
-  pcp worker --connect 192.0.2.7:7433 --key alice.pem  what the worker does with it
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem  run the worker with it
   pcp keys revoke alice --run runs/gpt2-nano           alice is no longer admitted
 """,
 }
@@ -33,11 +34,13 @@ class KeyFileExists(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("action", choices=["worker", "revoke"], help="make a key file, or take one back")
+    parser.add_argument(
+        "action", choices=["worker", "revoke"], help="make a key file, or revoke the keys of a worker"
+    )
     parser.add_argument("name", help="the worker's name: letters, digits, '.', '_' and '-'")
     parser.add_argument("--run", required=True, type=Path, help="folder of the run")
     parser.add_argument("--output", type=Path, default=None, help="key file to write (default: NAME.pem)")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,39 +7,68 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
 
+from pcp.backends.interruption import is_compiling, unraisable
 from pcp.errors import PCPError
 
+_TERMINATED = 128 + signal.SIGTERM
+
 COMMANDS = {
-    "train": "train a model, in this process or with a Shepherd and Workers on this machine",
-    "generate": "let a trained model go on with a text",
+    "train": "train a model, in one process or with a Shepherd and Workers on this machine",
+    "generate": "continue a text with a trained model",
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
-    "profile": "what was measured: look at it, carry it between machines, clean it, draw it",
+    "profile": "list, export, merge, prune and plot the measurements that PCP keeps",
     "plan": "find the fastest way to run a program within a tolerance",
-    "explore": "measure a program's paths in the background",
+    "explore": "measure many ways to run a program, for later plans",
     "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
-    "keys": "make the certificates of a Shepherd and its Workers",
-    "doctor": "look at this machine: what PCP finds here, what it lacks, what to do",
+    "keys": "make and revoke the key files of Workers",
+    "doctor": "check what PCP finds on this machine, what is missing, and what to do about it",
 }
 
-EPILOG = """exit codes: 0 done; 1 it failed here, such as by a bug or a full disk; 2 something given is wrong (the message
-says what); 130 interrupted
+EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
+
+exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
+message says which); 130 interrupted; 143 terminated
 
 examples:
-  pcp train                                       GPT-2 (nano) on Shakespeare, in this process
+  pcp doctor                                      check this machine
+  pcp train                                       train GPT-2 (nano) on Shakespeare, in this process
   pcp train --workers 2                           the same, with a Shepherd and two Workers
-  pcp generate runs/gpt2-nano --prompt "ROMEO:"   text from what was trained
+  pcp generate runs/gpt2-nano --prompt "ROMEO:"   write text with the trained model
+  pcp plan step.pcp --tolerance 1e-2              find the fastest way to run a program with an error below 1 %
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    before = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = unraisable
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        print("pcp: interrupted", file=sys.stderr)
+        return _left(128 + signal.SIGINT)
+    except SystemExit as ended:
+        if ended.code == _TERMINATED:
+            _left(_TERMINATED)
+        raise
+    finally:
+        sys.unraisablehook = before[1]
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before[0])
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
@@ -63,9 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PCPError as error:
         _complain(error, getattr(parsed, "json", False))
         return 2
-    except KeyboardInterrupt:
-        print("pcp: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read the output has gone; python would complain again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,8 +99,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """End as after an error, so that whatever was begun is cleaned up."""
+    raise SystemExit(_TERMINATED)
+
+
+def _left(code: int) -> int:
+    """End the process here if a compiler is at work that nobody waits for: leaving Python would wait for it."""
+    if is_compiling():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Examples keep their line breaks, and every option shows its default."""
+    """Examples keep their line breaks, and every option that has a default shows it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        has_default = action.default is not None and action.default is not False
+        return super()._get_help_string(action) if has_default else action.help
 
 
 def _start_log(level: str | None) -> None:

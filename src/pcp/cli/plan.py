@@ -12,8 +12,9 @@ from pcp.planning.path import Path as ExecutionPath
 from pcp.training.array_file import UnreadableFile, read_array_file
 
 DESCRIPTION = {
-    "description": "Find the fastest way to run a program within a tolerance, and say what was chosen and why.",
-    "epilog": """A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are measured
+    "description": "Find the fastest way to run a program within a tolerance, and show what was chosen and why.",
+    "epilog": """\
+A program has sites (products, attention, softmax, ...) for which there are kernels. Equal sites are measured
 once, alone; then the fastest kernels together in the whole program, against the plain program and a float64 evaluation. A path
 is taken if its results are within the tolerance and it is faster than the plain program beyond noise. All that is measured is
 kept (`pcp profile`), so the second time the answer is there at once. Ctrl-C ends the search; the best known path is taken.
@@ -23,10 +24,10 @@ done to every parameter and moment. 0 asks for the bits of the plain program; wi
 
 examples:
   pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
-  pcp plan step.pcp --tolerance 1e-2 --budget 0                       what is known, or predicted surely
+  pcp plan step.pcp --tolerance 1e-2 --budget 0                       use what is known, and what is predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
-  pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            write the path down
-  pcp plan step.pcp --path fast.json                                  follow it: the same results, bit for bit
+  pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
+  pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
 """,
 }
 
@@ -34,13 +35,15 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
-    parser.add_argument("--tolerance", type=float, default=None, help="largest error of any result, as 1e-2")
+    parser.add_argument(
+        "--tolerance", type=float, default=None, help="largest allowed error of any result, such as 1e-2"
+    )
     add_search_arguments(parser)
     parser.add_argument(
-        "--path", type=Path, default=None, help="follow the path in this file instead of searching"
+        "--path", type=Path, default=None, help="use the path in this file instead of searching"
     )
-    parser.add_argument("--save-path", type=Path, default=None, help="write the path that was chosen here")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--save-path", type=Path, default=None, help="write the chosen path to this file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,15 +53,20 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=BUDGET,
         metavar="SECONDS",
-        help="time in which measurements may begin",
+        help="no measurement begins after this time",
     )
-    parser.add_argument("--inputs", type=Path, default=None, help=".npz file with arguments to measure on")
-    parser.add_argument("--device", default=None, help="where it is to run, as cpu:0")
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        default=None,
+        help=".npz file with arguments to measure with; random ones if not given",
+    )
+    parser.add_argument("--device", default=None, help="where the program runs, such as cpu:0")
     parser.add_argument(
         "--database",
         type=Path,
         default=None,
-        help="file of measurements, if not the one in PCP's cache folder",
+        help="file of measurements; the one in PCP's cache folder if not given",
     )
 
 

@@ -22,20 +22,22 @@ from pcp.planning.tolerance_curve import draw_curve, frontier, points_of
 from pcp.training.array_file import UnreadableFile
 
 DESCRIPTION = {
-    "description": "Look into the database of measurements, carry it between machines, clean it, draw it.",
-    "epilog": """Whatever PCP measures is kept: which program or part of one (the subject), computed which way (the path), on
-which hardware, with which versions, every time, the error against float64, the memory, or why it failed. Paths are chosen by
-what was measured on this hardware with these versions; what others measured only says what to try first.
+    "description": "List, export, merge, prune and plot the measurements that PCP keeps.",
+    "epilog": """\
+PCP keeps each measurement in a database: the program or part of a program (the subject), the way it was computed
+(the path), the hardware, the versions, all times, the error against float64, the memory, or the reason of a failure. Plans use
+only measurements from the same hardware and versions; measurements from elsewhere decide only what is tried first.
 
-A PROGRAM is a file of one, or the first digits of a subject's digest.
+PROGRAM is the file of a program, or the first digits of a subject's digest.
 
 actions:
-  ls                  the subjects, and the best that is known of each on this hardware
-  show PROGRAM        every path that was measured of a program, fastest first
-  export FILE         write measurements as lines of JSON, all or those of --program
-  merge FILE          add those that another machine exported; what is here already is not added again
-  prune               remove measurements: --older-than, --program, --other-hardware, --other-versions; all given must hold
-  curve PROGRAM       draw speed against tolerance
+  ls                  the subjects, and the best known path of each on this hardware
+  show PROGRAM        every measured path of a program, the fastest first
+  export FILE         write all measurements, or those of --program, as lines of JSON
+  merge FILE          add measurements that another machine exported; duplicates are left out
+  prune               remove the measurements that meet all given conditions: --older-than, --program,
+                      --other-hardware, --other-versions
+  curve PROGRAM       plot speed against tolerance
 
 examples:
   pcp profile ls
@@ -53,20 +55,36 @@ class UnknownSubject(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("action", choices=list(_ACTIONS), help="what to do, see below")
+    parser.add_argument("action", choices=list(_ACTIONS), help="what to do; see the list below")
     parser.add_argument(
-        "what", nargs="?", metavar="PROGRAM|FILE", help="program of show, curve; file of export, merge"
+        "what",
+        nargs="?",
+        metavar="PROGRAM|FILE",
+        help="the program for show and curve; the file for export and merge",
     )
-    parser.add_argument("--program", default=None, help="export, prune: only of this program")
-    parser.add_argument("--out", type=Path, default=Path("curve.png"), help="curve: the PNG to write")
-    parser.add_argument("--older-than", type=float, default=None, metavar="DAYS", help="prune: by age")
-    parser.add_argument("--other-hardware", action="store_true", help="prune: of all hardware but this")
-    parser.add_argument("--other-versions", action="store_true", help="prune: of all versions but these")
-    parser.add_argument("--device", default=None, help="what 'this hardware' is, as cuda:0")
+    parser.add_argument("--program", default=None, help="export, prune: only measurements of this program")
+    parser.add_argument("--out", type=Path, default=Path("curve.png"), help="curve: the PNG file to write")
     parser.add_argument(
-        "--database", type=Path, default=None, help="file, if not the one in PCP's cache folder"
+        "--older-than", type=float, default=None, metavar="DAYS", help="prune: measurements older than this"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument(
+        "--other-hardware", action="store_true", help="prune: measurements from other hardware"
+    )
+    parser.add_argument(
+        "--other-versions", action="store_true", help="prune: measurements with other versions"
+    )
+    parser.add_argument(
+        "--device", default=None, help="the device that `this hardware` means, such as cuda:0"
+    )
+    parser.add_argument(
+        "--database",
+        type=Path,
+        default=None,
+        help="file of measurements; the one in PCP's cache folder if not given",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line to standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -254,7 +272,7 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
     if found:
         raise UnknownSubject(f"{what} begins {len(found)} subjects: {', '.join(found[:4])}; give more digits")
     raise UnknownSubject(
-        f"nothing was measured of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
+        f"there is no measurement of {what} (digest {digest[:12]}) in {database.file}, which knows {len(known)} subjects; "
         "`pcp profile ls` lists them, `pcp explore` measures"
     )
 

@@ -11,12 +11,14 @@ from pcp.planning import plan
 from pcp.training.array_file import read_array_file
 
 DESCRIPTION = {
-    "description": "Run a program on arrays from a file: any StableHLO text, bytecode or artifact, or what PCP saved.",
-    "epilog": """The keys of the input file are the arguments' names, or their positions (0, 1, ...); `pcp inspect` shows both.
+    "description": "Run a program on arrays from a file.",
+    "epilog": """\
+MODULE is StableHLO as text or bytecode, a portable artifact, or a file that Program.save wrote. The keys of the
+input file are the names of the arguments, or their positions (0, 1, ...); `pcp inspect` shows both.
 
 examples:
   pcp run forward.mlir --inputs x.npz --outputs y.npz
-  pcp run step.pcp --inputs x.npz --outputs y.npz --check       stop where NaN begins, and say where
+  pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result has NaN, and say where it began
   pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
 """,
 }
@@ -29,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inputs", type=Path, default=None, help=".npz file with one array for each argument"
     )
     parser.add_argument("--outputs", type=Path, default=None, help=".npz file to write results to")
-    parser.add_argument("--device", default=None, help="where it runs, as cpu:0")
+    parser.add_argument("--device", default=None, help="where it runs, such as cpu:0")
     parser.add_argument(
         "--check", action="store_true", help="fail if a result has NaN, and name the operation"
     )
     parser.add_argument("--taps", action="store_true", help="print the values that pcp.tap marks")
-    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:

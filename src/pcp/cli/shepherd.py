@@ -22,30 +22,33 @@ from pcp.training.run_folder import RunFolder
 
 
 class FixedAtTheBeginning(PCPError):
-    """A setting was given for a run that goes on, where it can no longer change."""
+    """A setting was given for a run that already exists, which cannot change it."""
 
 
 DESCRIPTION = {
-    "description": "Coordinate a distributed run: lease data to Workers, merge what they learn, keep the parameters.",
-    "epilog": """RUN is a TOML file of settings, for a new run, or the folder of a run, which goes on where it stopped.
-The settings are those of `pcp train`: workers, algorithm, inner_steps, fragments, delay, mixing, outer_learning_rate,
-outer_momentum, upload, download, merge and quorum say how the run is shared; `pcp train --help` tells what they mean.
+    "description": "Coordinate a distributed run: give data to Workers, merge their updates, keep the parameters.",
+    "epilog": """\
+RUN is either a TOML file of settings, which begins a new run, or the folder of a run, which continues where it stopped.
+The settings are those of `pcp train`; `pcp train --help` explains them. The settings workers, algorithm, inner_steps,
+fragments, delay, mixing, outer_learning_rate, outer_momentum, upload, download, merge and quorum concern distributed runs.
 
-The Shepherd computes little: put it where it is reachable and stays up. Workers may come, go and come back at any time; every
-batch of the run is merged exactly once. Each Worker needs a key file of its own: pcp keys worker NAME --run FOLDER.
+The Shepherd needs little computing power; run it on a machine that Workers can reach and that stays up. Workers may join and
+leave at any time; every batch of the run is merged exactly once. Each Worker needs its own key file:
+pcp keys worker NAME --run FOLDER.
 
-Everything is kept in the folder of the run. A Shepherd that was stopped or killed is started again with that folder; it
-goes on from the last outer step and listens where it listened before.
+The folder of the run holds its whole state. To continue after the Shepherd was stopped or killed, start it again with that
+folder; it continues from the last outer step and listens on the same address.
 
-exit codes: 0 the run is complete; 1 it failed here and may go on after a restart (a full disk, a bug);
-2 something given is wrong; 130 and 143 interrupted
+exit codes: 0 the run is complete; 1 it failed and may continue after a restart (for example a full disk);
+2 an argument or a file is wrong; 130 and 143 interrupted
 
 examples:
   pcp shepherd run.toml --workers 8 --listen 0.0.0.0:7433     a new run, for Workers on other machines
   pcp keys worker alice --run runs/gpt2-nano                  a key for one of them
-  pcp shepherd runs/gpt2-nano                                 go on after an interruption
+  pcp shepherd runs/gpt2-nano                                 continue after an interruption
 
-with model = "loss.pcp", weights = "weights.safetensors" and data = "samples.npz" in run.toml, it trains any loss
+With model = "loss.pcp", weights = "weights.safetensors" and data = "samples.npz" in run.toml, the run
+trains a loss from a file
 """,
 }
 
@@ -59,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         default=None,
-        help="worker slots that the data of a new run is cut for; more or fewer Workers may be there (default: of RUN)",
+        help="number of shares that the data of a new run is divided into; more or fewer Workers may join (default: from RUN)",
     )
     parser.add_argument("--folder", type=Path, default=None, help="folder of a new run (default: runs/MODEL)")
     parser.add_argument(
@@ -67,11 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_address,
         default="127.0.0.1:0",
         metavar="HOST:PORT",
-        help="address; port 0 takes that of before, or a free one",
+        help="address to listen on; port 0 takes the port of the last time, or a free one",
     )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
     parser.add_argument(
-        "--json", action="store_true", help="metrics, one JSON object a line on standard output"
+        "--json", action="store_true", help="print metrics to standard output, one JSON object per line"
     )
 
 
@@ -104,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"pcp: {error}", file=sys.stderr)
             return 1
     if number:
-        print(f"pcp: interrupted; pcp shepherd {folder.path} goes on", file=sys.stderr)
+        print(f"pcp: interrupted; pcp shepherd {folder.path} continues it", file=sys.stderr)
         return 128 + number
     write_trained_weights(folder, recipe)
     return 0
@@ -116,7 +119,7 @@ def _address(text: str) -> tuple[str, int]:
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
+            f"{text!r} is not an address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
         )
     return host, int(port)
 
@@ -127,7 +130,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         folder = RunFolder.open(arguments.run)
         if arguments.workers is not None or arguments.folder is not None:
             raise FixedAtTheBeginning(
-                f"{arguments.run} holds a run already, whose data is cut for {folder.config().workers} workers; "
+                f"{arguments.run} already holds a run, whose data is divided for {folder.config().workers} workers; "
                 "give it without --workers and --folder, or give a TOML file to begin another run"
             )
         return folder

@@ -11,10 +11,10 @@ from types import FrameType
 from typing import Any
 
 from pcp.backends import device
-from pcp.cli.generate import continuation
 from pcp.errors import PCPError
 from pcp.inference import Sampling
-from pcp.training.config import ALGORITHM_CHOICES, TrainingConfig, read_config
+from pcp.inference.text_model import TextModel
+from pcp.training.config import ALGORITHM_CHOICES, LONGEST_WARMUP, TrainingConfig, read_config
 from pcp.training.live_display import LiveDisplay
 from pcp.training.loop import train
 from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
@@ -27,72 +27,78 @@ from pcp.training.tokenizer import UnknownCharacter
 from pcp.training.trackers import check_trackers, open_trackers
 
 DESCRIPTION = {
-    "description": "Train a model, in this process or with a Shepherd and Workers on this machine.",
-    "epilog": """Settings come from the defaults (nanoGPT's recipe for a small character model), then from --config,
-then from options. Everything of a run lies in its folder: settings, data, checkpoints, metrics, loss plot, sample.
-Ctrl-C keeps the last checkpoint; --resume goes on from there.
+    "description": "Train a model, in one process or with a Shepherd and Workers on this machine.",
+    "epilog": """\
+Options override the settings in --config, which override the defaults (nanoGPT's recipe for a small character
+model). The folder of a run holds its settings, data, checkpoints, metrics, loss plot and a sample of text.
+Ctrl-C writes a checkpoint; --resume continues from it.
 
 examples:
   pcp train                                    2000 steps in this process
   pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
   pcp train --workers 4 --algorithm streaming --fragments 2 --delay 5 --upload int4 --download int4
-                                               parts merged in turn, in few bytes, while the workers go on
-  pcp train --data my.txt --steps 500 --json   another text; one JSON object a line on standard output
-  pcp train --tokenizer bpe --vocabulary 2048  tokens learnt from the text instead of characters
-  pcp train --tolerance 1e-2                   a faster step, found by measurement, whose error is below 1 %
-  pcp train --resume runs/gpt2-nano            go on after an interruption
+                                               merge parts in turn, in few bytes, while workers train on
+  pcp train --data my.txt --steps 500 --json   another text; print one JSON object per line
+  pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
+  pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %
+  pcp train --resume runs/gpt2-nano            continue after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
-                                               any loss: a program of (weights, batch), from JAX, PyTorch or PCP
+                                               train a loss from a file, made by JAX, PyTorch or PCP
 
 algorithms of --workers:
-  data-parallel  every step goes along everybody's mean gradient: what the others are measured against; most bytes
-  diloco         H steps alone, then one step along everybody's mean change, with momentum
-  streaming      DiLoCo of a part of the parameters at a time (--fragments), merged while training goes on (--delay)
-  decoupled      streaming that does not wait for slow workers (--quorum): what comes late is merged later, not lost
-  sparse         H steps, then the largest 1.6 % of the changes; the rest is kept and sent later
+  data-parallel  workers average their gradients in every step; the baseline, and the most bytes
+  diloco         each worker trains alone for H steps (--inner-steps); then the changes are averaged and applied with momentum
+  streaming      DiLoCo for one part of the parameters at a time (--fragments), merged while training continues (--delay)
+  decoupled      streaming that does not wait for slow workers (--quorum); late updates are merged later
+  sparse         H steps, then only the largest 1.6 % of the changes are sent; the rest is kept and sent later
 
-A loss is a file that Program.save wrote, or StableHLO. Its weights are arrays named as its arguments. Its data is a text where
-it takes tokens and targets, and otherwise an .npz or .safetensors file with an array for each argument of the batch. The
-weights that training leads to are written to trained.safetensors in the run's folder, under the same names.
+A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
+parameter, named like the argument. The data is a text if the loss takes tokens and targets; otherwise it is an .npz or
+.safetensors file with one array for each argument of the batch. The trained weights are written to trained.safetensors in the
+folder of the run, under the same names.
 """,
 }
 
 _OPTIONS = {
     "model": "name of a GPT-2 configuration, or the file of a loss",
-    "weights": "of a loss from a file, the weights that it begins with: safetensors or .npz",
+    "weights": "initial weights of a loss from a file: safetensors or .npz",
     "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
-    "batch": "sequences in a batch; a loss from a file says itself how many",
-    "accumulate": "parts of a batch computed one after another, for less memory; a divisor of --batch",
-    "remat": "what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB",
+    "batch": "sequences in a batch; a loss from a file fixes this number",
+    "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
+    "remat": "what is kept for the backward pass: a policy such as dots_saveable, or a number of bytes such as 2GiB",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
-    "warmup_steps": "steps of the linear rise",
-    "weight_decay": "of matrices",
+    "warmup_steps": "steps in which the learning rate rises linearly",
+    "weight_decay": "weight decay of matrices",
     "clip_norm": "largest global norm of the gradient; 0 does not clip",
-    "seed": "of parameters and data order",
-    "evaluate_every": "steps between evaluations on the whole validation part; 0 only at the end",
-    "checkpoint_every": "steps between checkpoints; 0 only at the end",
-    "device": "where a step runs",
-    "tolerance": "how far a step may be from exact numbers, like 1e-2: the fastest path within is looked for; 0 does not look",
-    "plan_seconds": "time to look for it; what is known already takes none",
-    "workers": "worker processes; 0 trains in this process",
-    "algorithm": "what the workers' training is merged by: data-parallel, diloco, streaming, decoupled or sparse",
+    "seed": "seed of the parameters and of the data order",
+    "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
+    "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
+    "device": "where steps run, such as cpu:0 or cuda:0",
+    "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
+    "plan_seconds": "seconds for that search; earlier measurements are reused",
+    "workers": "number of worker processes; 0 trains in this process",
+    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
     "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
-    "fragments": "parts of the parameters that are merged in turn (P), a divisor of --inner-steps; streaming, decoupled",
-    "delay": "steps that a worker trains on while its push is merged, before it adopts the result; below H / P",
-    "mixing": "share of its own parameters that a worker keeps when it adopts; streaming",
-    "outer_learning_rate": "of the outer Nesterov step",
-    "outer_momentum": "of the outer Nesterov step",
-    "upload": "codec of what workers push: f32, bf16, int8, int4 or top-k; int4 is an eighth of the bytes",
-    "download": "codec of what workers adopt; the Shepherd keeps what it loses, and sends it later",
-    "merge": "how pushes become one: default and trimmed hold where some workers are hostile, mean does not",
-    "quorum": "part of a round's data with which it may close without the slowest, like 0.75",
-    "audit_rate": "share of the leases of which another worker repeats a piece, like 0.05; 0 audits nobody",
-    "audit_tolerance": "how far two results of one piece may be apart; equal hardware needs none",
+    "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
+    "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
+    "mixing": "share of its own parameters that a worker keeps when it takes a merged result; for streaming",
+    "outer_learning_rate": "learning rate of the outer Nesterov step",
+    "outer_momentum": "momentum of the outer Nesterov step",
+    "upload": "compression of updates from workers: f32, bf16, int8, int4 or top-k; int4 takes an eighth of the bytes",
+    "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
+    "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
+    "quorum": "share of a round's data that must arrive before the round may close, such as 0.75",
+    "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
+    "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
+
+
+# Defaults that follow from other settings.
+_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"}
 
 
 class SettingsOfAResumedRun(PCPError):
@@ -104,24 +110,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     defaults = TrainingConfig()
     for name, meaning in _OPTIONS.items():
         default = getattr(defaults, name)
+        shown = "the algorithm's own" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
         parser.add_argument(
             f"--{name.replace('_', '-')}",
             type=type(default),
             default=argparse.SUPPRESS,
-            help=f"{meaning} (default: {'as the algorithm' if name in ALGORITHM_CHOICES else default})",
+            help=f"{meaning} (default: {shown})",
         )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
     parser.add_argument(
         "--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)"
     )
-    parser.add_argument("--resume", type=Path, default=None, help="go on with the run in this folder")
+    parser.add_argument("--resume", type=Path, default=None, help="continue the run in this folder")
     parser.add_argument(
         "--tensorboard", action="store_true", help="also write metrics for TensorBoard, into the run's folder"
     )
     parser.add_argument(
         "--wandb", metavar="PROJECT", default=None, help="also send metrics to Weights & Biases"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object per line to standard output"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -135,6 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
     with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
+        display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
         try:
             if config.workers:
                 from pcp.cli.local_run import train_with_workers
@@ -143,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 train(recipe, folder, FanOut([file, shown]).write)
         except KeyboardInterrupt:
-            print(f"pcp: interrupted; pcp train --resume {folder.path} goes on", file=sys.stderr)
+            print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
     finish(folder, recipe, arguments.json, time.monotonic() - began)
     return 0
@@ -181,15 +191,15 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> 
     print(f"loss plot    {folder.plot_file}")
     print(f"checkpoints  {folder.checkpoints}")
     if weights:
-        print(f"weights      {weights}, under the names that they were given by")
-        print("no text is sampled: a loss from a file does not say how its model makes text")
+        print(f"weights      {weights}, under the names of the given weights")
+        print("no text is sampled, because a loss from a file does not say how its model makes text")
     else:
         print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
 
 
 def _sample(folder: RunFolder) -> str:
     """Text from the trained model, which is also kept."""
-    pieces = continuation(folder, _opening(folder), 300, Sampling(), folder.config().device)
+    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), folder.config().device)
     text = "".join(pieces).strip()
     folder.sample_file.write_text(text + "\n", encoding="utf-8")
     return text
@@ -197,7 +207,11 @@ def _sample(folder: RunFolder) -> str:
 
 def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
     """A progress bar and a table of the workers on a terminal, plain lines elsewhere."""
-    print(f"pcp: training {config.model} on {config.data}; the run is in {folder.path}", file=sys.stderr)
+    print(
+        f"pcp: training {config.model} on {config.data}: {config.steps} steps, {config.warmup} of them warm-up; "
+        f"the run is in {folder.path}",
+        file=sys.stderr,
+    )
     return LiveDisplay(RunProgress(folder.path.name, config.steps))
 
 
@@ -210,7 +224,7 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         if extra:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in extra)
             raise SettingsOfAResumedRun(
-                f"--resume goes on with the settings that the run began with; {options} cannot be given. "
+                f"--resume uses the settings that the run began with; {options} cannot be given. "
                 f"To train with other settings, begin a new run"
             )
         return RunFolder.open(arguments.resume)

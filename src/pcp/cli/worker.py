@@ -18,16 +18,17 @@ from pcp.distributed.worker.process import WorkerProcess
 from pcp.errors import PCPError
 
 DESCRIPTION = {
-    "description": "Compute for a Shepherd: receive programs, verify and compile them here, train on leased data.",
-    "epilog": """The Shepherd's operator makes the key file with `pcp keys worker NAME --run FOLDER`. It holds the worker's
-private key, its certificate, and that of the authority which both sides trust: keep it secret, and use it for one worker.
+    "description": "Train for a Shepherd: receive programs, verify and compile them here, train on leased data.",
+    "epilog": """\
+The Shepherd's operator makes the key file with `pcp keys worker NAME --run FOLDER`. It holds the worker's
+private key, its certificate, and the certificate of the authority. Keep it secret, and use it for one worker only.
 
-A worker receives programs, never code. Every program is verified and compiled in a child process with limits on memory and
-time before anything of it runs here. A worker that finds no Shepherd, or loses it, tries again until it is back; one that
-the Shepherd refuses ends and says why.
+A worker receives programs, never code. It verifies and compiles every program in a child process with limits on memory and
+time before it runs the program. A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
+refuses ends and says why.
 
-exit codes: 0 the run is complete; 1 it failed here (a bug); 2 something given is wrong, or the Shepherd refuses this worker;
-130 and 143 interrupted, after saying goodbye
+exit codes: 0 the run is complete; 1 it failed (a bug); 2 an argument or a file is wrong, or the Shepherd refuses this worker;
+130 and 143 interrupted
 
 examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem
@@ -47,7 +48,10 @@ class NoSuchProcessor(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
-        "--connect", required=True, metavar="HOST:PORT", help="the Shepherd's address, or @FILE that holds it"
+        "--connect",
+        required=True,
+        metavar="HOST:PORT",
+        help="address of the Shepherd, or @FILE for a file that holds it",
     )
     parser.add_argument("--key", required=True, type=Path, help="key file made by `pcp keys worker`")
     parser.add_argument("--device", default="cpu:0", help="where to compute")
@@ -58,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cpus", type=_processors, default=None, metavar="0,1", help="processors to use (default: all)"
     )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
-    parser.add_argument("--json", action="store_true", help="the outcome as a JSON object on standard output")
+    parser.add_argument(
+        "--json", action="store_true", help="print the outcome to standard output as a JSON object"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -101,7 +107,7 @@ def _processors(text: str) -> set[int]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of processors; give numbers with commas, such as 0,1"
+            f"{text!r} is not a list of processors; give numbers separated by commas, such as 0,1"
         )
     return {int(part) for part in parts}
 
@@ -112,11 +118,11 @@ def _keep_to(cpus: set[int]) -> None:
         os.sched_setaffinity(0, cpus)
     except AttributeError:
         raise NoSuchProcessor(
-            "this system cannot keep a process to some processors; leave --cpus away"
+            "this system cannot restrict a process to some processors; leave out --cpus"
         ) from None
     except OSError as error:
         allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         listed = ",".join(map(str, sorted(cpus)))
         raise NoSuchProcessor(
-            f"--cpus {listed} names no processors for this process: {error.strerror}; it may use {allowed}"
+            f"--cpus {listed} names no processor that this process may use: {error.strerror}; it may use {allowed}"
         ) from None

@@ -35,9 +35,13 @@ def read_address(path: Path) -> tuple[str, int]:
         content = json.loads(path.read_text(encoding="utf-8"))
         host, port = content["host"], content["port"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NoAddress(f"{path} holds no address of a Shepherd: {error!r}; is one running?") from None
+        raise NoAddress(
+            f"{path} does not hold the address of a Shepherd: {error!r}; check that a Shepherd runs"
+        ) from None
     if type(host) is not str or type(port) is not int or not 0 < port < 65536:
-        raise NoAddress(f"{path} holds no address of a Shepherd: {content}; expected a host and a port")
+        raise NoAddress(
+            f"{path} does not hold the address of a Shepherd: {content}; expected a host and a port"
+        )
     return host, port
 
 

@@ -58,7 +58,7 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
         if name not in _settings_of(kind):
             others = [each for each, other in ALGORITHM_NAMES.items() if name in _settings_of(other)]
             raise InvalidTrainingConfig(
-                f"{name} is {value}, but the algorithm {config.algorithm} has no such choice; leave it out, or choose "
+                f"{name} is {value}, but the algorithm {config.algorithm} does not use it; leave it out, or choose "
                 f"--algorithm {' or '.join(others)}"
             )
     _check_names(given)
@@ -66,7 +66,9 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
     try:
         algorithm: Algorithm = kind(**steps, **(_MEASURED.get(config.algorithm, {}) | given))
     except InvalidAlgorithm as error:
-        raise InvalidTrainingConfig(f"the algorithm {config.algorithm} cannot be so: {error}") from None
+        raise InvalidTrainingConfig(
+            f"the algorithm {config.algorithm} cannot run with these settings: {error}"
+        ) from None
     if config.steps % algorithm.inner_steps:
         raise InvalidTrainingConfig(
             f"inner_steps is {algorithm.inner_steps}; expected a divisor of steps, which is {config.steps}"
@@ -88,8 +90,8 @@ def quorum_of(config: TrainingConfig) -> float:
         )
     if config.quorum < 1 and config.algorithm == "streaming":
         raise InvalidTrainingConfig(
-            f"quorum is {config.quorum}, but the algorithm streaming waits for everybody, since it trains what comes late "
-            "again; leave it out, or choose --algorithm decoupled, which keeps it"
+            f"quorum is {config.quorum}, but the algorithm streaming always waits for every worker; "
+            "leave it out, or choose --algorithm decoupled, which merges late updates"
         )
     return config.quorum
 
@@ -108,7 +110,7 @@ def check_settings(config: TrainingConfig) -> None:
     for name in ("algorithm", *ALGORITHM_CHOICES):
         if getattr(config, name) != getattr(defaults, name):
             raise InvalidTrainingConfig(
-                f"{name} is {getattr(config, name)}, but workers is 0: one process has nobody to merge with; "
+                f"{name} is {getattr(config, name)}, but workers is 0: a single process merges nothing; "
                 "leave it out, or add --workers 2"
             )
 
@@ -122,7 +124,7 @@ def _check_names(given: dict[str, Any]) -> None:
         try:
             codec(given.get(name, "f32"))
         except (UnknownCodec, InvalidCodec) as error:
-            raise InvalidTrainingConfig(f"{name} is no codec: {error}") from None
+            raise InvalidTrainingConfig(f"{name} is not a codec: {error}") from None
     if given.get("merge", "mean") not in MERGES:
         raise InvalidTrainingConfig(
             f"merge is {given['merge']!r}; expected one of {', '.join(sorted(MERGES))}"

@@ -66,7 +66,7 @@ def load_arrays(
         try:
             arrays, digest = read_arrays(store.path(blob.digest))
         except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
-            raise ArraysRefused(f"blob {blob.digest.hex()[:16]} holds no arrays: {error}") from None
+            raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
     if digest != blob.digest.hex():
         raise ArraysRefused(f"blob {blob.digest.hex()[:16]} was changed on disk; its digest is {digest[:16]}")
     names = tree.names()

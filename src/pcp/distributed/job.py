@@ -126,7 +126,7 @@ def _decode(content: dict[str, Any]) -> Blob:
 
 def _program(name: str) -> str:
     if not _PROGRAM.fullmatch(name):
-        raise ValueError(f"{name!r} is no program of a worker")
+        raise ValueError(f"{name!r} is not a program of a worker")
     return name
 
 
@@ -138,11 +138,11 @@ def _truth(value: Any) -> bool:
 
 def _count(value: Any) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
 def _amount(value: Any) -> float:
     if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise ValueError(f"{value!r} is no amount")
+        raise ValueError(f"{value!r} is not an amount")
     return float(value)

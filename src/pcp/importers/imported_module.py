@@ -116,7 +116,7 @@ def _refuse(op: ir.Operation) -> None:
     if op.name == "stablehlo.custom_call" and "callback" in _target(op):
         name, reason = (
             f"custom_call @{_target(op)}",
-            "it calls a Python function back, which no program can carry",
+            "it calls back into Python, and a program cannot hold a Python function",
         )
     if reason is not None:
         where = describe_location(op.location) or "an unknown place"

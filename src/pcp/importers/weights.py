@@ -59,7 +59,7 @@ def load_weights(
         NoWeights: the program has no arguments that are weights.
     """
     specs, names, tree = _wanted(like)
-    given = _mapped(Path(path))
+    given = map_weights(Path(path))
     sources = [_renamed(name, rename) for name in names]
     _check(Path(path), dict(zip(sources, specs, strict=True)), given, allow_unused)
     backend, place = backends.backend(), backends.device(device)
@@ -89,7 +89,7 @@ def _wanted(like: Any) -> tuple[list[TensorSpec], list[str], Tree]:
             children.append(child)
     if not children:
         raise NoWeights(
-            "no argument of the program is a weight throughout; give nested pcp.spec(...) instead of the program"
+            "the program has no argument that consists of weights only; give nested pcp.spec(...) instead of the program"
         )
     if len(children) == 1:
         return specs, children[0].names() if children[0].kind != "leaf" else names, children[0]
@@ -102,8 +102,8 @@ def _renamed(name: str, rename: Mapping[str, str] | Callable[[str], str] | None)
     return rename.get(name, name) if isinstance(rename, Mapping) else rename(name)
 
 
-def _mapped(path: Path) -> dict[str, Array]:
-    """Views of all tensors in a file, or in the files of an index."""
+def map_weights(path: Path) -> dict[str, Array]:
+    """Views of all tensors in a file, in the files of an index, or in a folder; arguments and errors as of `load_weights`."""
     if path.is_dir():
         index = path / f"model{_INDEX}"
         path = index if index.exists() else path / "model.safetensors"
@@ -130,7 +130,7 @@ def _places(path: Path) -> dict[str, str]:
         return {str(name): _sibling(file) for name, file in places}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsUnreadable(
-            f"{path} is no index of safetensors files, which maps names to files under 'weight_map': {error!r}"
+            f"{path} is not an index of safetensors files; expected names mapped to files under 'weight_map': {error!r}"
         ) from None
 
 
@@ -150,11 +150,11 @@ def _check(path: Path, wanted: dict[str, TensorSpec], given: dict[str, Array], a
         else "",
     ]
     misshapen = [
-        f"{name} is {array.dtype}{list(array.shape)}, and {spec} is needed"
+        f"{name} is {array.dtype}{list(array.shape)}, expected {spec}"
         for name, spec in wanted.items()
         if (array := given.get(name)) is not None and not _fits(array, spec)
     ]
-    problems.append(f"of another shape or element type: {_few(misshapen)}" if misshapen else "")
+    problems.append(f"wrong shape or element type: {_few(misshapen)}" if misshapen else "")
     found = [problem for problem in problems if problem]
     if found:
         advice = (

@@ -1,4 +1,4 @@
-"""Text from a model, token by token, with a cache of keys and values as donated state."""
+"""Text from a model: the prompt in one call, then token by token, with a cache of keys and values as donated state."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,15 +7,18 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.inference.sampling import Sampling
-from pcp.ir import Role
+from pcp.ir import Program, Role
 from pcp.models import gpt2
-from pcp.planning import plan
+from pcp.planning import Plan, plan
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.token_range import check_tokens
 
+SHORTEST_PREFILL = 16
+"""Shorter prompts are decoded token by token: that takes less time than compiling a program for them."""
+
 
 class EmptyPrompt(PCPError):
-    """Nothing to go on from."""
+    """A prompt without tokens."""
 
 
 def generate(
@@ -31,29 +34,26 @@ def generate(
     Arguments:
         parameters: arrays, nested as `gpt2.initial_parameters` makes them.
         config: the model's sizes.
-        prompt: tokens to begin with, at least one; of one that fills the context, the last half of a context counts.
+        prompt: tokens to begin with, at least one. Of a prompt that fills the context, only the last half context is read.
         count: how many tokens to yield.
         sampling: how to draw; the default if None.
         device: where to run; see `plan`.
 
     Raises:
         EmptyPrompt: the prompt is empty.
-        TokenOutOfRange: a token of the prompt is none of the model's.
+        TokenOutOfRange: a token of the prompt is not in the model's vocabulary.
     """
     if not len(prompt):
         raise EmptyPrompt("the prompt is empty; give at least one character or token to begin with")
     check_tokens(np.asarray(prompt), config.vocabulary, "the prompt")
     sampling = sampling or Sampling()
-    decoder = plan(decode_program(parameters, config), device=device).bind(parameters)
+    reader = _Reader(parameters, config, device)
     tokens = list(prompt)
     # When the context is full, the last half of it is read again, so that every token sees at least that much.
     keep = max(config.context // 2, 1)
     while count > 0:
-        cache: Any = gpt2.empty_cache(config, dtype=parameters["wte"].dtype)
         window = tokens[-keep:] if len(tokens) >= config.context else list(tokens)
-        scores: Any = None
-        for position, token in enumerate(window):
-            cache, scores = decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+        cache, scores = reader.prompt(window)
         for position in range(len(window), config.context + 1):
             token = sampling.draw(np.asarray(scores)[0], len(tokens))
             tokens.append(token)
@@ -61,10 +61,31 @@ def generate(
             count -= 1
             if count == 0 or position == config.context:
                 break
-            cache, scores = decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+            cache, scores = reader.token(cache, token, position)
 
 
-def decode_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config) -> Any:
+def prefill_length(length: int, context: int) -> int:
+    """The length that a prompt is padded to: a power of two, so that few programs are compiled, at most the context."""
+    return min(1 << (length - 1).bit_length(), context)
+
+
+def prefill_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config, padded: int) -> Program:
+    """The Program that takes in a whole prompt: `(parameters, tokens, length) -> (cache, scores)`.
+
+    Arguments:
+        parameters: arrays or their specs.
+        config: the model's sizes.
+        padded: length of the tokens with padding.
+    """
+    return trace(
+        lambda params, tokens, length: gpt2.prefill(params, tokens, length, config),
+        specs_of(parameters),
+        spec((1, padded), "i32"),
+        spec((), "i32"),
+    )
+
+
+def decode_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config) -> Program:
     """The Program that takes in one token: `(parameters, cache, token, position) -> (cache, scores)`."""
     return trace(
         lambda params, cache, token, position: gpt2.decode(params, cache, token, position, config),
@@ -73,3 +94,35 @@ def decode_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config) -> Any:
         spec((1,), "i32"),
         spec((), "i32"),
     )
+
+
+class _Reader:
+    """Reads prompts and single tokens; the parameters are placed on the device once, and each program is compiled once."""
+
+    def __init__(self, parameters: gpt2.Parameters, config: gpt2.GPT2Config, device: str | None) -> None:
+        self._config = config
+        self._parameters = specs_of(parameters)
+        self._dtype = parameters["wte"].dtype
+        self._decoder = plan(decode_program(parameters, config), device=device).bind(parameters)
+        self._prefills: dict[int, Plan] = {}
+
+    def prompt(self, tokens: Sequence[int]) -> tuple[Any, Any]:
+        """The cache of these tokens, and the scores of the next."""
+        if len(tokens) >= SHORTEST_PREFILL:
+            padded = np.zeros((1, prefill_length(len(tokens), self._config.context)), np.int32)
+            padded[0, : len(tokens)] = tokens
+            return self._prefill(padded.shape[1]).run(padded, np.int32(len(tokens)))
+        cache, scores = gpt2.empty_cache(self._config, dtype=self._dtype), None
+        for position, token in enumerate(tokens):
+            cache, scores = self.token(cache, token, position)
+        return cache, scores
+
+    def token(self, cache: Any, token: int, position: int) -> tuple[Any, Any]:
+        """The cache with one token more, and the scores of the next."""
+        return self._decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+
+    def _prefill(self, padded: int) -> Plan:
+        if padded not in self._prefills:
+            program = prefill_program(self._parameters, self._config, padded)
+            self._prefills[padded] = plan(program, device=self._decoder.device).bind(*self._decoder.bound)
+        return self._prefills[padded]

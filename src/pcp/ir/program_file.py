@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import InvalidProgram, ir, parse_artifact, parse_module
+from pcp.ir.artifact import parse_artifact
+from pcp.ir.bindings import InvalidProgram, ir, parse_module
 from pcp.ir.program import Program
 from pcp.ir.specializing import choose_main, refine
+from pcp.ir.tuples import flatten_tuples
 from pcp.ir.unchecked import CorruptProgram, is_artifact, reread
 
 MAGIC = b"PCPprog\n"
@@ -85,6 +87,7 @@ def load(
 
 
 def _program(module: ir.Module, main: str | None, shapes: Sequence[Any] | None) -> Program:
+    flatten_tuples(module)
     if main is not None:
         choose_main(module, main)
     refine(module, shapes)
@@ -104,7 +107,7 @@ def _foreign_module(raw: bytes, name: str) -> ir.Module:
         word in text for word in ("module", "func.func", "stablehlo.")
     ):
         raise NotAProgram(
-            f"{name} is no program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
+            f"{name} is not a program: it begins with {raw[:16]!r}; expected a file written by Program.save, "
             "MLIR text or bytecode of a StableHLO module, a portable StableHLO artifact, or what jax.export serialised"
         )
     return parse_module(text)

@@ -76,12 +76,12 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
 
 def _refined(index: int, type_: ir.Type, given: Any) -> str:
     if not isinstance(type_, ir.RankedTensorType):
-        raise InvalidProgram(f"argument {index} is {type_}, which is no tensor of known rank")
+        raise InvalidProgram(f"argument {index} is {type_}, which is not a tensor of known rank")
     sizes = [None if type_.is_dynamic_dim(axis) else type_.get_dim_size(axis) for axis in range(type_.rank)]
     if given is None:
         if None in sizes:
             raise UnknownShape(
-                f"argument {index} is {type_}, whose sizes are open; give one for each argument: "
+                f"argument {index} is {type_}, whose sizes are not known; give a shape for each argument: "
                 f"pcp.load(path, shapes=[...]), with None for an argument whose shape is known"
             )
         return str(type_)

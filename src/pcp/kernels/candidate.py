@@ -7,13 +7,20 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import DType
-from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
+from pcp.kernels.problems import (
+    DEFINITIONS,
+    Problem,
+    UnknownProblem,
+    problem,
+    problems_of,
+    wide_problems_of,
+)
 from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
@@ -21,7 +28,9 @@ MANIFEST = "kernel.toml"
 DERIVED, REFERENCE = "derived", "reference"
 NONFINITE = ("exact", "nan", "spreads")
 
-_KEYS = ("name", "effect", "about", "entry", "version", "gradient", "tolerance", "conditions", "problem")
+_KEYS = (
+    "name", "effect", "about", "entry", "version", "gradient", "deterministic", "tolerance", "conditions", "problem"
+)  # fmt: skip
 _CONDITIONS = ("dtypes", "forms", "sizes", "shapes", "nonfinite")
 _LIMITS = ("multiple_of", "at_least", "at_most")
 _PROBLEM = ("form", "dtype", "sizes")
@@ -40,6 +49,10 @@ class Limits:
     multiple_of: int = 1
     at_least: int = 1
     at_most: int | None = None
+
+    def allow(self, size: int) -> bool:
+        """Whether a size is one of them."""
+        return self.nearest(size) == size
 
     def nearest(self, size: int) -> int:
         """An allowed size near another."""
@@ -68,6 +81,10 @@ class Candidate:
         dtypes: element types of floating-point operands that it is for.
         problems: what it is tried on; the last one is large, and its time is measured.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/kernels_from_outside.md`.
+        wide: problems of the sizes of models, the largest last; they are tried on few kinds of values.
+        deterministic: whether it claims to return the same bits for the same operands; None where it says nothing.
+        forms: that it is for.
+        limits: of the sizes that it is for, by their names.
     """
 
     folder: Path
@@ -82,6 +99,10 @@ class Candidate:
     dtypes: tuple[DType, ...]
     problems: tuple[Problem, ...]
     nonfinite: str
+    wide: tuple[Problem, ...] = ()
+    deterministic: bool | None = None
+    forms: tuple[str, ...] = ()
+    limits: Mapping[str, Limits] = field(default_factory=dict)
 
     @property
     def family(self) -> str:
@@ -105,7 +126,7 @@ def read_candidate(folder: str | os.PathLike[str]) -> Candidate:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidCandidate(f"{place / MANIFEST} cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise InvalidCandidate(f"{place / MANIFEST} is no TOML: {error}") from None
+        raise InvalidCandidate(f"{place / MANIFEST} is not TOML: {error}") from None
     try:
         return _candidate(place, manifest)
     except (InvalidCandidate, UnknownProblem) as error:
@@ -122,10 +143,12 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
     family = name.partition(".")[0]
     if family not in DEFINITIONS:
         raise InvalidCandidate(
-            f"name = {name!r} begins with no known family; there are {', '.join(DEFINITIONS)}"
+            f"name = {name!r} does not begin with a known family; choose one of {', '.join(DEFINITIONS)}"
         )
     if any(name in each.kernels for each in FAMILIES.values()):
-        raise InvalidCandidate(f"name = {name!r} is the name of a kernel of PCP itself; choose another one")
+        raise InvalidCandidate(
+            f"name = {name!r} is the name of one of PCP's own kernels; choose another name"
+        )
     effect = _one_of("effect", _text(manifest, "effect"), tuple(Effect))
     file, function = _entry(folder, "entry", _text(manifest, "entry"))
     gradient = str(manifest.get("gradient", DERIVED))
@@ -142,6 +165,11 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
     version = manifest.get("version", 1)
     if type(version) is not int or version < 1:
         raise InvalidCandidate(f"version = {version!r}; expected a positive integer")
+    deterministic = manifest.get("deterministic")
+    if deterministic not in (None, True, False):
+        raise InvalidCandidate(f"deterministic = {deterministic!r}; expected true or false")
+    problems, wide = _problems(family, manifest, conditions, dtypes, fixed=function is None)
+    given = problems[0].form if function is None else None
     return Candidate(
         folder.resolve(),
         name,
@@ -156,14 +184,19 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
         },
         version,
         dtypes,
-        tuple(_problems(family, manifest, conditions, dtypes, fixed=function is None)),
+        problems,
         _one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
+        wide,
+        deterministic,
+        (given,) if given else tuple(conditions.get("forms", DEFINITIONS[family].forms)),
+        {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()},
     )
 
 
 def _problems(
     family: str, manifest: dict[str, Any], conditions: dict[str, Any], dtypes: Sequence[DType], fixed: bool
-) -> list[Problem]:
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """The standard problems, and the wide ones."""
     if fixed:
         given = _table(manifest, "problem")
         if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
@@ -172,18 +205,22 @@ def _problems(
                 "conditions beside nonfinite"
             )
         _only_known("key of [problem]", given, _PROBLEM)
-        return [problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))]
+        only = problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
+        return (only,), ()
     if "problem" in manifest:
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]
     limits = {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()}
     _only_known("size", limits, definition.sizes)
     forms = conditions.get("forms", list(definition.forms))
+
+    def allowed(each: Problem) -> Problem:
+        sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
+        return problem(family, each.form, each.dtype, sizes)
+
     made: list[Problem] = []
     for dtype in dtypes:
-        for each in problems_of(family, forms, dtype):
-            sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
-            made.append(problem(family, each.form, dtype, sizes))
+        made += map(allowed, problems_of(family, forms, dtype))
         for shape in conditions.get("shapes", []):
             if not isinstance(shape, dict):
                 raise InvalidCandidate(
@@ -197,7 +234,8 @@ def _problems(
     large = dict(zip(definition.sizes, definition.large, strict=True))
     sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in large.items()}
     made.append(problem(family, forms[0], dtypes[0], sizes))
-    return list(dict.fromkeys(made))
+    wide = dict.fromkeys(map(allowed, wide_problems_of(family, forms, dtypes[0])))
+    return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
 
 
 def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
@@ -207,7 +245,7 @@ def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:
     found = (folder / file).resolve()
     if not found.is_relative_to(folder.resolve()):
         raise InvalidCandidate(
-            f"{key} = {text!r} lies outside of the folder; everything of a kernel lies in it"
+            f"{key} = {text!r} lies outside of the folder; all files of a kernel must be in its folder"
         )
     if not found.is_file():
         raise InvalidCandidate(f"{key} = {text!r}, but there is no file {file} in the folder")
@@ -225,7 +263,7 @@ def _limits(name: str, table: Any) -> Limits:
             raise InvalidCandidate(f"conditions.sizes.{name}.{key} = {value!r}; expected a positive integer")
     limits = Limits(**table)
     if limits.nearest(1) < limits.at_least or limits.nearest(1) < 1:
-        raise InvalidCandidate(f"conditions.sizes.{name} = {table} allows no size")
+        raise InvalidCandidate(f"conditions.sizes.{name} = {table} does not allow any size")
     return limits
 
 
@@ -260,7 +298,7 @@ def _one_of(key: str, value: Any, known: Sequence[str]) -> str:
 def _dtype(value: Any) -> DType:
     if not isinstance(value, str) or value not in DType.__members__ or not DType(value).is_float:
         raise InvalidCandidate(
-            f"{value!r} is no element type of floating-point numbers; expected bf16, f16, f32 or f64"
+            f"{value!r} is not a floating-point element type; expected bf16, f16, f32 or f64"
         )
     return DType(value)
 

@@ -12,6 +12,10 @@ class UnknownKernel(PCPError):
     """A name under which no kernel is registered."""
 
 
+class KernelNotAdded(UnknownKernel):
+    """A kernel from outside that a path names by its content, and that was not added on this machine."""
+
+
 class InvalidKernel(PCPError):
     """A kernel that cannot be registered."""
 
@@ -56,7 +60,8 @@ def register_kernel(kernel: Kernel) -> Kernel:
     family = FAMILIES.get(kernel.family)
     if family is None:
         raise InvalidKernel(
-            f"kernel {kernel.name!r} belongs to no family; its name begins with one of {', '.join(FAMILIES)}, and a dot"
+            f"kernel {kernel.name!r} does not belong to a family; its name must begin with one of "
+            f"{', '.join(FAMILIES)} and a dot"
         )
     if kernel.name in family.kernels:
         raise InvalidKernel(f"a kernel named {kernel.name!r} is registered already; choose another name")
@@ -69,11 +74,18 @@ def kernel_named(name: str) -> Kernel:
 
     Raises:
         UnknownKernel: there is none.
+        KernelNotAdded: it is a kernel from outside that was added elsewhere.
     """
     family = FAMILIES.get(name.partition(".")[0])
+    own, _, content = name.partition("#")
+    if content and (family is None or name not in family.kernels):
+        raise KernelNotAdded(
+            f"the kernel {own} with content {content} was added where the path was made, and not here; get its folder and run "
+            "`pcp kernels add FOLDER`, or plan again"
+        )
     if family is None or name not in family.kernels:
         known = ", ".join(other for each in FAMILIES.values() for other in each.kernels)
-        raise UnknownKernel(f"no kernel is named {name!r}; there are {known}")
+        raise UnknownKernel(f"there is no kernel {name!r}; choose one of {known}")
     return family.kernels[name]
 
 

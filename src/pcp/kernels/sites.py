@@ -88,7 +88,7 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     missing = set(choices) - set(keys.values())
     if missing:
         raise UnknownSite(
-            f"program {program.digest[:12]} has no site {', '.join(sorted(key[:12] for key in missing))}; "
+            f"program {program.digest[:12]} does not have the site {', '.join(sorted(key[:12] for key in missing))}; "
             "the choices belong to another program"
         )
     # An operation hashes its operands: once a kernel stands before it, no dictionary finds it any more.

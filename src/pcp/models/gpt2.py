@@ -16,8 +16,8 @@ from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.nn.attention import merge, project
-from pcp.ops.indexing import dynamic_update_slice, take
-from pcp.ops.movement import iota, slice_
+from pcp.ops.indexing import dynamic_slice, dynamic_update_slice, take
+from pcp.ops.movement import iota, pad, slice_
 from pcp.ops.reduction import mean
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
 
@@ -53,7 +53,9 @@ class GPT2Config:
             min(self.layers, self.heads, self.width, self.context, self.vocabulary) < 1
             or self.width % self.heads
         ):
-            raise InvalidConfiguration(f"{self} is no GPT-2: sizes must be positive, and heads divide width")
+            raise InvalidConfiguration(
+                f"{self} is not a valid GPT-2: sizes must be positive, and heads must divide width"
+            )
 
 
 CONFIGURATIONS = {
@@ -75,7 +77,7 @@ def configuration(name: str) -> GPT2Config:
         return CONFIGURATIONS[name]
     except KeyError:
         raise InvalidConfiguration(
-            f"there is no model {name!r}; one of {', '.join(CONFIGURATIONS)} is"
+            f"there is no model {name!r}; choose one of {', '.join(CONFIGURATIONS)}"
         ) from None
 
 
@@ -145,6 +147,13 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
     Raises:
         ShapeMismatch: the tokens have another rank, or are more than the context.
     """
+    return _scores(parameters, _residual_stream(parameters, tokens, config)[0])
+
+
+def _residual_stream(
+    parameters: Parameters, tokens: TensorLike, config: GPT2Config
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """What the last block leaves of whole sequences, (batch, length, width), and the keys and values of each block."""
     ids = as_tensor(tokens)
     if ids.ndim != 2 or ids.shape[1] > config.context:
         raise ShapeMismatch(
@@ -153,9 +162,17 @@ def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Te
         )
     positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
     x = nn.embedding(ids, parameters["wte"]) + positions
+    seen = []
     for block in parameters["blocks"]:
-        x = x + nn.attention(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads, causal=True)
+        q, k, v = project(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
+        seen.append((k, v))
+        x = x + merge(nn.scaled_dot_product_attention(q, k, v, causal=True), block["attn"])
         x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
+    return x, seen
+
+
+def _scores(parameters: Parameters, x: Tensor) -> Tensor:
+    """Scores of the next token from the residual stream."""
     return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
 
 
@@ -173,6 +190,29 @@ def empty_cache(config: GPT2Config, batch: int = 1, dtype: DTypeLike = "f32") ->
         {"key": np.zeros(shape, numpy_type), "value": np.zeros(shape, numpy_type)}
         for _ in range(config.layers)
     ]
+
+
+def prefill(
+    parameters: Parameters, tokens: TensorLike, length: TensorLike, config: GPT2Config
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in the first tokens of each sequence at once and score the next: what `decode` does one token at a time.
+
+    Arguments:
+        tokens: integers of shape (batch, padded), padded at most the context. What follows the first `length` does not matter.
+        length: how many tokens count, an integer scalar from 1 to padded.
+
+    Returns:
+        The cache, in which positions from `length` on hold what `decode` does not see, and scores of shape (batch, vocabulary).
+
+    Raises:
+        ShapeMismatch: the tokens have another rank, or are more than the context.
+    """
+    x, seen = _residual_stream(parameters, tokens, config)
+    batch, padded, width = x.shape
+    rest = [(0, 0), (0, config.context - padded), (0, 0), (0, 0)]
+    cache = [{"key": pad(key, rest), "value": pad(value, rest)} for key, value in seen]
+    last = dynamic_slice(x, (0, as_tensor(length) - 1, 0), (batch, 1, width))
+    return cache, _scores(parameters, last)[:, 0]
 
 
 def decode(
@@ -203,7 +243,7 @@ def decode(
         grown.append({"key": key, "value": value})
         x = x + merge(nn.scaled_dot_product_attention(q, key, value, mask=seen), block["attn"])
         x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
-    return grown, (nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T)[:, 0]
+    return grown, _scores(parameters, x)[:, 0]
 
 
 def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: GPT2Config) -> Tensor:

@@ -89,8 +89,8 @@ def from_transformers(tensors: Mapping[str, Any], config: GPT2Config) -> Paramet
             )
     if head is not None and not np.array_equal(head, given[f"{_PREFIX}wte.weight"]):
         raise UnexpectedWeights(
-            f"{_HEAD} differs from {_PREFIX}wte.weight; this GPT-2 uses the token embedding as its head, "
-            "and cannot hold another"
+            f"{_HEAD} differs from {_PREFIX}wte.weight; PCP's GPT-2 uses the token embedding as its head "
+            "and cannot hold a separate one"
         )
     parameters: Parameters = tree.unflatten(np.asarray(given[name], np.float32) for name in wanted)
     return parameters
@@ -118,17 +118,17 @@ def load_transformers(path: Path, config: GPT2Config) -> Parameters:
     except FileNotFoundError:
         raise WeightsUnreadable(f"there is no file {path}; give a file of weights, *.safetensors") from None
     except (safetensors.SafetensorError, OSError, KeyError, TypeError) as error:
-        raise WeightsUnreadable(f"{path} is no safetensors file that can be read: {error}") from error
+        raise WeightsUnreadable(f"{path} is not a readable safetensors file: {error}") from error
     return from_transformers(tensors, config)
 
 
 def _check_names(given: Mapping[str, Any], wanted: Mapping[str, Any], config: GPT2Config) -> None:
     missing = [name for name in wanted if name not in given]
     if missing:
-        raise MissingWeights(f"{_few(missing)} of {len(wanted)} absent, which {config} needs")
+        raise MissingWeights(f"{_few(missing)} of {len(wanted)} missing, and {config} needs them")
     extra = [name for name in given if name not in wanted]
     if extra:
-        raise UnexpectedWeights(f"{_few(extra)} given, for which {config} has no place")
+        raise UnexpectedWeights(f"{_few(extra)} given, and {config} does not have them")
 
 
 def _few(names: list[str]) -> str:

@@ -58,7 +58,7 @@ def _combined(name: str, x: Tensor, spec: TensorSpec, reduction: str, attributes
     rows = {row[0]: row for row in REDUCTIONS}
     if reduction not in rows or x.dtype.kind not in rows[reduction][3]:
         raise DTypeMismatch(
-            f"{name}: no reduction {reduction!r} of {x.dtype}; there are {', '.join(rows)}; use .astype"
+            f"{name}: there is no reduction {reduction!r} of {x.dtype}; choose one of {', '.join(rows)}; use .astype"
         )
     builder, scalar = current_builder(), TensorSpec((), x.dtype)
     op = builder.emit(f"stablehlo.{name}", [x.value], (spec,), attributes, regions=1)

@@ -47,7 +47,7 @@ def arange(
     """
     first, last = (0, start) if stop is None else (start, stop)
     if step == 0:
-        raise ShapeMismatch("arange: a step of 0 was given; expected another number")
+        raise ShapeMismatch("arange: a step of 0 was given; expected a step other than 0")
     whole = all(isinstance(number, int) for number in (first, last, step))
     wanted = dtype_of(dtype if dtype is not None else int if whole else float)
     count = max(0, -((first - last) // step) if whole else math.ceil((last - first) / step))

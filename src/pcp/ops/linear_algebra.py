@@ -69,7 +69,7 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     left, right = promoted(x, y)
     if not left.ndim or not right.ndim:
         raise ShapeMismatch(
-            f"matmul: shapes {left.shape} and {right.shape} were given; a scalar is no matrix, use *"
+            f"matmul: shapes {left.shape} and {right.shape} were given; a scalar is not a matrix; use *"
         )
     if left.shape[-1] != right.shape[max(right.ndim - 2, 0)]:
         raise ShapeMismatch(

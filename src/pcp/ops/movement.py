@@ -79,7 +79,7 @@ def transpose(x: TensorLike, *axes: int | Sequence[int]) -> Tensor:
     order = tuple(checked_axis("transpose", a, tensor.ndim) for a in flat or reversed(range(tensor.ndim)))
     if sorted(order) != list(range(tensor.ndim)):
         raise ShapeMismatch(
-            f"transpose: axes {tuple(flat)} are no permutation of the {tensor.ndim} axes of shape {tensor.shape}"
+            f"transpose: axes {tuple(flat)} are not a permutation of the {tensor.ndim} axes of shape {tensor.shape}"
         )
     if order == tuple(range(tensor.ndim)):
         return tensor

@@ -107,7 +107,8 @@ def reduce_window(
     rows = {row[0]: row for row in REDUCTIONS}
     if reduction not in rows or tensor.dtype.kind not in rows[reduction][3]:
         raise DTypeMismatch(
-            f"reduce_window: no reduction {reduction!r} of {tensor.dtype}; there are {', '.join(rows)}; use .astype"
+            f"reduce_window: there is no reduction {reduction!r} of {tensor.dtype}; choose one of {', '.join(rows)}, or "
+            f"use .astype"
         )
     _, combine, start, _, _ = rows[reduction]
     rank = tensor.ndim

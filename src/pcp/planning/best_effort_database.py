@@ -96,4 +96,4 @@ class BestEffortDatabase:
 
     def _give_up(self, error: DatabaseUnusable) -> None:
         self._database = None
-        log.warning("%s; planning goes on, and nothing that it measures is kept", error)
+        log.warning("%s; planning continues, but its measurements are not kept", error)

@@ -26,7 +26,7 @@ def memory_limit(device: Device, limit: int | None = None) -> int:
         return device.capacity
     if not str(given).isdecimal() or not int(str(given)):
         raise InvalidMemoryLimit(
-            f"the memory limit {given!r} is no positive number of bytes; give one, like {2**30}"
+            f"the memory limit {given!r} is not a positive number of bytes; give one like {2**30}"
         )
     return min(device.capacity, int(str(given)))
 
@@ -92,5 +92,7 @@ def _advice(use: MemoryUse) -> str:
     if use.temporaries > use.arguments:
         return "use a smaller batch or shorter sequences, or a device with more memory"
     if use.aliased < min(use.arguments, use.results) // 2:
-        return "give arguments that are replaced the role 'state', so that results take their memory"
+        return (
+            "give the role 'state' to arguments that the program replaces, so that results use their memory"
+        )
     return "use a smaller model or batch, or a device with more memory"

@@ -36,7 +36,7 @@ def family_named(name: str) -> tuple[Family, str]:
     of = {family.gradient: family.name for family in FAMILIES.values() if family.gradient}
     known = [each for each in FAMILIES if of.get(each, each) in DEFINITIONS]
     if name not in known:
-        raise UnknownProblem(f"no family is named {name!r}; there are {', '.join(known)}")
+        raise UnknownProblem(f"there is no family {name!r}; choose one of {', '.join(known)}")
     return FAMILIES[name], of.get(name, name)
 
 
@@ -100,6 +100,7 @@ def bench_family(
                     exact=exact,
                     inputs=inputs,
                     timing_seconds=seconds,
+                    site=kernel.nonfinite,
                 )
                 measurement = bench.measure(request)
                 if database is not None:

@@ -150,7 +150,10 @@ def checked_run(checked: Plan, arguments: tuple[Any, ...]) -> Any:
         if found.nans or found.infinities:
             report = find_nan(checked.lowered, *checked.bound, *placed, device=checked.device)
             name = f"result {entry.name}" if entry.name else "the result"
-            origin = report or "every operation is finite when it is run to be looked at: rounding decides"
+            origin = (
+                report
+                or "every operation is finite when the operations run one at a time, so the NaN depends on rounding"
+            )
             raise NaNFound(f"{name} is not finite: {found}\n{origin}", report)
     return results
 

@@ -142,7 +142,7 @@ class Path:
         """
         if program.digest != self.program:
             raise PathMismatch(
-                f"the path is one of program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
+                f"the path belongs to program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
             )
         if self.is_plain:
             return program
@@ -189,7 +189,9 @@ class Path:
                 str(found["versions"]),
             )
         except (ValueError, KeyError, TypeError):
-            raise NotAPath(f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it") from None
+            raise NotAPath(
+                f"this is not a path: {text[:40]!r}; expected JSON as Path.save writes it"
+            ) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.

@@ -9,6 +9,7 @@ from pcp.backends import Device
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, replaced
+from pcp.planning.added import register_added
 from pcp.planning.best_first import best_first
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.cost_model import estimated_seconds
@@ -48,6 +49,7 @@ def paths(
     """
     if tolerance is not None:
         check_tolerance(tolerance)
+    register_added()
     place = backends.device(device)
     conditions = Conditions(place, place.capacity, {}, database, budget=0.0)
 
@@ -151,7 +153,9 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
         elif row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
             found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
-        elif row.failure is None and (not tolerance or row.error is None or row.error <= tolerance):
+        elif row.failure is None and (
+            not tolerance or row.least_tolerance is None or row.least_tolerance <= tolerance
+        ):
             found.append((plain * row.ratio if row.seconds else plain, kernel))
     return found
 
@@ -162,5 +166,5 @@ def _too_wrong(program: Program, tolerance: float | None, evidence: Evidence) ->
         path
         for path, row in rows.items()
         if (row.failure is not None and row.error is None)
-        or (tolerance and row.error is not None and row.error > tolerance)
+        or (tolerance and row.least_tolerance is not None and row.least_tolerance > tolerance)
     }

@@ -5,6 +5,7 @@ worth trying first. Path descriptions are kept beside the measurements, so that 
 regions, so that what was measured of them says something of similar ones.
 """
 
+import json
 import os
 import sqlite3
 from collections import defaultdict
@@ -23,7 +24,17 @@ from pcp.planning.path import NotAPath, Path
 from pcp.planning.prediction.region import Region
 from pcp.planning.profile_file import DatabaseUnusable as DatabaseUnusable
 from pcp.planning.profile_file import ProfileFile
-from pcp.planning.profile_rows import LONGEST_LINE, About, InvalidRows, Row, digest_of, line_of, row_of
+from pcp.planning.profile_rows import (
+    LONGEST_LINE,
+    About,
+    InvalidRows,
+    Row,
+    digest_of,
+    judgement_of,
+    judgement_text,
+    line_of,
+    row_of,
+)
 
 BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
@@ -37,7 +48,15 @@ _SCHEMA = (
     "create table subjects (digest text primary key, about text not null)",
     *_REGIONS,
 )
-_MIGRATIONS = {1: _REGIONS}
+_MIGRATIONS = {
+    1: (
+        *_REGIONS,
+        "alter table measurements add column judgement",
+        # Format 1 judged what float32 misses on float32's own scale.
+        "update measurements set error = null, plain_error = null",
+        "delete from measurements where failure = 'inaccurate'",
+    )
+}
 """What makes the tables of the next format from those of an older one."""
 _ORPHANS = (
     "delete from paths where digest not in (select path from measurements)",
@@ -117,7 +136,7 @@ class ProfileDatabase:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
         query = f'select {_LISTED} from measurements{where} order by "when", rowid'
-        return [self._measurement(row) for row in self._file.rows(query, given)]
+        return [self._measurement(row) for row in self._file.rows(query, given, since=2)]
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The paths that were ever measured of a subject, most promising first: an order to try them in, not a choice.
@@ -242,7 +261,7 @@ class ProfileDatabase:
                     rows.append(row_of(line.decode()))
                 except (InvalidRows, UnicodeDecodeError) as error:
                     raise InvalidRows(
-                        f"line {number} of {os.fspath(file)} is no row of a profile: {error}; nothing was merged; "
+                        f"line {number} of {os.fspath(file)} is not a row of a profile: {error}; nothing was merged; "
                         "give a file that `pcp profile export` wrote"
                     ) from None
         return self.add_all(rows)
@@ -279,7 +298,7 @@ class ProfileDatabase:
         given = {text: value for text, value in conditions.items() if value is not None}
         if not given:
             raise NothingToPrune(
-                "no condition is given; name an age, a program, hardware or versions to remove"
+                "no condition was given; name the age, program, hardware or versions to remove"
             )
         if not self.file.exists():
             return 0
@@ -297,7 +316,8 @@ class ProfileDatabase:
             for name in ("seconds", "plain_seconds"):
                 found[name] = tuple(map(float, found[name].split()))
             found["failure"] = None if found["failure"] is None else Failure(found["failure"])
-        except (ValueError, AttributeError):
+            found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
+        except (ValueError, AttributeError, InvalidRows):
             raise self._file.damaged(f"a row holds {row!r:.80}") from None
         return Measurement(**found)
 
@@ -310,6 +330,7 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
             for name in ("seconds", "plain_seconds"):
                 values[name] = " ".join(map(repr, values[name]))
             values["failure"] = None if row.failure is None else row.failure.value
+            values["judgement"] = judgement_text(row.judgement)
             table, values = "measurements", {"digest": digest_of(row), **values}
         case Path():
             table, values = "paths", {"digest": row.digest, "description": row.to_json()}

@@ -104,8 +104,8 @@ class Refinement:
         row = whole.measured(self.path(selection), self.duels.evidence, seconds=COARSE_SECONDS)
         if row is None:
             return False
-        if row.error is not None:
-            self.experience.model.learn(selection, row.error)
+        if row.least_tolerance is not None:
+            self.experience.model.learn(selection, row.least_tolerance)
         if not whole.accepts(row, self.memory_limit):
             return False
         self.champion = selection

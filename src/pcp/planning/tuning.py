@@ -18,6 +18,7 @@ from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
 from pcp.planning.significance import GAPS, MARGIN, is_faster_in, undisturbed
 from pcp.planning.site_classes import SiteClass, share
+from pcp.planning.tolerance import USUAL_TOLERANCE
 from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
@@ -55,7 +56,7 @@ class Alternative:
         kernel: the kernel; None is the operation itself.
         ratio: its time relative to the operation's, alone.
         saved: seconds that all sites of the class save in one call of the program, by times taken alone.
-        error: of its results, alone.
+        error: the smallest tolerance that its results are within, alone.
     """
 
     kernel: Kernel | None
@@ -284,10 +285,11 @@ class _Tuning:
             kernel_label(kernel),
             exact,
             recipe,
-            exact_inputs=1,
+            judged_at=USUAL_TOLERANCE,
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
+            site=kernel.nonfinite,
         )
 
 
@@ -323,7 +325,7 @@ def _alternatives(tuned: Tuned) -> list[Alternative]:
 
 def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
     saved = tuned.sites.uses * tuned.plain_seconds * (1.0 - row.ratio)
-    return Alternative(kernel, row.ratio, saved, row.error or 0.0)
+    return Alternative(kernel, row.ratio, saved, row.least_tolerance or 0.0)
 
 
 def _is_sound(row: Measurement) -> bool:

@@ -67,7 +67,8 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
             if counts.total() > limit:
                 name, count = counts.most_common(1)[0]
                 raise RewriteDiverges(
-                    f"{count} rewrites by {name!r} and no end; its result, or that of another row, holds its own pattern again"
+                    f"{count} rewrites by {name!r} did not end; its result, or the result of another row, "
+                    "contains its pattern again"
                 )
     for name, count in counts.items():
         log.info("%s: %d places", name, count)

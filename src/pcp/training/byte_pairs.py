@@ -6,6 +6,7 @@ Source: Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with 
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,28 @@ class BytePairTokenizer:
             vocab_size=vocabulary_size, initial_alphabet=alphabet, special_tokens=[], show_progress=False
         )
         tokenizer.train_from_iterator([text], trainer)
+        return cls(tokenizer.to_str())
+
+    @classmethod
+    def of_files(cls, vocabulary: Path, merges: Path) -> "BytePairTokenizer":
+        """Read GPT-2's vocab.json and merges.txt.
+
+        Raises:
+            TokenizerUnreadable: the files do not describe an encoding.
+        """
+        package = _package()
+        try:
+            model = package.models.BPE.from_file(str(vocabulary), str(merges))
+        except Exception as error:
+            # The package raises bare Exception for files that it cannot parse.
+            if type(error) is not Exception:
+                raise
+            raise TokenizerUnreadable(
+                f"{vocabulary} and {merges} do not describe a byte-pair encoding: {error}"
+            ) from error
+        tokenizer = package.Tokenizer(model)
+        tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = package.decoders.ByteLevel()
         return cls(tokenizer.to_str())
 
     @property

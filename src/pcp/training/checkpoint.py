@@ -268,7 +268,7 @@ def _advice(folder: Path, broken: Path) -> str:
     others = sorted({number for number, _, path in _list(folder) if path != broken})
     if not others:
         return "There is no other checkpoint in this folder."
-    return f"Remove it, and the run goes on from step {others[-1]}."
+    return f"Remove it, and the run continues from step {others[-1]}."
 
 
 def _describe_intact(folder: Path) -> str:

@@ -23,7 +23,10 @@ _NOT_NEGATIVE = (
 )
 
 OWN = -1
-"""A number that the algorithm of a distributed run chooses itself; an empty text says the same."""
+"""A number that is not set, and follows from the algorithm or from the length of the run; an empty text says the same."""
+
+LONGEST_WARMUP = 100
+"""Steps of the warm-up where none are set: nanoGPT's number for a small character model."""
 
 ALGORITHM_CHOICES = (
     "fragments",
@@ -60,7 +63,7 @@ class TrainingConfig:
             computed again, for less memory.
         learning_rate: largest learning rate, reached after `warmup_steps` steps.
         final_learning_rate: learning rate at the end of the cosine.
-        warmup_steps: steps of the linear rise.
+        warmup_steps: steps of the linear rise; -1 is a tenth of `steps`, at most 100.
         beta1: decay of AdamW's first moment.
         beta2: decay of AdamW's second moment.
         weight_decay: of matrices.
@@ -104,7 +107,7 @@ class TrainingConfig:
     remat: str = "everything"
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
-    warmup_steps: int = 100
+    warmup_steps: int = OWN
     beta1: float = 0.9
     beta2: float = 0.99
     weight_decay: float = 0.1
@@ -138,13 +141,20 @@ class TrainingConfig:
         for name in ("beta1", "beta2"):
             _require(name, getattr(self, name), 0 <= getattr(self, name) < 1, "at least 0 and below 1")
         _require("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
-        _require("warmup_steps", self.warmup_steps, 0 <= self.warmup_steps < self.steps, "below steps")
+        below = f"at least 0 and below steps, which is {self.steps}; leave it out for a tenth of them"
+        _require("warmup_steps", self.warmup_steps, OWN <= self.warmup_steps < self.steps, below)
         divides = self.batch % self.accumulate == 0
         _require("accumulate", self.accumulate, divides, f"a divisor of batch, which is {self.batch}")
         _require(
             "audit_rate", self.audit_rate, 0 <= self.audit_rate <= 1, "a share of the leases, from 0 to 1"
         )
         _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
+
+    @property
+    def warmup(self) -> int:
+        """Steps of the linear rise, whether they are set or not."""
+        unset = self.warmup_steps == OWN
+        return min(LONGEST_WARMUP, self.steps // 10) if unset else self.warmup_steps
 
     def replaced(self, **settings: Any) -> "TrainingConfig":
         """The same run with other settings.
@@ -155,7 +165,9 @@ class TrainingConfig:
         fields = {field.name: field.type for field in dataclasses.fields(self)}
         for name, value in settings.items():
             if name not in fields:
-                raise InvalidTrainingConfig(f"there is no setting {name!r}; one of {', '.join(fields)} is")
+                raise InvalidTrainingConfig(
+                    f"there is no setting {name!r}; choose one of {', '.join(fields)}"
+                )
             kind = type(getattr(self, name))
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise InvalidTrainingConfig(f"{name} is {value!r}; expected a value of type {kind.__name__}")
@@ -176,9 +188,9 @@ class TrainingConfig:
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise InvalidTrainingConfig(f"the settings of the run are no JSON: {error}") from None
+            raise InvalidTrainingConfig(f"the settings of the run are not JSON: {error}") from None
         if not isinstance(content, dict):
-            raise InvalidTrainingConfig("the settings of the run are no JSON object")
+            raise InvalidTrainingConfig("the settings of the run are not a JSON object")
         return TrainingConfig().replaced(**content)
 
 
@@ -193,7 +205,7 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InvalidTrainingConfig(f"there is no file {path}; give a TOML file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidTrainingConfig(f"{path} is no TOML file: {error}") from None
+        raise InvalidTrainingConfig(f"{path} is not a TOML file: {error}") from None
 
 
 def _require(name: str, value: object, holds: bool, expected: str) -> None:

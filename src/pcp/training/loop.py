@@ -79,7 +79,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 saved = done
     except KeyboardInterrupt:
         if state is None:
-            log.warning("interrupted within step %d; the run goes on from its newest checkpoint", done + 1)
+            log.warning("interrupted within step %d; --resume continues from the newest checkpoint", done + 1)
         elif done > saved:
             _save(recipe, folder, done, state, made_with)
         raise
@@ -115,7 +115,7 @@ def _compare(step: int, metadata: dict[str, Any], made_with: dict[str, Any], fol
     changed = differences(metadata["plan"], made_with) if "plan" in metadata else []
     if changed:
         log.warning(
-            "the checkpoint of step %d in %s was made with another plan: %s; the run goes on, but its numbers may differ "
+            "the checkpoint of step %d in %s was made with another plan: %s; the run continues, but its numbers may differ "
             "from those of an uninterrupted run",
             step,
             folder.path,

@@ -80,7 +80,7 @@ class LossProgram:
         return _listed(self.batch)
 
     def write_weights(self, path: Path, parameters: Any) -> None:
-        """Write nested parameters, and the constants, to a safetensors file under the names that they were given by."""
+        """Write nested parameters, and the constants, to a safetensors file under the names of the given weights."""
         leaves = map(np.asarray, flatten(parameters)[0])
         file = io.BytesIO()
         write_arrays(file, dict(self.constants) | dict(zip(self.weight_names, leaves, strict=True)))
@@ -136,14 +136,15 @@ def _check_result(program: Program, path: Path) -> None:
     if not (tree == LEAF or is_pair) or results[0].spec.shape != () or not results[0].spec.dtype.is_float:
         found = ", ".join(str(entry.spec) for entry in results[:_LISTED]) or "nothing"
         raise NotATrainableLoss(
-            f"{path} is no loss: it returns {found}; a loss returns one floating-point scalar, or a pair of one and a "
+            f"{path} is not a loss: it returns {found}; a loss returns one floating-point scalar, or a pair of one and a "
             "dictionary of metrics"
         )
     states = [entry.name for entry in program.arguments if entry.role is Role.state]
     if states:
         raise NotATrainableLoss(
-            f"{path} is no loss: its argument {states[0]} is a state that it returns; a loss takes parameters and a batch. "
-            "Export the model without what it updates by itself, as in evaluation"
+            f"{path} is not a loss: its argument {states[0]} is a state that it also returns; a loss takes only "
+            "parameters and a batch. "
+            "Export the model in evaluation mode, in which it updates nothing itself"
         )
 
 
@@ -199,8 +200,8 @@ def _check_batch(batch: tuple[Argument, ...], path: Path) -> None:
     sizes = {entry.spec.shape[0] if entry.spec.shape else None for entry in batch}
     if len(sizes) != 1 or sizes & {None, 0}:
         raise NotATrainableLoss(
-            f"{path} takes no batch: every argument that is no parameter must have the samples along its first axis, as "
-            f"many as the others; found {_listed(batch)}"
+            f"{path} takes no batch: every argument that is not a parameter must have the samples along its first "
+            f"axis, the same number in each; found {_listed(batch)}"
         )
 
 

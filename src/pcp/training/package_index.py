@@ -120,6 +120,6 @@ def find_archive(archive: SourceArchive, configuration: PipConfiguration, client
     if not links:
         reasons = f" Failures: {'; '.join(failures)}." if failures else ""
         raise ArchiveUnavailable(
-            f"None of the {len(finders)} places that pip is configured for has {archive.filename}.{reasons}"
+            f"None of the {len(finders)} package indexes that pip is configured for has {archive.filename}.{reasons}"
         )
     return links

@@ -106,11 +106,11 @@ def _list_with_pip(variables: Mapping[str, str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.warning(
-            "pip's configuration files are left out: %s does not run: %s", " ".join(command), error
+            "pip's configuration files are not read: %s does not run: %s", " ".join(command), error
         )
         return None
     if done.returncode != 0:
-        logger.warning("pip's configuration files are left out: %s", done.stderr.strip() or "pip failed")
+        logger.warning("pip's configuration files are not read: %s", done.stderr.strip() or "pip failed")
         return None
     return done.stdout
 

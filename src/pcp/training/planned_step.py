@@ -41,7 +41,7 @@ def planned_step(
         try:
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
-            log.warning("the path of the checkpoint is not followed: %s; another one is looked for", error)
+            log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
     return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress)
 
 

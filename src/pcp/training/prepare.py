@@ -44,7 +44,7 @@ def names_a_file(model: str) -> bool:
 
 
 def configured(settings: Mapping[str, Any]) -> TrainingConfig:
-    """The settings of a new run. A loss from a file has the batch that its shapes say.
+    """The settings of a new run, with the numbers that follow from others: the warm-up, and the batch of a loss from a file.
 
     Arguments:
         settings: those that were given; the others have their defaults.
@@ -53,12 +53,17 @@ def configured(settings: Mapping[str, Any]) -> TrainingConfig:
         InvalidTrainingConfig: a setting is wrong, or not the one that the loss was made for.
         PCPError: the loss or its weights cannot be read; see `read_loss`.
     """
+    config = _configured(settings)
+    return config.replaced(warmup_steps=config.warmup)
+
+
+def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
     model, accumulate = settings.get("model"), settings.get("accumulate", 1)
     if not isinstance(model, str) or not names_a_file(model):
         config = TrainingConfig().replaced(**settings)
         if config.weights:
             raise InvalidTrainingConfig(
-                f"weights is {config.weights}, but {config.model} begins with random ones; weights are given to a loss from "
+                f"weights is {config.weights}, but {config.model} begins with random ones; give weights only with a loss from "
                 "a file, as in --model loss.pcp"
             )
         return config
@@ -69,7 +74,7 @@ def configured(settings: Mapping[str, Any]) -> TrainingConfig:
         raise InvalidTrainingConfig(
             f"batch is {config.batch}, but {model} is a program for {size} samples"
             + (f", {parts} times a step" if parts > 1 else "")
-            + f"; leave batch out, or set it to {size * parts}, or make the loss anew with other shapes"
+            + f"; leave batch out, or set it to {size * parts}, or export the loss again with other shapes"
         )
     return config
 
@@ -140,14 +145,14 @@ def _text(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> TextD
     rows = embedded_rows(loss.program, len(loss.weight_names))
     if rows is None:
         log.warning(
-            "%s does not show how many tokens it knows; nothing checks that the %d of the tokenizer are among them",
+            "%s does not show the size of its vocabulary, so nothing checks that the %d tokens of the tokenizer fit it",
             config.model,
             tokens.vocabulary_size,
         )
     elif tokens.vocabulary_size > rows:
         raise TokenOutOfRange(
             f"the tokenizer {config.tokenizer!r} has {tokens.vocabulary_size} tokens, but {config.model} embeds {rows}; "
-            "choose another --tokenizer (characters, bytes, bpe with --vocabulary), or make the loss with more"
+            "choose another --tokenizer (characters, bytes, bpe with --vocabulary), or export the loss with more"
         )
     windows = (tokens.validation.size - 1) // loss.context
     if windows < loss.batch_size:

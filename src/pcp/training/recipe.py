@@ -55,7 +55,7 @@ class Recipe(ABC):
     def optimizer(self) -> AdamW:
         """AdamW with warm-up and cosine."""
         c = self.config
-        schedule = WarmupCosine(c.learning_rate, c.warmup_steps, c.steps, c.final_learning_rate)
+        schedule = WarmupCosine(c.learning_rate, c.warmup, c.steps, c.final_learning_rate)
         return adamw(schedule, betas=(c.beta1, c.beta2), weight_decay=c.weight_decay)
 
     @cached_property

@@ -93,7 +93,7 @@ class RunFolder:
         folder = RunFolder(path)
         if folder.config_file.exists():
             raise NotARun(
-                f"{path} holds a run already; give another folder, or --resume {path} to go on with it"
+                f"{path} already holds a run; give another folder, or --resume {path} to continue it"
             )
         path.mkdir(parents=True, exist_ok=True)
         _write(folder.config_file, config.to_json())
@@ -117,7 +117,8 @@ class RunFolder:
         folder = RunFolder(path)
         if not folder.config_file.exists():
             raise NotARun(
-                f"{path} holds no run: there is no {folder.config_file.name}; give the folder of a run"
+                f"{path} is not the folder of a run: there is no {folder.config_file.name} in it; "
+                "give the folder of a run, such as runs/gpt2-nano"
             )
         return folder
 
@@ -133,7 +134,8 @@ class RunFolder:
         """
         if not self.tokenizer_file.exists():
             raise NotARun(
-                f"the run in {self.path} has no tokenizer yet; it was stopped before its data was read"
+                f"the run in {self.path} has no tokenizer yet, because it was stopped before it had read its data; "
+                "begin it again with pcp train"
             )
         return tokenizer_from_json(self.tokenizer_file.read_text(encoding="utf-8"))
 

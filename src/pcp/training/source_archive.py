@@ -49,7 +49,7 @@ def download_archive(
         ArchiveUnavailable: no place has it, or the network failed on every attempt.
         ArchiveDigestMismatch: every file of that name has another digest.
     """
-    failure: PCPError = ArchiveUnavailable(f"No place offers {archive.filename}.")
+    failure: PCPError = ArchiveUnavailable(f"No package index offers {archive.filename}.")
     with open_client(configuration) as client:
         for link in find_archive(archive, configuration, client):
             try:

@@ -87,7 +87,7 @@ def test_who_is_let_in_who_is_not_and_who_waits(
 
         shepherd.process.send_signal(signal.SIGTERM)
         assert shepherd.end() == 128 + signal.SIGTERM
-        assert f"pcp: interrupted; pcp shepherd {run} goes on" in shepherd.said
+        assert f"pcp: interrupted; pcp shepherd {run} continues it" in shepherd.said
 
     with (
         start_worker(address, key_of("alice", run, capsys), tmp_path) as alice,

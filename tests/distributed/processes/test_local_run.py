@@ -94,7 +94,7 @@ def test_an_interrupted_run_leaves_a_checkpoint_and_no_process_and_goes_on(
         pids = process_ids(folder.path)
         train.process.send_signal(signal.SIGINT)
         assert train.end(30.0) == 130
-        assert f"pcp: interrupted; pcp train --resume {folder.path} goes on" in train.said
+        assert f"pcp: interrupted; pcp train --resume {folder.path} continues it" in train.said
         assert "Traceback" not in train.said
     assert_no_process_is_left(pids)
     assert not (folder.path / "logs" / "processes.json").exists()

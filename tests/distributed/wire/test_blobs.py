@@ -189,7 +189,7 @@ def test_what_is_missing_or_was_changed(store: BlobStore) -> None:
 
 @pytest.mark.parametrize("owner", ["", "../ada", "a/b", ".hidden", "x" * 65, "a\n"])
 def test_an_owner_that_cannot_be_part_of_a_file_name(store: BlobStore, owner: str) -> None:
-    with pytest.raises(StoreError, match="is no name for an owner of blobs"):
+    with pytest.raises(StoreError, match="cannot be the name of an owner of blobs"):
         store.begin(BLOB, owner)
 
 

@@ -217,7 +217,7 @@ def test_nobody_at_the_address(run: Run) -> None:
     "text", ["", "host", "host:", ":70", "host:x", "host:0", "host:65536", "::1:70", "h:٣"]
 )
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(BadAddress, match="is no address; give HOST:PORT"):
+    with pytest.raises(BadAddress, match="is not an address; give HOST:PORT"):
         parse_address(text)
 
 

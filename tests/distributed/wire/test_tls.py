@@ -160,4 +160,4 @@ def test_garbage_instead_of_tls(run: Run) -> None:
         server.receive(b"GET / HTTP/1.1\r\n\r\n")
     error = explain(caught.value, "10.0.0.1")
     assert isinstance(error, TlsFailure)
-    assert str(error) == "no encrypted channel with 10.0.0.1: http request"
+    assert str(error) == "cannot make an encrypted channel with 10.0.0.1: http request"

@@ -26,13 +26,13 @@ def _groups(primal: Primal) -> list[tuple[int, ...]]:
         NoDerivative: the operation is of a kind whose groups are not of replicas alone.
     """
     if "channel_handle" in primal.op.attributes:
-        primal.refuse("only collectives among replicas, without channels, have a rule")
+        primal.refuse("only collectives among replicas and without channels have a rule")
     return _rows(primal, "replica_groups")
 
 
 def _only_sums(primal: Primal) -> None:
     if combiner(primal.op.regions[0]) != "add":
-        primal.refuse("only its sum is linear; reduce by another way, or sum")
+        primal.refuse("only its sum is linear; use a sum, or another reduction operation")
 
 
 def _all_reduce(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:

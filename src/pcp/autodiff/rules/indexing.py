@@ -72,7 +72,7 @@ def _with_block(x: Tensor, update: Tensor, start: Sequence[Tensor]) -> Tensor:
 def _torch_index_select(primal: Primal) -> Sequence[Tensor]:
     x, indices = primal.inputs
     if primal.integer("batch_dims"):
-        primal.refuse("only without batching axes has it a rule; write it as a gather")
+        primal.refuse("it has a rule only without batching axes; write it as a gather")
     return [take(x, indices, primal.integer("dim"))]
 
 

@@ -142,9 +142,7 @@ def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     """
     g, x = cotangents[3], primal.output(3)
     if g is None or any(other is not None for other in cotangents[:3]):
-        primal.refuse(
-            "the factors of a system with three diagonals have no derivative, only its solution has"
-        )
+        primal.refuse("the factors of a tridiagonal system have no derivative; only its solution has one")
     lower, middle, upper, _ = primal.inputs
     front, back = ([(0, 0)] * (middle.ndim - 1) + [pair] for pair in ((1, 0), (0, 1)))
     transposed = [pad(upper[..., :-1], front), middle, pad(lower[..., 1:], back), g]

@@ -45,7 +45,7 @@ def _approximate_top_k(primal: Primal) -> Sequence[Tensor]:
     places = primal.output(1)
     owner = primal.op.operands[1].owner
     if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.iota":
-        primal.refuse("only a selection that counts the places of its elements has a rule")
+        primal.refuse("only a selection that also returns the positions of its elements has a rule")
     found = re.search(r"reduction_dim = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
     axis = int(found[1]) if found else places.ndim - 1
     return [take_along_axis(primal.input(0), places, axis), places]

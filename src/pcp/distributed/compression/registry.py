@@ -33,8 +33,8 @@ def codec(name: str) -> Codec:
     if kind in _WITHOUT_OPTION:
         if colon:
             raise InvalidCodec(
-                f"codec {name!r} was given; {kind!r} has no options; write {kind!r} alone, or choose one of int8, int4 and "
-                "top-k, which have one"
+                f"codec {name!r} was given; {kind!r} takes no option; write {kind!r} alone, or choose int8, int4 or "
+                "top-k, which take one"
             )
         return _WITHOUT_OPTION[kind]()
     if kind not in _WITH_OPTION:

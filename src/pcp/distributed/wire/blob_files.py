@@ -52,7 +52,7 @@ def storage_error(error: OSError, blob: Blob, folder: Path) -> StoreError:
     """What an error of the operating system means for a blob that is being written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StoreFull(
-            f"no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {folder}: {error.strerror}; "
+            f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {folder}: {error.strerror}; "
             "free space there or choose another folder"
         )
     return StoreError(f"cannot write blob {blob.digest.hex()[:16]} in {folder}: {error}")

@@ -141,7 +141,7 @@ class BlobStore:
         """
         if not _OWNER.fullmatch(owner):
             raise StoreError(
-                f"{owner!r} is no name for an owner of blobs: use letters, digits, '.', '_', '-'"
+                f"{owner!r} cannot be the name of an owner of blobs: use letters, digits, '.', '_', '-'"
             )
         if blob.size > self.maximum_blob_bytes:
             raise BlobTooLarge(
@@ -157,7 +157,7 @@ class BlobStore:
             others = sum(size for name, size in self._sizes.items() if name != path.name)
             if others + blob.size > self.maximum_total_bytes:
                 raise StoreFull(
-                    f"no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
+                    f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
                     f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
                 )
             partial = PartialBlob(blob, path, self.path(blob.digest), self._released)

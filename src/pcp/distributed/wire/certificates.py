@@ -109,7 +109,9 @@ class Authority:
         except ValueError as error:
             raise CertificateProblem(f"the authority in {folder} is damaged: {error}") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-            raise CertificateProblem(f"the key and the certificate of the authority in {folder} do not fit")
+            raise CertificateProblem(
+                f"the key and the certificate of the authority in {folder} do not belong together"
+            )
         return cls(folder, key, certificate)
 
     def issue(

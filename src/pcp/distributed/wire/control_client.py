@@ -70,7 +70,7 @@ async def connect(
         if isinstance(error, TimeoutError):
             raise ConnectionLost(
                 f"{address} did not complete the handshake in {limits.handshake_seconds} seconds; "
-                "is it a Shepherd?"
+                "check that a Shepherd listens there"
             ) from error
         if isinstance(error, OSError):
             raise ConnectionLost(f"the connection with {address} broke: {error}") from error

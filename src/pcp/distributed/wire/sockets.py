@@ -46,7 +46,9 @@ def parse_address(text: str) -> tuple[str, int]:
     elif ":" in host:
         colon = ""
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise BadAddress(f"{text!r} is no address; give HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070")
+        raise BadAddress(
+            f"{text!r} is not an address; give HOST:PORT, for example 10.0.0.1:7070 or [::1]:7070"
+        )
     return host, int(port)
 
 
@@ -63,7 +65,7 @@ def unreachable(address: tuple[str, int], problem: Exception) -> Unreachable:
     if isinstance(problem, TimeoutError):
         detail = "no answer in time"
     return Unreachable(
-        f"cannot reach a Shepherd at {format_address(address)}: {detail}; is it running, is the port open?"
+        f"cannot reach a Shepherd at {format_address(address)}: {detail}; check that it runs and that the port is open"
     )
 
 

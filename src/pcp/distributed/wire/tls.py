@@ -132,7 +132,7 @@ def explain(error: Exception, address: str, *, server_side: bool = False) -> PCP
             else "use a key file made by the authority of that run (`pcp keys`)"
         )
         return CertificateRefused(f"{address} does not accept this side's certificate ({readable}); {advice}")
-    return TlsFailure(f"no encrypted channel with {address}: {readable or error}")
+    return TlsFailure(f"cannot make an encrypted channel with {address}: {readable or error}")
 
 
 class TlsMachine:

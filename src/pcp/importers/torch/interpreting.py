@@ -84,8 +84,8 @@ def check_supported(graph: Any, has_seed: bool) -> None:
             drawing.setdefault(name, []).append(user_line(node))
     if missing:
         raise UnsupportedOperations(
-            f"{len(missing)} operations of this module have no counterpart:\n{_listed(missing)}\n"
-            "write the computation with other operations, or enter a row: pcp.importers.torch.table.row"
+            f"{len(missing)} operations of this module have no counterpart in PCP:\n{_listed(missing)}\n"
+            "write the computation with other operations, or add a row for each: pcp.importers.torch.table.row"
         )
     if drawing and not has_seed:
         raise RandomWithoutSeed(

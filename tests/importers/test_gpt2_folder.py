@@ -1,0 +1,142 @@
+"""`pcp generate` on a folder as `transformers` writes it: the text of its weights, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from pcp.cli import main
+from pcp.importers.gpt2_folder import read_gpt2_folder
+from pcp.inference import Sampling, generate
+from pcp.ir.tree import flatten, map_tree
+from pcp.models import gpt2
+from pcp.models.gpt2_weights import to_transformers
+
+tokenizers = pytest.importorskip("tokenizers")
+
+TEXT = "to be or not to be, that is the question: whether 'tis nobler in the mind to suffer"
+CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=40, vocabulary=270)
+SETTINGS = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "n_layer": 2,
+    "n_head": 2,
+    "n_embd": 16,
+    "n_positions": 40,
+    "vocab_size": 270,
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+}
+
+
+@pytest.fixture(scope="module")
+def parameters() -> Any:
+    """Parameters large enough that no two scores are nearly equal, exact in bfloat16."""
+    generator = np.random.default_rng(8)
+    return map_tree(
+        lambda p: (p + generator.normal(size=p.shape)).astype(ml_dtypes.bfloat16).astype(np.float32),
+        gpt2.initial_parameters(CONFIG),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, parameters: Any) -> Path:
+    """What `save_pretrained` leaves of a model and its tokenizer."""
+    (tmp_path / "config.json").write_text(json.dumps(SETTINGS))
+    save_file(to_transformers(parameters), tmp_path / "model.safetensors")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=270, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([TEXT] * 3, trainer)
+    assert tokenizer.get_vocab_size() == 270
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return tmp_path
+
+
+def text_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    arguments = ["--prompt", TEXT, "--tokens", "9", "--temperature", "0", "--json"]
+    assert main(["generate", str(folder), *arguments]) == 0
+    text = json.loads(capsys.readouterr().out)["text"]
+    assert isinstance(text, str)
+    return text
+
+
+def test_text_comes_from_the_weights_and_the_tokenizer_of_the_folder(
+    folder: Path, parameters: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokens = generate(parameters, CONFIG, tokenizer.encode(TEXT).ids, 9, Sampling(temperature=0))
+    expected = tokenizer.decode(list(tokens))
+    assert len(set(expected)) > 1
+    assert text_of(folder, capsys) == expected
+
+
+def test_the_older_files_of_a_tokenizer_and_several_files_of_weights_do_as_well(
+    folder: Path, parameters: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = text_of(folder, capsys)
+    tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
+    (folder / "tokenizer.json").unlink()
+    (folder / "model.safetensors").unlink()
+    tensors = {name: array.astype(ml_dtypes.bfloat16) for name, array in to_transformers(parameters).items()}
+    halves = {
+        "a.safetensors": dict(list(tensors.items())[:9]),
+        "b.safetensors": dict(list(tensors.items())[9:]),
+    }
+    for file, half in halves.items():
+        save_file(half, folder / file)
+    places = {name: file for file, half in halves.items() for name in half}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    assert text_of(folder, capsys) == expected
+    leaves = flatten(read_gpt2_folder(folder).parameters)[0]
+    assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("model_type", "llama", "holds a model of type 'llama'; `pcp generate` runs only 'gpt2'"),
+        (
+            "activation_function",
+            "relu",
+            "sets activation_function to 'relu'; PCP's GPT-2 supports only 'gelu_new' or",
+        ),
+        ("layer_norm_epsilon", 1e-6, "sets layer_norm_epsilon to 1e-06; PCP's GPT-2 supports only 1e-05"),
+        ("scale_attn_by_inverse_layer_idx", True, "sets scale_attn_by_inverse_layer_idx to True"),
+        ("n_embd", None, "lacks n_embd; expected the config.json of a GPT-2 that transformers wrote"),
+        ("n_layer", 3, "missing, and GPT2Config(layers=3"),
+    ],
+)
+def test_another_model_is_refused_with_what_to_do(
+    folder: Path, setting: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "config.json").write_text(json.dumps(SETTINGS | {setting: value}))
+    assert main(["generate", str(folder)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            "model.safetensors",
+            "has no model.safetensors; write it with transformers: AutoModelForCausalLM.from_pretrained(",
+        ),
+        (
+            "tokenizer.json",
+            "has a model but neither tokenizer.json nor vocab.json and merges.txt; write the tokenizer",
+        ),
+    ],
+)
+def test_a_missing_file_is_named_with_how_to_make_it(
+    folder: Path, file: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / file).unlink()
+    assert main(["generate", str(folder)]) == 2
+    assert message in capsys.readouterr().err
