@@ -396,7 +396,6 @@ def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three
 ) -> None:
     now = [1e9]
     monkeypatch.setattr("pcp.planning.evidence.time.time", lambda: now[0])
-    monkeypatch.setattr(FakeBench, "when", property(lambda _: now[0]))
 
     def tries(failure: Failure) -> int:
         bench.fails = lambda request: failure if counted_in(request)["tanh"] else None
