@@ -18,6 +18,7 @@ import numpy as np
 
 import pcp
 from pcp import backends
+from pcp.backends import Device
 from pcp.models import gpt2
 from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.hardware import hardware_of, versions
@@ -41,20 +42,24 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the quality of both models."""
     if arguments.measure:
         measure(arguments.device, arguments.database, arguments.measure)
-    database, place = ProfileDatabase(arguments.database), backends.device(arguments.device)
-    found = quality_of(database, hardware_of(place).digest, versions())
+    found = quality(backends.device(arguments.device), arguments.database)
     if arguments.json:
-        print(json.dumps({name: dataclasses.asdict(quality) for name, quality in found.items()}))
+        print(json.dumps({name: dataclasses.asdict(each) for name, each in found.items()}))
         return
-    for name, quality in found.items():
-        print(f"{name:24}{described(quality)}")
+    for name, each in found.items():
+        print(f"{name:24}{described(each)}")
 
 
-def described(quality: Quality) -> str:
+def quality(device: Device, file: Path | None) -> dict[str, Quality]:
+    """The quality of both models on what was measured here."""
+    return quality_of(ProfileDatabase(file), hardware_of(device).digest, versions())
+
+
+def described(one: Quality) -> str:
     """One line."""
     return (
-        f"{quality.count:5} held out; rank correlation {quality.rank_correlation:.2f}, "
-        f"typical error a factor of {quality.median_factor:.2f}, within one of 2: {quality.within_2:.0%}"
+        f"{one.count:5} held out; rank correlation {one.rank_correlation:.2f}, "
+        f"typical error a factor of {one.median_factor:.2f}, within one of 2: {one.within_2:.0%}"
     )
 
 

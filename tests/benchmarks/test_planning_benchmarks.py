@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import pcp
 from benchmarks import gpt2 as step
-from benchmarks import plan_depth
+from benchmarks import plan_depth, plan_repeat, prediction
 from pcp.models.gpt2 import GPT2Config
 
 TINY = GPT2Config(1, 1, 64, 32, 128, True)
@@ -31,3 +32,20 @@ def test_planning_with_depth() -> None:
     assert row["again_seconds"] < row["seconds"]
     assert any(phase.startswith("site: ") for phase in row["phases"])
     assert any(phase.startswith("whole: ") for phase in row["phases"])
+
+
+@pytest.mark.long
+def test_fresh_plannings_find_the_fastest_path_again_and_again() -> None:
+    spec = pcp.spec((512, 512), "f32")
+    program = pcp.trace(lambda x, w: pcp.tanh(x @ w), spec, spec)
+    found = plan_repeat.repeated(program, 18, 1e-2, 60.0)
+    assert found["missed"] <= 1
+    assert sum(path["count"] for path in found["paths"]) == 18
+
+
+@pytest.mark.long
+def test_regions_are_measured_and_predicted(tmp_path: Path) -> None:
+    prediction.measure("cpu:0", tmp_path / "profile.sqlite", 30.0)
+    device = pcp.backends.device("cpu:0")
+    found = prediction.quality(device, tmp_path / "profile.sqlite")
+    assert all(quality.count > 0 for quality in found.values())

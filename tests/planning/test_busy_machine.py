@@ -97,7 +97,9 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
     program = pcp.trace(pcp.sin, pcp.spec((4, 4), "f32"))
     place = here()
 
-    def function(count: int, seconds: dict[str, float], busy: dict[str, float]) -> Plannings:
+    def function(
+        count: int, seconds: dict[str, float], busy: dict[str, float], budget: float = 300.0
+    ) -> Plannings:
         chosen: Counter[str] = Counter()
         total = 0.0
         for seed in range(count):
@@ -106,7 +108,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             monkeypatch.setattr("pcp.planning.evidence.time.monotonic", lambda bench=bench: bench.now)
             monkeypatch.setattr("pcp.planning.evidence.time.sleep", bench.sleep)
             database = tmp_path / f"{seed}.sqlite"
-            path = searched(program, 1e-2, Conditions(place, place.capacity, {}, database)).path
+            path = searched(program, 1e-2, Conditions(place, place.capacity, {}, database, budget)).path
             database.unlink()
             chosen[", ".join(choice.kernel for choice in path.choices)] += 1
             total += bench.now
@@ -135,7 +137,15 @@ def test_a_kernel_that_only_suffers_less_from_what_disturbs_is_seldom_taken(
 
 
 def test_a_calm_machine_is_not_waited_for(planned: Callable[..., Plannings]) -> None:
-    """Three kernels, the whole twice, a second apart, and a duel: nothing is measured once more."""
+    """Three kernels, the whole twice, and a duel: nothing is measured once more, and pauses are short."""
     found = planned(5, CALM, CALM)
     assert found.share("sine.fast") == 1.0
-    assert found.seconds < STARTING + 6.5 * (PREPARING + TIMING) + 1.0
+    assert found.seconds < STARTING + 6.5 * (PREPARING + TIMING) + 0.5
+
+
+def test_nobody_waits_beyond_the_budget(planned: Callable[..., Plannings]) -> None:
+    """Without a budget, three kernels that are no faster are followed by pauses of six seconds."""
+    patient, hasty = (planned(3, EQUAL, EQUAL, budget) for budget in (300.0, 4.0))
+    assert patient.share("") == hasty.share("") == 1.0
+    assert patient.seconds > STARTING + 3 * (PREPARING + TIMING) + 6.0
+    assert hasty.seconds < STARTING + 4.0 + PREPARING + TIMING

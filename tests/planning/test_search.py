@@ -1,6 +1,7 @@
 """Tests of the search: every branch of it, forced by a Bench that makes up what it measures."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path as FilePath
 
 import numpy as np
@@ -12,7 +13,7 @@ from pcp.ir import Program
 from pcp.kernels import FAMILIES
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.evidence import Progress
-from pcp.planning.measurement import Failure
+from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
@@ -153,6 +154,44 @@ def test_what_is_not_faster_in_the_whole_program_leaves_it_plain(bench: FakeBenc
     assert plan.path.is_plain
     assert plan.error == pytest.approx(6**0.5 * 1e-7)
     assert "half of them are left out" in str(plan)
+
+
+def test_what_should_win_but_lost_once_is_measured_again_before_it_is_rejected(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = bench.measure
+
+    def disturbed(request: Request) -> Measurement:
+        row = measure(request)
+        lost = tuple(1.5 * seconds for seconds in row.plain_seconds)
+        return (
+            replace(row, seconds=lost, plain_seconds=lost) if len(bench.wholes) == 1 and row.seconds else row
+        )
+
+    monkeypatch.setattr(bench, "measure", disturbed)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    again = [each for each in bench.wholes if counted_in(each)["tanh"] == 6]
+    assert len(again) == 2
+    assert plan.measurement is not None
+    assert plan.measurement.ratio == pytest.approx(0.2)  # the disturbed block is left out
+    bench.requests.clear()
+    assert pcp.plan(chain(), tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def test_a_loss_that_is_confirmed_stays_one(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.OFTEN_SECONDS", 100.0)
+    bench.noise = {"tanh": [0.2] * 5, "logistic": [2.0] * 5, "cosine": [2.0] * 5}
+    bench.seconds["tanh"] = 1.0  # in the whole
+    plan = pcp.plan(chain((4,)), tolerance=1e-2, database=file)
+    assert plan.path.is_plain
+    assert len(bench.wholes) == 4
+    bench.requests.clear()
+    assert pcp.plan(chain((4,)), tolerance=1e-2, database=file).path.is_plain
+    assert bench.requests == []
 
 
 def test_near_ties_keep_what_there_is(bench: FakeBench, file: FilePath) -> None:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pcp.planning.significance import is_faster, undisturbed, upper_ratio
+from pcp.planning.significance import calm_blocks, is_faster, is_faster_in, undisturbed, upper_ratio
 
 
 def times(ratio: float, count: int, busy: float, seed: int) -> tuple[list[float], list[float]]:
@@ -67,3 +67,47 @@ def test_the_bound_is_above_the_ratio_and_the_same_each_time() -> None:
     assert bound > undisturbed(candidate) / undisturbed(incumbent)
     assert bound == upper_ratio(candidate, incumbent)
     assert upper_ratio(candidate, incumbent, confidence=0.5) < bound
+
+
+def block(
+    ratio: float, seconds: float, rng: np.random.Generator, count: int = 40
+) -> tuple[list[float], list[float]]:
+    """Calls made in one go, of a candidate and of what takes some seconds, with little noise inside of the block."""
+    mine, other = (seconds * factor * rng.uniform(1.0, 1.02, count) for factor in (ratio, 1.0))
+    return list(mine), list(other)
+
+
+def test_many_calls_in_one_block_do_not_make_up_for_few_blocks() -> None:
+    rng = np.random.default_rng()
+    fast, equal = block(0.6, 1.0, rng), block(1.0, 1.0, rng)
+    joined = [*fast[0], *equal[0]], [*fast[1], *equal[1]]
+    assert is_faster(*joined)  # as if all calls were independent
+    assert not is_faster_in([fast, equal])
+    assert not is_faster_in([equal, fast])
+    assert is_faster_in([fast])
+    assert is_faster_in([fast, block(0.6, 1.0, rng)])
+    assert is_faster_in([equal, *(block(0.6, 1.0, rng) for _ in range(4))])
+    assert not is_faster_in([])
+
+
+def test_a_gain_has_to_be_there_in_blocks_of_any_length() -> None:
+    rng = np.random.default_rng()
+    assert is_faster_in([block(0.9, 1.0, rng, 3), block(0.9, 1.0, rng, 60), block(0.9, 1.0, rng, 7)])
+    assert not is_faster_in([block(0.99, 1.0, rng, 60) for _ in range(5)])  # within the margin
+    assert is_faster_in([block(0.9, 1.0, rng, 1), block(0.6, 1.0, rng, 60)])  # too short to say anything
+
+
+def test_blocks_are_calm_that_take_about_as_long_as_the_calmest() -> None:
+    rng = np.random.default_rng()
+    blocks = [block(0.6, 1.0, rng), block(0.9, 1.8, rng), block(0.6, 1.05, rng)]
+    assert calm_blocks(blocks) == [True, False, True]
+    assert calm_blocks(blocks, least=0.5) == [
+        False,
+        False,
+        False,
+    ]  # another path's measurement was calmer than all
+    assert calm_blocks([block(0.6, 1.0, rng), block(0.9, 1.0, rng)]) == [
+        True,
+        False,
+    ]  # only the candidate was disturbed
+    assert calm_blocks([]) == []

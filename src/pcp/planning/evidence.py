@@ -296,7 +296,7 @@ def known_here(
         try:
             programs[digest] = region.program()
         except NotARegion as error:
-            log.warning("a region in the database is not used: %s", error)
+            log.info("a region in the database is not used: %s", error)
     return known_regions([pooled(rows) for rows in grouped.values()], programs)
 
 

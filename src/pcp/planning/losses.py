@@ -19,9 +19,9 @@ CONFIRMED = 3
 """Of such paths as many are, those that should save most."""
 
 
-def should_gain(selection: Selection, row: Measurement) -> bool:
-    """Whether a selection's kernels saved enough alone to show in the whole."""
-    return saved(selection) > EXPECTED * undisturbed(row.plain_seconds)
+def is_unexpected(selection: Selection, row: Measurement) -> bool:
+    """Whether a whole was not faster than the plain program, though its kernels saved enough alone for that to show."""
+    return saved(selection) > EXPECTED * undisturbed(row.plain_seconds) and not is_faster_in(row.blocks)
 
 
 @dataclass(slots=True)

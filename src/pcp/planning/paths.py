@@ -140,12 +140,17 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
     """The kernels of a class that are not known to fail or to be too wrong, with measured or estimated seconds of one call."""
     known = evidence.known(each.digest)
     guess = each.estimate / each.uses if each.uses else each.estimate
+    model = evidence.cost_model
+    learnt = None if known else model.plain_seconds(each.region, each.family)
     measured = [row.typical / row.ratio for row in known.values() if row.seconds and row.plain_seconds]
-    plain = min(measured, default=guess)
+    plain = min(measured, default=learnt or guess)
     found: list[Option] = [(plain, None)]
     for kernel in each.kernels:
         row = known.get(kernel_label(kernel))
-        if row is None:
+        forecast = model.forecast(each.region, kernel_label(kernel)) if row is None else None
+        if forecast is not None:
+            found.append((plain * forecast.ratio, kernel))
+        elif row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
             found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
         elif row.failure is None and (

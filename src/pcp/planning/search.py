@@ -15,7 +15,7 @@ from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.duels import Duels, is_won
 from pcp.planning.evidence import Evidence
-from pcp.planning.losses import Losses, should_gain
+from pcp.planning.losses import Losses, is_unexpected
 from pcp.planning.measurement import Judgement, Measurement
 from pcp.planning.path import Path, PathMismatch
 from pcp.planning.predicted_path import Prediction, predicted_path
@@ -217,7 +217,7 @@ class Search:
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
             else:
-                if should_gain(selection, row):
+                if is_unexpected(selection, row):
                     self._lost.append(selection)
                 if not alone or not self._ban_least(selection):
                     break

@@ -229,7 +229,8 @@ class _Tuning:
         """Whether a kernel may be faster than what was measured of it says, or is said to be so only by noise.
 
         It is if it seems faster than the operation, and is near to its rival, but not beyond noise; if all its calls were made
-        while the machine was disturbed; and if it is the best of a class for which nothing is faster.
+        while the machine was disturbed; and if it is the best of a class for which nothing is faster, unless it is not faster
+        at similar sites either.
         """
         row = self._tuned.rows[kernel.name]
         count = self._evidence.count(self._each.digest, kernel_label(kernel))
@@ -243,7 +244,10 @@ class _Tuning:
         sound = {name: each for name, each in self._tuned.rows.items() if _is_sound(each) and each.blocks}
         if any(is_faster_in(each.blocks) for each in sound.values()):
             return isinstance(row, Pooled) and not row.is_calm and count < 2
-        return kernel.name == min(sound, key=lambda name: sound[name].ratio)
+        if kernel.name != min(sound, key=lambda name: sound[name].ratio):
+            return False
+        forecast = self._evidence.cost_model.forecast(self._each.region, kernel_label(kernel))
+        return forecast is None or forecast.ratio < SEEMS_FASTER
 
     def _hopeless(self, kernel: Kernel) -> str:
         """Why a kernel cannot pay: by similar regions, or by what another took here and how much more it does."""

@@ -26,6 +26,8 @@ log = logging.getLogger("pcp.planning.search")
 
 CALLS = 3
 TIMING_SECONDS = 8.0
+GAP_OF_A_GAIN = 0.5
+"""Seconds between measurements of a path that was faster than the plain program."""
 COARSE_SECONDS = 2.0
 """Of a path that is timed against others, too."""
 WARM_CALLS = 2
@@ -162,7 +164,7 @@ class Whole:
         """
         known = evidence.known(self.subject).get(path.digest)
         is_doubtful = known is not None and not is_faster_in(known.blocks)
-        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAPS[0]
+        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAP_OF_A_GAIN
         is_due = evidence.count(self.subject, path.digest) < times
         if is_due and not evidence.rest(self.subject, path.digest, gap):
             return None

@@ -4,13 +4,16 @@
 machine did other work, too; of each row a few calls are kept.
 """
 
+import base64
 import gzip
 import json
+import zlib
 from pathlib import Path as FilePath
 
 import pytest
 
 import pcp
+from pcp.ir import Program
 from pcp.planning.evidence import known_here
 from pcp.planning.measurement import Measurement
 from pcp.planning.prediction.model import CostModel
@@ -23,15 +26,21 @@ STORED = FilePath(__file__).with_name("regions.jsonl.gz")
 
 @pytest.fixture
 def database(tmp_path: FilePath) -> ProfileDatabase:
-    """The stored rows; fields that a Measurement got since they were written stand at their defaults."""
-    rows: list[Measurement | Region] = []
-    for line in gzip.decompress(STORED.read_bytes()).splitlines():
-        found = json.loads(line)
-        if "measurement" in found:
-            times = {name: tuple(found["measurement"][name]) for name in ("seconds", "plain_seconds")}
-            rows.append(Measurement(**found["measurement"] | times))
-        elif "region" in found:
-            rows.append(Region.from_text(found["region"]["digest"], found["region"]["program"]))
+    """The stored rows; digests are those of today, and fields that a Measurement got since then stand at their defaults."""
+    found = [json.loads(line) for line in gzip.decompress(STORED.read_bytes()).splitlines()]
+    packed = {each["region"]["digest"]: each["region"]["program"] for each in found if "region" in each}
+    programs = {
+        digest: Program.parse(zlib.decompress(base64.b64decode(text)).decode())
+        for digest, text in packed.items()
+    }
+    rows: list[Measurement | Region] = [
+        region for program in programs.values() if (region := Region.of(program)) is not None
+    ]
+    for each in found:
+        if "measurement" in each:
+            fields = each["measurement"]
+            times = {name: tuple(fields[name]) for name in ("seconds", "plain_seconds")}
+            rows.append(Measurement(**fields | times | {"subject": programs[fields["subject"]].digest}))
     made = ProfileDatabase(tmp_path / "profile.sqlite")
     made.add_all(rows)
     return made

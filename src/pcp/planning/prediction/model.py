@@ -115,12 +115,12 @@ class CostModel:
     def _error(self, region: Program, label: str) -> float | None:
         """The largest that was measured: sums of random terms round like the root of their number, so it grows with that."""
         depth = features_of(region)[_DEPTH]
-        errors = [
+        errors: list[float] = [
             each.errors[label] * 2.0 ** max(0.0, (depth - features_of(each.region)[_DEPTH]) / 2)
             for each in self._known(_family(label))
             if label in each.errors and math.isfinite(each.errors[label])
         ]
-        return max(errors, default=None)
+        return float(max(errors)) if errors else None
 
     @functools.cache  # noqa: B019  (a model lives as long as a search)
     def _of_kernel(self, label: str) -> Gaussian | None:
