@@ -3,12 +3,13 @@
     python -m benchmarks prediction                           on the measurements that are stored
     python -m benchmarks prediction --measure 300             after measuring regions of many shapes for 300 seconds
 
-A tenth of the regions is left out in turn and predicted from the others: the time of the plain operation and the ratio of every kernel.
-Beside it stands the analytic model, which knows shapes and element types only.
+A tenth of the regions is left out in turn and predicted from the others: the time of the plain operation and the ratio of every
+kernel. Beside it stands the analytic model, which knows shapes and element types only.
 """
 
 import argparse
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,11 +86,6 @@ def programs() -> Iterator[pcp.Program]:
         parameters = gpt2.parameter_shapes(configuration)
         tokens = pcp.spec((batch, context), "i32")
 
-        def loss(p, x, y, configuration=configuration):  # type: ignore[no-untyped-def]
-            return gpt2.loss(p, x, y, configuration)
-
-        def logits(p, x, configuration=configuration):  # type: ignore[no-untyped-def]
-            return gpt2.logits(p, x, configuration)
-
+        loss = functools.partial(gpt2.loss, config=configuration)
         yield pcp.value_and_grad(pcp.trace(loss, parameters, tokens, tokens))
-        yield pcp.trace(logits, parameters, tokens)
+        yield pcp.trace(functools.partial(gpt2.logits, config=configuration), parameters, tokens)

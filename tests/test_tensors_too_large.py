@@ -35,7 +35,7 @@ def test_no_argument_is_one() -> None:
 
 def test_no_file_holds_one() -> None:
     text = "func.func public @main(%a: tensor<2x1099511627776x1099511627776xf32>) { return }"
-    with pytest.raises(InvalidShape, match="more than any address space holds"):
+    with pytest.raises(InvalidShape, match="more than any memory holds"):
         pcp.Program.parse(text)
 
 

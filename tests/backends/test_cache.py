@@ -159,7 +159,7 @@ def test_where_it_lies(
     assert default_cache().limit == 12345
     monkeypatch.setenv("PCP_CACHE_LIMIT", "much")
     assert default_cache().limit == 4 * 2**30
-    assert "PCP_CACHE_LIMIT is 'much', no number of bytes" in caplog.text
+    assert "PCP_CACHE_LIMIT is 'much', which is not a number of bytes" in caplog.text
 
 
 def test_keys_of_parts_that_join_to_the_same_text_differ() -> None:

@@ -241,7 +241,7 @@ def mapped(*arguments: Any, **options: Any) -> Any:
             lambda: mapped(np.ones(3), out_axes=1),
             r"out_axes puts the samples of the result .* along axis 1; expected -1 <= axis <= 0",
         ),
-        (lambda: pcp.vmap(pcp.trace(lambda x: x, np.ones(3))), r"say how many there shall be: vmap\(program, size=...\)"),
+        (lambda: pcp.vmap(pcp.trace(lambda x: x, np.ones(3))), r"give the number of samples: vmap\(program, size=...\)"),
         (
             lambda: pcp.vmap(pcp.trace(lambda x: x, np.ones(3)), 2, size=4),
             r"in_axes puts the samples of argument x of f64\[3\] along axis 2; expected -2 <= axis <= 1",

@@ -45,12 +45,12 @@ def complaint(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             "worker",
             [
                 "receives programs, never code",
-                "keep it secret",
-                "tries again until it is back",
+                "Keep it secret",
+                "tries again until it can",
                 "--device cuda:0",
             ],
         ),
-        ("keys", ["good for a year", "authority.key", "notices within a second", "pcp worker --connect"]),
+        ("keys", ["valid for one year", "authority.key", "notices within a second", "pcp worker --connect"]),
     ],
 )
 def test_help_teaches(command: str, lessons: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_a_name_that_cannot_be_used(run: Path, name: str, capsys: pytest.Capture
 
 
 def test_keys_of_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "holds no run" in complaint(["keys", "worker", "a", "--run", str(tmp_path)], capsys)
+    assert "is not the folder of a run" in complaint(["keys", "worker", "a", "--run", str(tmp_path)], capsys)
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "1.2.3.4:", "1.2.3.4:port", "1.2.3.4:70000", ":80"])
@@ -141,7 +141,7 @@ def test_a_run_without_its_corpus_leaves_its_folder_to_the_next_try(
 
 def test_a_shepherd_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no file" in complaint(["shepherd", str(tmp_path / "no.toml")], capsys)
-    assert "holds no run" in complaint(["shepherd", str(tmp_path)], capsys)
+    assert "is not the folder of a run" in complaint(["shepherd", str(tmp_path)], capsys)
 
 
 def test_a_worker_without_a_key_or_with_a_broken_one(
@@ -164,7 +164,7 @@ def test_a_worker_without_an_address(run: Path, tmp_path: Path, capsys: pytest.C
     )
     (tmp_path / "address.json").write_text("{}")
     found = complaint(["worker", "--connect", f"@{tmp_path / 'address.json'}", "--key", key], capsys)
-    assert "holds no address of a Shepherd" in found
+    assert "does not hold the address of a Shepherd" in found
 
 
 @pytest.mark.parametrize("cpus", ["", "a", "0,", "0-3", "-1"])

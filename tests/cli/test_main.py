@@ -136,4 +136,4 @@ def test_the_log_has_a_level(tmp_path: Path, level: str, shown: str) -> None:
         [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
     )
     assert re.search(shown, ended.stderr, re.MULTILINE)
-    assert "holds no address of a Shepherd" in ended.stderr
+    assert "does not hold the address of a Shepherd" in ended.stderr

@@ -111,7 +111,7 @@ def test_export_and_merge(file: Path, capsys: pytest.CaptureFixture[str], tmp_pa
 
 def test_prune(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = command(capsys, file, "prune")
-    assert (code, "no condition is given" in said) == (2, True)
+    assert (code, "no condition was given" in said) == (2, True)
     for words, count in [
         (("--older-than", 30, "--other-hardware"), 0),
         (("--older-than", 30), 1),

@@ -273,7 +273,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["train", "--help"])
     assert exit_.value.code == 0
     shown = capsys.readouterr().out
-    assert "pcp train --resume runs/gpt2-nano            go on after an interruption" in shown
+    assert "pcp train --resume runs/gpt2-nano            continue after an interruption" in shown
     assert "pcp train --workers 2 --inner-steps 50" in shown
     assert "(default: 2000)" in shown
 

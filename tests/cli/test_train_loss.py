@@ -132,7 +132,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     shown = " ".join(capsys.readouterr().out.split())
     for lesson in (
         "pcp train --model loss.pcp --weights weights.safetensors --data samples.npz",
-        "an .npz or .safetensors file with an array for each argument of the batch",
+        "an .npz or .safetensors file with one array for each argument of the batch",
         "written to trained.safetensors",
     ):
         assert lesson in shown

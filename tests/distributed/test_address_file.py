@@ -29,7 +29,7 @@ def test_a_worker_waits_for_the_file(tmp_path: Path) -> None:
 def test_a_file_that_never_comes_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         NoAddress,
-        match=r"address\.json does not hold the address of a Shepherd: FileNotFoundError.*is one running",
+        match=r"address\.json does not hold the address of a Shepherd: FileNotFoundError.*check that a Shepherd runs",
     ):
         wait_for_address(tmp_path / "address.json", 0.1)
 
@@ -49,5 +49,5 @@ def test_a_file_that_never_comes_is_an_error(tmp_path: Path) -> None:
 def test_a_file_with_something_else_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "address.json"
     path.write_text(text)
-    with pytest.raises(NoAddress, match="holds no address of a Shepherd"):
+    with pytest.raises(NoAddress, match="does not hold the address of a Shepherd"):
         read_address(path)

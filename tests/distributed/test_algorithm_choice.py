@@ -59,7 +59,7 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ),
         (
             {"fragments": 2},
-            "fragments is 2, but the algorithm diloco has no such choice; leave it out, or choose "
+            "fragments is 2, but the algorithm diloco does not use it; leave it out, or choose "
             "--algorithm streaming or decoupled",
         ),
         ({"algorithm": "decoupled", "mixing": 0.5}, "mixing is 0.5, but the algorithm decoupled has no such"),
@@ -88,7 +88,7 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ({"inner_steps": 7}, "inner_steps is 7; expected a divisor of steps, which is 2000"),
         ({"quorum": 0.0}, "quorum is 0.0; expected a part of a round's data: above 0, at most 1"),
         ({"quorum": 1.5}, "quorum is 1.5; expected a part"),
-        ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming waits for everybody"),
+        ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming always waits for every worker"),
     ],
 )
 def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -113,9 +113,7 @@ def test_settings_of_a_distributed_run_need_workers(name: str) -> None:
     value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(
         name, 2
     )
-    message = (
-        f"{name} is {value}.*, but workers is 0: one process has nobody to merge with; leave it out, or add"
-    )
+    message = f"{name} is {value}.*, but workers is 0: a single process merges nothing; leave it out, or add"
     with pytest.raises(InvalidTrainingConfig, match=message):
         check_settings(TrainingConfig().replaced(**{name: value}))
     check_settings(TrainingConfig())

@@ -110,7 +110,7 @@ def test_the_older_files_of_a_tokenizer_and_several_files_of_weights_do_as_well(
         ("layer_norm_epsilon", 1e-6, "sets layer_norm_epsilon to 1e-06; PCP's GPT-2 supports only 1e-05"),
         ("scale_attn_by_inverse_layer_idx", True, "sets scale_attn_by_inverse_layer_idx to True"),
         ("n_embd", None, "lacks n_embd; expected the config.json of a GPT-2 that transformers wrote"),
-        ("n_layer", 3, "absent, which GPT2Config(layers=3"),
+        ("n_layer", 3, "missing, and GPT2Config(layers=3"),
     ],
 )
 def test_another_model_is_refused_with_what_to_do(

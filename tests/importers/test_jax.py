@@ -226,7 +226,7 @@ def test_a_call_back_into_python_is_refused_where_it_stands(function: Any) -> No
     with pytest.raises(
         NotImportable,
         match=r"custom_call @\w+callback at .*test_jax\.py:\d+, in .*"
-        r" cannot be imported: it calls a Python function back",
+        r" cannot be imported: it calls back into Python",
     ):
         pcp.from_jax(function, normal(2))
 

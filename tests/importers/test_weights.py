@@ -63,7 +63,7 @@ def test_a_program_says_what_it_needs(path: Path) -> None:
     )
     w, odd = pcp.load_weights(path, two, rename={"w": "layers.0.w"}, allow_unused=True)
     assert_same((w, odd), (TENSORS["layers.0.w"], TENSORS["odd"]))
-    with pytest.raises(NoWeights, match=r"no argument of the program is a weight throughout"):
+    with pytest.raises(NoWeights, match=r"the program has no argument that consists of weights only"):
         pcp.load_weights(path, pcp.trace(lambda x: x, pcp.spec((2,), "f32")))
 
 
@@ -111,8 +111,8 @@ def test_what_does_not_fit_is_listed_with_its_neighbours(path: Path) -> None:
         "allow_unused=True:",
         "  missing: 1 (layer.0.w (like layers.0.w?))",
         "  unexpected: 3 (empty, layers.0.w (like layer.0.w?), layers.1.w (like layer.0.w?))",
-        "  wrong shape or element type: 2 (odd is int8[3], and i16[3] is needed, "
-        "scale is float64[], and f64[1] is needed)",
+        "  wrong shape or element type: 2 (odd is int8[3], expected i16[3], "
+        "scale is float64[], expected f64[1])",
     ]
 
 

@@ -101,9 +101,9 @@ def test_open_shapes_of_text_are_given(tmp_path: Path) -> None:
     [
         (
             None,
-            r"argument 1 is tensor<\?x3xf32>, whose sizes are open; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
+            r"argument 1 is tensor<\?x3xf32>, whose sizes are not known; .*pcp.load\(path, shapes=\[\.\.\.\]\)",
         ),
-        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are open"),
+        ([None, None], r"argument 1 is tensor<\?x3xf32>, whose sizes are not known"),
         ([None, (2, 5)], r"argument 1 is tensor<\?x3xf32>; the shape \(2, 5\) does not fit"),
         ([None, (2,)], r"the shape \(2,\) does not fit"),
         ([(2, 3)], r"1 shapes were given; the program takes 2 arguments"),
@@ -227,7 +227,7 @@ def identity(argument: str = "", body: str = "", before: str = "") -> str:
             InvalidProgram,
             "the function f of the program is declared and has no body; write the body, or leave it out",
         ),
-        (identity("{pcp.role = 3 : i32}"), InvalidProgram, "the role 3 of argument 0"),
+        (identity("{pcp.role = 3 : i32}"), InvalidProgram, "the role 3"),
     ],
 )
 def test_hostile_text_is_refused(text: str, error: type[Exception], message: str, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_one_called_main_is_chosen_among_several() -> None:
         ),
         (
             'func.func @main(%a: tensor<2xf32> {pcp.role = "boss"}) -> tensor<2xf32> { return %a : tensor<2xf32> }',
-            "the role 'boss' of argument 0 is none of weight, state, input",
+            "argument 0 has the role 'boss'; expected one of weight, state, input",
         ),
         (
             "func.func @main(%a: tensor<2xf32> {tf.aliasing_output = 0 : i32}) -> tensor<3xf32> "

@@ -127,7 +127,9 @@ def test_other_forms_are_known_by_their_content(program: Program, tmp_path: Path
 )
 def test_what_is_no_program_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "photo").write_bytes(content)
-    with pytest.raises((NotAProgram, CorruptProgram), match=r"photo is (no program: it begins with|cut off)"):
+    with pytest.raises(
+        (NotAProgram, CorruptProgram), match=r"photo is (not a program: it begins with|cut off)"
+    ):
         pcp.load(tmp_path / "photo")
 
 

@@ -54,7 +54,7 @@ def test_unknown_problems_are_refused() -> None:
     with pytest.raises(UnknownProblem, match="there is no family 'sorting'; choose one of product, softmax"):
         problem("sorting")
     with pytest.raises(
-        UnknownProblem, match="family 'softmax' has no form 'middle'; it has last_axis, first_axis"
+        UnknownProblem, match="family 'softmax' does not have the form 'middle'; it has last_axis, first_axis"
     ):
         problems_of("softmax", ["middle"])
     with pytest.raises(UnknownProblem, match="expected a positive integer for each of rows, columns"):

@@ -112,6 +112,6 @@ def test_shapes_broadcast_as_numpys(shapes: list[tuple[int, ...]]) -> None:
 
 def test_u64_meets_no_signed_type_in_an_operation() -> None:
     with pytest.raises(
-        DTypeMismatch, match=r"u64 and i32 have no common integer type; convert one with \.astype"
+        DTypeMismatch, match=r"u64 and i32 have no common integer type; convert one of them with \.astype"
     ):
         pcp.trace(lambda x, y: x + y, pcp.spec((2,), "u64"), pcp.spec((2,), "i32"))

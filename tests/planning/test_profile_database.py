@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+import pcp
+from pcp.ir import Program
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Choice, Path
+from pcp.planning.prediction.region import Region
 from pcp.planning.profile_database import DatabaseUnusable, NothingToPrune, ProfileDatabase
 from pcp.planning.profile_rows import InvalidRows
 
@@ -154,6 +157,71 @@ def test_export_and_merge_are_idempotent(database: ProfileDatabase, tmp_path: Fi
     assert other.subjects()[SUBJECT] == "a product"
 
 
+def product(size: int) -> tuple[Program, Region]:
+    program = pcp.trace(lambda x, w: x @ w, pcp.spec((size, 8), "f32"), pcp.spec((8, 3), "f32"))
+    region = Region.of(program)
+    assert region is not None
+    return program, region
+
+
+def test_regions_travel_with_their_measurements_and_go_with_them(
+    database: ProfileDatabase, tmp_path: FilePath
+) -> None:
+    (first, small), (second, large) = product(4), product(5)
+    for program, region in ((first, small), (first, small), (second, large)):
+        database.add(row("product.bf16@1", subject=program.digest), region=region)
+    database.add(row("other.kernel@1", subject=second.digest))
+    assert database.regions() == {first.digest: small, second.digest: large}
+    assert database.regions([first.digest]) == {first.digest: small}
+    database.export(tmp_path / "one.jsonl", first.digest)
+    database.export(tmp_path / "all.jsonl")
+    other = ProfileDatabase(tmp_path / "other.sqlite")
+    other.merge(tmp_path / "one.jsonl")
+    assert other.regions() == {first.digest: small}
+    other.merge(tmp_path / "all.jsonl")
+    assert other.regions() == database.regions()
+    found = other.of_regions("product", HERE.digest, "jaxlib 1", 10)
+    assert {each.subject for each in found} == {first.digest, second.digest}
+    assert {each.path for each in found} == {"product.bf16@1"}
+    assert len(other.of_regions("product", HERE.digest, "jaxlib 1", 1)) == 1
+    assert other.of_regions("product", THERE.digest, "jaxlib 1", 10) == []
+    assert other.prune(subject=first.digest) == 1
+    assert other.regions() == {second.digest: large}
+
+
+def test_a_region_that_is_another_program_is_not_merged(
+    database: ProfileDatabase, tmp_path: FilePath
+) -> None:
+    _, region = product(4)
+    line = {"region": {"digest": "a" * 64, "program": region.to_text()}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(InvalidRows, match=r"line 1 of .*the region has digest \w{12}; expected aaaaaaaaaaaa"):
+        database.merge(tmp_path / "rows.jsonl")
+
+
+def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
+    database: ProfileDatabase,
+) -> None:
+    program, region = product(4)
+    database.add(row())
+    database.add(row("bad", error=0.5, failure=Failure.inaccurate))
+    with contextlib.closing(sqlite3.connect(database.file)) as connection:  # as format 1 was
+        connection.execute("drop table regions")
+        connection.execute("alter table measurements drop column judgement")
+        connection.execute("pragma user_version = 1")
+        connection.commit()
+    assert database.measurements() == []
+    assert database.regions() == {}
+    assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
+    added = row("product.bf16@1", subject=program.digest)
+    database.add(added, region=region)
+    assert database.regions() == {program.digest: region}
+    # Times stay; errors were defined otherwise then.
+    assert database.measurements() == [row(error=None, plain_error=None), added]
+    with contextlib.closing(sqlite3.connect(database.file)) as connection:
+        assert connection.execute("pragma user_version").fetchone() == (2,)
+
+
 JUDGED: dict[str, Any] = {
     "result": "y", "slice_error": 0.5, "slice": "", "plain_slice": 0.0, "reference": "float64", "grouped": [],
     "shares": [], "ignored": [],
@@ -211,7 +279,7 @@ def test_prune(database: ProfileDatabase) -> None:
     database.add(row(PATH.digest, when=10.0), path=PATH, hardware=HERE, about="old")
     database.add(row(subject=OTHER, hardware=THERE.digest, versions="jaxlib 0", when=20.0), hardware=THERE)
     database.add(row("b", subject=OTHER, when=30.0), hardware=HERE)
-    with pytest.raises(NothingToPrune, match="name an age, a program, hardware or versions"):
+    with pytest.raises(NothingToPrune, match="name the age, program, hardware or versions"):
         database.prune()
     assert database.prune(before=15.0, subject=OTHER) == 0
     assert database.prune(other_hardware_than=HERE.digest) == 1

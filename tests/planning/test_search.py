@@ -252,20 +252,35 @@ def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> 
     assert bench.requests == []
 
 
-def test_ctrl_c_keeps_what_was_measured_and_takes_the_best_known(bench: FakeBench, file: FilePath) -> None:
+def test_ctrl_c_keeps_what_was_measured(bench: FakeBench, file: FilePath) -> None:
     def interrupt() -> None:
         if len(bench.requests) == 5:
             raise KeyboardInterrupt
 
     bench.before = interrupt
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
-    assert plan.path.is_plain
-    assert "it was interrupted; what was measured is kept" in str(plan)
+    with pytest.raises(KeyboardInterrupt):  # no path of the whole program is known yet
+        pcp.plan(chain(), tolerance=1e-2, database=file)
     assert len(ProfileDatabase(file).measurements()) == 6  # with that of the plain path
     bench.before = lambda: None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
     assert len(bench.requests) == 10  # the five known ones are not measured again
+
+
+def test_ctrl_c_while_refining_takes_the_best_known(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        if len(bench.requests) == 10:
+            raise KeyboardInterrupt
+
+    bench.before = interrupt
+    bench.seconds["tanh"] = 0.6
+    monkeypatch.setattr("pcp.planning.search.OFTEN_SECONDS", 10.0)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert not plan.path.is_plain
+    assert "it was interrupted; what was measured is kept" in str(plan)
+    assert len(bench.requests) == 10
 
 
 def test_a_database_that_cannot_be_used_is_a_warning(
@@ -358,11 +373,47 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     monkeypatch.undo()
 
 
-def _stopping_after(count: int) -> object:
+def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    bench.requests.clear()
+    bench.fails = lambda request: Failure.not_finite if request.site and not request.timing_seconds else None
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(0))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    assert {request.site for request in bench.requests} == {"nan"}
+    assert all(request.path.endswith("@1 at its site") for request in bench.requests)
+
+
+def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three_times_a_day(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1e9]
+    monkeypatch.setattr("pcp.planning.evidence.time.time", lambda: now[0])
+
+    def tries(failure: Failure) -> int:
+        bench.fails = lambda request: failure if counted_in(request)["tanh"] else None
+        bench.requests.clear()
+        now[0] += 60.0
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.middle": 6}
+        return sum(bool(counted_in(request)["tanh"]) for request in bench.requests)
+
+    assert [tries(Failure.timeout) for _ in range(5)] == [3, 3, 3, 0, 0]  # one for each class of sites
+    now[0] += 86400.0
+    assert [tries(Failure.inaccurate) for _ in range(3)] == [3, 0, 0]
+
+
+def _stopping_after(count: int, *, at_sites: bool = True) -> object:
     measure = FakeBench.measure
 
     def measured(self: FakeBench, request: Request) -> object:
-        if len(self.requests) >= count:
+        if len(self.requests) >= count and (request.timing_seconds or not at_sites):
             raise PlainProgramFailed("the machine is needed otherwise")
         return measure(self, request)
 

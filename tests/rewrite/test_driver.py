@@ -94,6 +94,6 @@ def test_the_given_program_does_not_change() -> None:
 def test_rows_without_end_are_stopped() -> None:
     program = pcp.trace(lambda x, y: x + y, pcp.spec((), "f32"), pcp.spec((), "f32"))
     with pytest.raises(
-        RewriteDiverges, match="rewrites by 'flip' and no end; its result, or that of another row"
+        RewriteDiverges, match="rewrites by 'flip' did not end; its result, or the result of another row"
     ):
         rewrite(program, [FLIP])

@@ -74,7 +74,7 @@ PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
     ),
     "a state": (
         lambda: pcp.trace(lambda s, x: (s, {"l": pcp.mean(x)}), pcp.spec((), "f32", "state"), X),
-        r"is not a loss: its argument s is a state that it returns; .* Export the model without what it updates by itself",
+        r"is not a loss: its argument s is a state that it also returns; .* Export the model in evaluation mode",
     ),
     "no batch": (
         lambda: pcp.trace(lambda p: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]), parameters()),
@@ -85,7 +85,7 @@ PROGRAMS: dict[str, tuple[Callable[[], pcp.Program], str]] = {
             lambda p, x, y: pcp.sum(p["hidden"]["w"]) + pcp.sum(p["out"]) + pcp.mean(x) + pcp.mean(y),
             parameters(), X, pcp.spec((4,), "f32"),
         ),
-        r"must have the samples along its first axis, as many as the others; found x: f32\[8,3\], y: f32\[4\]",
+        r"must have the samples along its first axis, the same number in each; found x: f32\[8,3\], y: f32\[4\]",
     ),
     "a scalar": (
         lambda: pcp.trace(
@@ -194,7 +194,7 @@ def test_integer_weights(role: str, tmp_path: Path) -> None:
 
 def test_a_batch_that_the_program_does_not_have(tmp_path: Path) -> None:
     files = traced(tmp_path)
-    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or make the loss"
+    message = r"batch is 12, but .*network\.pcp is a program for 8 samples; leave batch out, or set it to 8, or export"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=12)
     message = r"batch is 8, but .*network\.pcp is a program for 8 samples, 2 times a step; leave batch out, or set it to 16"
     refused(files, tmp_path, InvalidTrainingConfig, message, batch=8, accumulate=2)
@@ -307,4 +307,7 @@ def test_a_loss_that_does_not_show_its_vocabulary(tmp_path: Path, caplog: pytest
     save_arrays(files.weights, weights)
     (tmp_path / "text.txt").write_text("abcdef" * 100)
     files.prepared(tmp_path / "run", data=str(tmp_path / "text.txt"))
-    assert "does not show how many tokens it knows; nothing checks that the 6 of the tokenizer" in caplog.text
+    assert (
+        "does not show the size of its vocabulary, so nothing checks that the 6 tokens of the tokenizer"
+        in caplog.text
+    )

@@ -71,5 +71,5 @@ def test_without_pip_the_environment_counts_and_a_warning_tells(
     with caplog.at_level(logging.WARNING):
         configuration = read_pip_configuration(environment)
     assert configuration == PipConfiguration(index_url="http://one.invalid/simple", timeout_seconds=7.0)
-    assert "pip's configuration files are left out" in caplog.text
+    assert "pip's configuration files are not read" in caplog.text
     assert caplog.records[0].name == pip_configuration.logger.name

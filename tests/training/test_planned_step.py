@@ -66,7 +66,7 @@ def test_a_path_of_other_versions_is_not_followed(
     with caplog.at_level(logging.WARNING):
         plan = planned_step(step, "cpu:0", 1e-2, 0.0, stored=other)
     assert plan.path.is_plain
-    assert "the path of the checkpoint is not followed" in caplog.text
+    assert "the path of the checkpoint is not used" in caplog.text
     assert "nothing faster is known" in describe_path(plan)
 
 

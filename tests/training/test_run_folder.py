@@ -32,7 +32,7 @@ def test_every_file_has_its_own_place(tmp_path: Path) -> None:
 def test_a_run_is_not_made_twice(tmp_path: Path) -> None:
     RunFolder.create(tmp_path, TrainingConfig())
     with pytest.raises(
-        NotARun, match=r"holds a run already; give another folder, or --resume .* to go on with it"
+        NotARun, match=r"already holds a run; give another folder, or --resume .* to continue it"
     ):
         RunFolder.create(tmp_path, TrainingConfig(steps=7, warmup_steps=1))
     assert RunFolder.open(tmp_path).config() == TrainingConfig()

@@ -105,7 +105,7 @@ def test_no_place_has_it(tmp_path: Path) -> None:
     other = SourceArchive("plays", "2.0", "plays-2.0.tar.gz", ARCHIVE.sha256, 1)
     with (
         serve(PackageIndex(CONTENT, ARCHIVE.filename)) as index,
-        pytest.raises(ArchiveUnavailable, match=r"None of the 1 places .* has plays-2\.0\.tar\.gz"),
+        pytest.raises(ArchiveUnavailable, match=r"None of the 1 package indexes .* has plays-2\.0\.tar\.gz"),
     ):
         fetch(index, tmp_path / "got", other)
 

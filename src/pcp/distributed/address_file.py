@@ -36,7 +36,7 @@ def read_address(path: Path) -> tuple[str, int]:
         host, port = content["host"], content["port"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NoAddress(
-            f"{path} does not hold the address of a Shepherd: {error!r}; is one running?"
+            f"{path} does not hold the address of a Shepherd: {error!r}; check that a Shepherd runs"
         ) from None
     if type(host) is not str or type(port) is not int or not 0 < port < 65536:
         raise NoAddress(

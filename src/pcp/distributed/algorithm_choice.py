@@ -90,8 +90,8 @@ def quorum_of(config: TrainingConfig) -> float:
         )
     if config.quorum < 1 and config.algorithm == "streaming":
         raise InvalidTrainingConfig(
-            f"quorum is {config.quorum}, but the algorithm streaming waits for everybody, since it trains what comes late "
-            "again; leave it out, or choose --algorithm decoupled, which merges late updates"
+            f"quorum is {config.quorum}, but the algorithm streaming always waits for every worker; "
+            "leave it out, or choose --algorithm decoupled, which merges late updates"
         )
     return config.quorum
 

@@ -8,6 +8,7 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from pcp.importers.imported_module import NotImportable, clean, largest_constant
+from pcp.importers.jax_checking import check_beside_jax
 from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
@@ -29,17 +30,20 @@ def from_jax(
     *arguments: Any,
     roles: Sequence[Role | str] | None = None,
     platform: str = "cpu",
+    check: bool = False,
 ) -> Program:
     """Trace a function of JAX with `jax.jit` and return the Program that it computes.
 
     Arguments:
-        function: anything that `jax.jit` takes. Rules of `jax.custom_vjp` and `jax.custom_jvp` stay behind: PCP
-            differentiates what the function computes.
+        function: anything that `jax.jit` takes. Its `stop_gradient` and the rules of `jax.custom_vjp` and `jax.custom_jvp` hold
+            in derivatives that PCP takes, up to the third order.
         arguments: one for each parameter, any pytree; leaves are arrays, whose role is `weight`, or what `pcp.spec` or
             `jax.ShapeDtypeStruct` makes, typed PRNG keys (which become their key data) or numbers, all of them `input`.
             Every other leaf, and a number inside of a module, is a constant.
         roles: the role of each argument, in place of those of its leaves.
         platform: where JAX may lower an operation differently, for which platform: `cpu`, `cuda`, `rocm` or `tpu`.
+        check: whether to run the program and the function beside one another at once, and compare results and the gradients of
+            random cotangents. Arrays are taken as they are; in the place of specs stand random numbers, of integers 0 and 1.
 
     Returns:
         A Program with arguments and results nested as `pcp.jax_arrays` nests them; unused arguments are kept. Arguments that
@@ -49,6 +53,7 @@ def from_jax(
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
         PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
+        ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
     """
     if platform not in PLATFORMS:
         raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
@@ -93,7 +98,10 @@ def from_jax(
     module = parse_module(bytecode)
     clean(module)
     derivatives.attach(module)
-    return _program(module, names, specs, tree, results, result_tree[0])
+    program = _program(module, names, specs, tree, results, result_tree[0])
+    if check:
+        check_beside_jax(function, program, arguments)
+    return program
 
 
 def _program(

@@ -398,9 +398,7 @@ def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
 def _role(facts: dict[str, Any], index: int) -> Role:
     given = facts.get("pcp.role", "input")
     if given not in Role.__members__:
-        raise InvalidProgram(
-            f"the role {given!r} of argument {index} is not a role; choose one of {', '.join(Role)}"
-        )
+        raise InvalidProgram(f"argument {index} has the role {given!r}; expected one of {', '.join(Role)}")
     return Role(given)
 
 

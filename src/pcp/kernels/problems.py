@@ -44,7 +44,8 @@ class Definition:
         integers: which operands are integers, and the name of the size that they are below.
         scales: factors that make the values of floating-point operands large, and small.
         offset: a mean of values beside which their spread is small.
-        wide: sizes around powers of two, long sums, and sizes of GPT-2, the largest last. They are tried on few kinds of values.
+        wide: sizes around powers of two, long sums, and sizes of GPT-2, the largest last. They are tried on few
+            kinds of values.
         normwise: whether methods are sound whose error is bounded on the scale of all of the result, as Strassen's, and not on
             that of each element.
     """

@@ -21,6 +21,7 @@ from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.capacity import check_capacity
 from pcp.planning.evidence import Evidence, Measurer, Progress
 from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.in_place import difference_here
 from pcp.planning.judge import named_places
 from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
@@ -31,6 +32,8 @@ from pcp.planning.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
+MOST_DROPPED = 3
+"""Paths that are dropped, one after another, because they compute something else here than where they were measured."""
 BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
@@ -47,6 +50,10 @@ class InvalidJudge(PCPError):
 
 class InvalidBudget(PCPError):
     """A time budget that is no number of seconds from 0 on."""
+
+
+class PathDiffers(PCPError):
+    """Paths that compute something else in this process than in the child that measured them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +92,32 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
         ToleranceUnreachable: the plain path misses the tolerance.
+        PathDiffers: the best paths compute something else in this process than where they were measured.
         UnknownResult, InvalidJudge: as `ignored_by`.
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     check_tolerance(tolerance)
     example = example_of(program, conditions.example)
     whole = Whole(program, tolerance, conditions.options, *example, ignored_by(program, conditions.judge))
-    with evidence_of(conditions) as evidence:
-        found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+    for _ in range(MOST_DROPPED):
+        with evidence_of(conditions) as evidence:
+            found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+        # The child has ended, so that its memory is free.
+        different = difference_here(whole, found.path, conditions.device)
+        if different is None:
+            break
+        evidence.refute(whole.subject, found.path, different)
+        log.warning(
+            "path %s is dropped: in this process it is not what was measured in a child: %s",
+            found.path.digest[:12],
+            different,
+        )
+        conditions = replace(conditions, budget=0.0)
+    else:
+        raise PathDiffers(
+            f"{MOST_DROPPED} paths of program {program.digest[:12]} that were measured in child processes compute something "
+            f"else in this one, the last one because {different}; run `pcp doctor`, and plan without a tolerance meanwhile"
+        )
     if found.prediction is not None:
         found = _compiling(found, whole, conditions)
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"

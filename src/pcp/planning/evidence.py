@@ -14,7 +14,7 @@ from pcp.ir import Program
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Measurement
+from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
 from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
 from pcp.planning.prediction.region import NotARegion, Region
@@ -26,6 +26,8 @@ log = logging.getLogger("pcp.planning.search")
 
 MOST_ROWS = 4096
 """Of the regions that predictions are made from."""
+TRIES, DAY_SECONDS = 3, 86400.0
+"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
 
 
 class Measurer(Protocol):
@@ -89,6 +91,7 @@ class Evidence:
         self._ended: dict[tuple[str, str], float] = {}
         self._paths: dict[str, Path] = {}
         self._began = time.monotonic()
+        self._when = time.time()
 
     def __enter__(self) -> "Evidence":
         return self
@@ -192,11 +195,12 @@ class Evidence:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
         found = self.known(subject).get(label)
-        if found is not None and enough(found):
+        again = found is not None and self._is_tried_again(subject, label)
+        if found is not None and enough(found) and not again:
             return found
         if self.seconds_left <= until:
             self.trouble = "the time was up"
-            return None
+            return found if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
             return self.of(subject, label, request, enough, what, path, about, until, region)
@@ -224,6 +228,27 @@ class Evidence:
         )
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
+
+    def refute(self, subject: str, path: Path, detail: str) -> None:
+        """Enter that a path does not compute what was measured of it."""
+        row = Measurement(
+            subject,
+            path.digest,
+            self.hardware.digest,
+            self.versions,
+            failure=Failure.differs_here,
+            detail=detail,
+            when=time.time(),
+        )
+        self._database.add(row, path=path, hardware=self.hardware)
+
+    def _is_tried_again(self, subject: str, label: str) -> bool:
+        """Whether the last measurement failed, before this search and not too often of late, for a reason that may have passed."""
+        rows = self._known[subject][label]
+        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
+        if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
+            return False
+        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
 
     def _begin(self) -> None:
         self._bench = self._start()

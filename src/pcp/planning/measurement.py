@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pcp.planning.significance import Block, undisturbed
 from pcp.planning.tolerance import least_tolerance
 
+_NO_HANDLER = ("No registered implementation for", "No FFI handler registered", "Unknown custom call")
+
 
 class Failure(enum.StrEnum):
     """Why a way to run a program is no way."""
@@ -20,6 +22,21 @@ class Failure(enum.StrEnum):
     not_finite = "not finite"
     inaccurate = "inaccurate"
     nondeterministic = "nondeterministic"
+    missing_handler = "missing handler"
+    differs_here = "differs in the user's process"
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it may be otherwise the next time: the machine was busy or full, or something was not installed."""
+        return self in (Failure.timeout, Failure.out_of_memory, Failure.missing_handler)
+
+    @staticmethod
+    def of_compiling(message: str) -> "Failure":
+        """What a compiler's message says."""
+        if "RESOURCE_EXHAUSTED" in message:
+            return Failure.out_of_memory
+        missing = any(words in message for words in _NO_HANDLER)
+        return Failure.missing_handler if missing else Failure.compile_error
 
 
 @dataclass(frozen=True, slots=True)

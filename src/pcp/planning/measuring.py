@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO
 from pcp import backends
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.measuring_folder import unusable
 from pcp.planning.profile_rows import judgement_text
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import PythonFunction
@@ -60,6 +61,9 @@ class Child:
                 lambda name: self._say(stage=name),
                 request["site"],
             )
+        except OSError as error:
+            self._say(unwritable=_short(unusable(self._folder, error)))
+            return
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))
             return

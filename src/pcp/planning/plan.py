@@ -354,7 +354,7 @@ def plan(
         path: to follow exactly, from `Plan.path`; then nothing is searched. On the hardware and by the versions that it was
             made with, results are the same, bit for bit.
         database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
-        budget: seconds in which measurements for a tolerance may begin; 0 takes only what is known. Ctrl-C ends them too: what
+        budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
             was measured is kept, and the best that is known is taken.
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.

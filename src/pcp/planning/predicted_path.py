@@ -41,7 +41,7 @@ def predicted_path(
 
     Errors of its kernels were measured at equal sites, or its kernels compute the operations' own arithmetic, in another order
     at most (see `tuning`). What they come to in the whole is expected to be far within the tolerance. Whoever asks for the bits
-    of the plain path gets nothing that was not compared with them.
+    of the plain path gets nothing that was not compared with them. Where a path was timed in the whole, measurements decide.
 
     Arguments:
         whole: the program.
@@ -51,7 +51,8 @@ def predicted_path(
         known: what was measured of the whole program, by path.
     """
     plain_errors = [row.plain_error for row in known.values() if row.plain_error is not None]
-    if not whole.tolerance or max(plain_errors, default=0.0) > whole.tolerance:
+    is_decided = any(row.seconds and path != Path.plain(whole.program).digest for path, row in known.items())
+    if not whole.tolerance or max(plain_errors, default=0.0) > whole.tolerance or is_decided:
         return None
     # As if a plan had been measured, so that errors of sites add up from the beginning.
     weights = {each.sites.digest: AMPLIFIED**2 * each.sites.uses for each in classes}

@@ -48,7 +48,15 @@ _SCHEMA = (
     "create table subjects (digest text primary key, about text not null)",
     *_REGIONS,
 )
-_MIGRATIONS = {1: _REGIONS}
+_MIGRATIONS = {
+    1: (
+        *_REGIONS,
+        "alter table measurements add column judgement",
+        # Format 1 judged what float32 misses on float32's own scale.
+        "update measurements set error = null, plain_error = null",
+        "delete from measurements where failure = 'inaccurate'",
+    )
+}
 """What makes the tables of the next format from those of an older one."""
 _ORPHANS = (
     "delete from paths where digest not in (select path from measurements)",
@@ -128,7 +136,7 @@ class ProfileDatabase:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
         query = f'select {_LISTED} from measurements{where} order by "when", rowid'
-        return [self._measurement(row) for row in self._file.rows(query, given)]
+        return [self._measurement(row) for row in self._file.rows(query, given, since=2)]
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The paths that were ever measured of a subject, most promising first: an order to try them in, not a choice.

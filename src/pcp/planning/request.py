@@ -58,8 +58,8 @@ class Request:
         rival: the time of the best other candidate, relative to the plain program's; infinite where none is known. Timing goes
             on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
             candidate or the plain program.
-        site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several kinds of
-            operands. None verifies nothing.
+        site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
+            kinds of operands. None verifies nothing.
 
     Raises:
         NoInputs: there is nothing to try it on.

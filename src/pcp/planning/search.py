@@ -22,6 +22,7 @@ from pcp.planning.predicted_path import Prediction, predicted_path
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
 from pcp.planning.significance import MARGIN, is_faster_in
+from pcp.planning.site_checks import holds_at_its_sites
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tolerance import least_tolerance
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
@@ -98,6 +99,7 @@ class Search:
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
+        self._budget = evidence.budget  # before Ctrl-C ends it
 
     def run(self) -> Found:
         """Search.
@@ -118,6 +120,9 @@ class Search:
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
+            self.evidence.budget = 0.0  # nothing more is measured
+            if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
+                raise  # no path was measured yet
         return self._best()
 
     def _is_short_of_time(self) -> bool:
@@ -302,10 +307,12 @@ class Search:
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
                 continue
+            if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
+                continue
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
                 first = path, row
-        if first is None and not evidence.budget:
+        if first is None and not self._budget:
             predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
             if predicted is not None:
                 path, prediction = predicted

@@ -84,8 +84,7 @@ def tried(
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
-        full = "RESOURCE_EXHAUSTED" in str(error)
-        return Trial(failure=Failure.out_of_memory if full else Failure.compile_error, detail=str(error))
+        return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
     except ExecutionFailed as error:
         return Trial(failure=Failure.run_error, detail=str(error))
     except (OutOfMemory, MemoryError) as error:

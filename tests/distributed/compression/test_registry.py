@@ -51,7 +51,7 @@ def test_another_name_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("f32:2", "codec 'f32:2' was given; 'f32' has no options; write 'f32' alone"),
+        ("f32:2", "codec 'f32:2' was given; 'f32' takes no option; write 'f32' alone"),
         ("int4:", "codec 'int4:': option '' was given; expected a whole number, as in 'int4:64'"),
         ("int4:six", "codec 'int4:six': option 'six' was given; expected a whole number"),
         ("int4:-2", "option '-2' was given; expected a whole number"),

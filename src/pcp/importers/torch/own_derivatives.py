@@ -54,7 +54,7 @@ def own_derivatives_refused(torch: Any, module: Any) -> Iterator[None]:
             "out; leave it out yourself, or write what it does as an operation of the forward pass"
         )
 
-    places = [(functions, "_is_setup_context_defined", recorded)]
+    places: list[tuple[Any, str, Callable[..., Any]]] = [(functions, "_is_setup_context_defined", recorded)]
     places += [
         (torch.Tensor, name, hooked) for name in ("register_hook", "register_post_accumulate_grad_hook")
     ]

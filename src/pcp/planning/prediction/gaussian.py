@@ -24,6 +24,7 @@ SLOPES = (0.05, 0.3)
 """Standard deviations of the trend's slope along a feature, relative to that of all values."""
 OUTLIER = 4.0
 """A point is drawn in that is further from its prediction than this many times the typical distance."""
+ROUNDS = 3
 _LEAST_DEVIATION = 0.03
 _NORMAL = 0.6745
 """The median of the absolute values of a normal distribution, relative to its standard deviation."""
@@ -41,6 +42,7 @@ class Gaussian:
         mean, scale: of all values.
         length: of neighbourhoods.
         slope: of the trend.
+        noise: of a measurement.
         deviation: that predictions of points left out had, relative to what the process said of itself.
         left_out: what each point was predicted to be by all others.
     """
@@ -53,14 +55,15 @@ class Gaussian:
     scale: float
     length: float
     slope: float
+    noise: float
     deviation: float
     left_out: Array
 
     def predicted(self, point: Array) -> tuple[float, float]:
-        """The value at a point, and the standard deviation of that."""
+        """What would be measured at a point, and the standard deviation of that."""
         to_points = _covariance(point[None, :], self.points, self.centre, self.length, self.slope)[0]
         own = _covariance(point[None, :], point[None, :], self.centre, self.length, self.slope)[0, 0]
-        variance = max(own - float(to_points @ self.inverse @ to_points), 0.0)
+        variance = max(own - float(to_points @ self.inverse @ to_points), 0.0) + self.noise**2
         return (
             self.mean + self.scale * float(to_points @ self.weights),
             max(self.scale * self.deviation * math.sqrt(variance), _LEAST_DEVIATION),
@@ -74,17 +77,18 @@ def fitted(points: Array, values: Array) -> Gaussian:
         points: (n, features).
         values: (n,).
     """
-    candidates = [
-        (_fitted(points, values, length, noise, slope), noise)
-        for length, noise, slope in itertools.product(LENGTHS, NOISES, SLOPES)
-    ]
-    process, noise = min(candidates, key=lambda each: float(np.mean(np.abs(values - each[0].left_out))))
-    missed = values - process.left_out
-    limit = OUTLIER * max(_typical(missed), _LEAST_DEVIATION)
-    if np.all(np.abs(missed) <= limit):
-        return process
-    drawn_in = process.left_out + np.clip(missed, -limit, limit)
-    return _fitted(points, drawn_in, process.length, noise, process.slope)
+    process = min(
+        (_fitted(points, values, *each) for each in itertools.product(LENGTHS, NOISES, SLOPES)),
+        key=lambda each: float(np.mean(np.abs(values - each.left_out))),
+    )
+    for _ in range(ROUNDS):
+        missed = values - process.left_out
+        limit = OUTLIER * max(_typical(missed), _LEAST_DEVIATION)
+        if np.all(np.abs(missed) <= limit):
+            break
+        drawn_in = process.left_out + np.clip(missed, -limit, limit)
+        process = _fitted(points, drawn_in, process.length, process.noise, process.slope)
+    return process
 
 
 def _fitted(points: Array, values: Array, length: float, noise: float, slope: float) -> Gaussian:
@@ -93,13 +97,13 @@ def _fitted(points: Array, values: Array, length: float, noise: float, slope: fl
     scaled = (values - mean) / scale
     centre: Array = np.median(points, axis=0)
     covariance = _covariance(points, points, centre, length, slope)
-    inverse = np.linalg.inv(covariance + noise**2 * np.eye(len(points)))
+    inverse = np.asarray(np.linalg.inv(covariance + noise**2 * np.eye(len(points))), np.float64)
     weights: Array = inverse @ scaled
     variances = 1.0 / np.diag(inverse)
     missed = weights * variances
     deviation = max(_typical(missed / np.sqrt(variances)) / _NORMAL, 0.1)
     left_out = mean + scale * (scaled - missed)
-    return Gaussian(points, centre, weights, inverse, mean, scale, length, slope, deviation, left_out)
+    return Gaussian(points, centre, weights, inverse, mean, scale, length, slope, noise, deviation, left_out)
 
 
 def _covariance(first: Array, second: Array, centre: Array, length: float, slope: float) -> Array:

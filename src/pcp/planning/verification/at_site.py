@@ -51,7 +51,7 @@ class Kind:
     matters: bool = False
 
 
-def _skewed(rng: np.random.Generator, array: Array, first: bool) -> Array:
+def _skewed(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
     """Rows of unlike size."""
     shape = (*array.shape[:-1], 1) if array.ndim else ()
     return array * np.exp(0.5 * rng.standard_normal(shape))
@@ -66,11 +66,15 @@ def _zipf(rng: np.random.Generator, array: Array) -> Array:
     return array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
 
 
-def _as_it_is(rng: np.random.Generator, array: Array) -> Array:
+def _as_it_is(rng: np.random.Generator, array: Array) -> Array:  # noqa: ARG001  (as all kinds)
     return array
 
 
-def _half_masked(rng: np.random.Generator, array: Array, first: bool) -> Array:
+def _large(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
+    return 100.0 * array
+
+
+def _half_masked(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
     made = array.copy()
     if first and made.ndim:
         made[..., : made.shape[-1] // 2] = -np.inf
@@ -87,7 +91,7 @@ def _with_nan(rng: np.random.Generator, array: Array, first: bool) -> Array:
 KINDS = (
     Kind("skewed", _skewed, _equal, matters=True),
     Kind("differently skewed", _skewed, _zipf),
-    Kind("large", lambda rng, array, first: 100.0 * array, _as_it_is, is_judged=False),
+    Kind("large", _large, _as_it_is, is_judged=False),
     Kind("masked", _half_masked, _as_it_is, matters=True),
     Kind("NaN", _with_nan, _as_it_is),
 )

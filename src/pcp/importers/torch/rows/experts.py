@@ -51,4 +51,5 @@ def grouped_product(
         own = ops.where(ops.broadcast_to(inside, x.shape), x, 0)
         return total + ops.matmul(own, ops.take(matrices, group))
 
-    return ops.fori_loop(0, count, add, ops.zeros((x.shape[0], matrices.shape[2]), x.dtype))
+    mixed: Tensor = ops.fori_loop(0, count, add, ops.zeros((x.shape[0], matrices.shape[2]), x.dtype))
+    return mixed
