@@ -1,15 +1,19 @@
 """`pcp.load` of what other tools wrote: older artifacts, exports of JAX, open shapes, several functions, damage."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.execution import run
+from tests.ir.bare_operations import BARE
+from tests.ir.test_tuples import NESTED
 
 import pcp
-from pcp.ir import InvalidProgram, Program, unchecked
+from pcp.errors import PCPError
+from pcp.ir import InvalidProgram, NestedTooDeeply, Program, unchecked
 from pcp.ir.program_file import NotAProgram
 from pcp.ir.specializing import NoSuchFunction, UnknownShape
 from pcp.ir.unchecked import CorruptProgram, reread
@@ -187,6 +191,81 @@ def test_many_damaged_bytes_never_crash_this_process(tmp_path: Path) -> None:
     outcomes = load_damaged(tmp_path / "damaged", range(300))
     assert outcomes["CorruptProgram"] > 3  # the child crashed, or an export is cut off
     assert outcomes["InvalidProgram"] > 100
+
+
+def identity(argument: str = "", body: str = "", before: str = "") -> str:
+    return f"""{before}
+    func.func @main(%x: tensor<2xf32> {argument}) -> tensor<2xf32> {{
+      {body}
+      return %x : tensor<2xf32>
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        (f"module {'(' * 99999}", NestedTooDeeply, r"brackets \( of the text are nested"),
+        (f"module {'{' * 99999}", NestedTooDeeply, r"the regions of operations .* are nested"),
+        (
+            identity(f"{{a.b = {'[' * 9999}{']' * 9999}}}"),
+            NestedTooDeeply,
+            r"brackets \[ of the text are nested",
+        ),
+        (
+            identity(before=f"!a = {'tuple<' * 9999}{'>' * 9999}"),
+            NestedTooDeeply,
+            "brackets < of the text are nested",
+        ),
+        (identity('{pcp.name = "\\FE"}'), InvalidProgram, r"b'\\xfe' in it is not UTF-8 text"),
+        (
+            identity(body='%y = stablehlo.add %x, %x {a.b = "\\FF"} : tensor<2xf32>'),
+            InvalidProgram,
+            r"b'\\xff' in it is not UTF-8 text",
+        ),
+        (
+            identity(before="func.func private @f(tensor<2xf32>) -> tensor<2xf32>"),
+            InvalidProgram,
+            "the function f of the program is declared and has no body; write the body, or leave it out",
+        ),
+        (identity("{pcp.role = 3 : i32}"), InvalidProgram, "the role 3"),
+    ],
+)
+def test_hostile_text_is_refused(text: str, error: type[Exception], message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
+        pcp.load(written(tmp_path / "hostile.mlir", text))
+
+
+def test_a_module_beside_main_changes_nothing(tmp_path: Path) -> None:
+    plain = pcp.load(written(tmp_path / "plain.mlir", identity()))
+    assert pcp.load(written(tmp_path / "beside.mlir", identity(before="module {}"))).digest == plain.digest
+
+
+def mutated(text: str, seed: int) -> str:
+    """A text with a word put in place of another, or a line left out or repeated."""
+    draw = random.Random(seed)
+    words = list(re.finditer(r"[\w.@%]+", text))
+    for _ in range(draw.randint(1, 2)):
+        place, other = draw.choice(words), draw.choice(words)
+        text = text[: place.start()] + other[0] + text[place.end() :]
+        words = list(re.finditer(r"[\w.@%]+", text))
+    lines = text.split("\n")
+    if draw.random() < 0.3:
+        lines.insert(draw.randrange(len(lines)), lines.pop(draw.randrange(len(lines))))
+    return "\n".join(lines)
+
+
+def test_mutated_text_is_a_program_or_refused(tmp_path: Path) -> None:
+    texts = [network().text, SEVERAL.replace("loss", "main"), OPEN, NESTED, *BARE.values()]
+    outcomes: dict[bool, int] = {True: 0, False: 0}
+    for seed in range(400):
+        path = written(tmp_path / "mutated.mlir", mutated(texts[seed % len(texts)], seed))
+        try:
+            program = pcp.load(path, shapes=[(2, 3), None] if texts[seed % len(texts)] == OPEN else None)
+            assert program.digest == Program.parse(program.text).digest
+            outcomes[True] += 1
+        except PCPError:
+            outcomes[False] += 1
+    assert min(outcomes.values()) > 5
 
 
 def test_what_happens_to_the_child_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

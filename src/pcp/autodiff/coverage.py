@@ -10,14 +10,11 @@ _SHAPES = (
 )
 _CHANNEL = "derivatives cannot follow what leaves the program through a channel; use a collective operation"
 _QUANTISED = "quantised numbers cannot be differentiated; convert to floats, or train with reduce_precision"
-_TUPLE = "derivatives do not pass through tuples; return several results"
 _FUTURE = "asynchronous operations have no derivative; use the synchronous operation"
 
 REFUSED: dict[str, str] = {
     "stablehlo.async_start": _FUTURE,
     "stablehlo.async_done": _FUTURE,
-    "stablehlo.get_tuple_element": _TUPLE,
-    "stablehlo.tuple": _TUPLE,
     "stablehlo.collective_reduce": "only one replica has its result; use all_reduce",
     "stablehlo.send": _CHANNEL,
     "stablehlo.recv": _CHANNEL,
@@ -49,7 +46,8 @@ REFUSED: dict[str, str] = {
 }
 """Why an operation has no derivative; the error says so."""
 
-DECOMPOSED = frozenset({"stablehlo.composite", *(f"stablehlo.{name}" for name in DEPRECATED)})
+_WRITTEN_OUT = ("composite", "get_tuple_element", "tuple", *DEPRECATED)
+DECOMPOSED = frozenset(f"stablehlo.{name}" for name in _WRITTEN_OUT)
 """Operations that are replaced by others before anything is differentiated."""
 
 REFINED = frozenset(f"stablehlo.{name}" for name in DYNAMIC)

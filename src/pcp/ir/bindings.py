@@ -90,7 +90,7 @@ def parse_module(source: str | bytes) -> ir.Module:
     """A module from MLIR text or bytecode.
 
     Raises:
-        InvalidProgram: it does not parse or verify, or a name in a text is no text in UTF-8.
+        InvalidProgram: it does not parse or verify, or a string in it is not UTF-8 text.
         NestedTooDeeply: brackets of a text are nested so deep that the parser's stack would end.
     """
     if isinstance(source, str):
@@ -160,7 +160,7 @@ def check_strings(text: str) -> None:
         try:
             raw.decode()
         except UnicodeDecodeError:
-            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is no text in UTF-8") from None
+            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is not UTF-8 text") from None
 
 
 _HIGH_BYTE = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")

@@ -281,7 +281,8 @@ def main_of(module: ir.Module) -> ir.Operation:
     for function in functions:
         if not len(function.regions[0].blocks):
             raise InvalidProgram(
-                f"the function {symbol_name(function)} of the program is declared and has no body; write the body, or leave it out"
+                f"the function {symbol_name(function)} of the program is declared and has no body; write the body, "
+                "or leave it out"
             )
     public = [op for op in functions if _visibility(op) == "public"]
     named = [op for op in public if symbol_name(op) == "main"]

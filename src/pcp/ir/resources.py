@@ -85,11 +85,12 @@ def _inlined(attribute: ir.Attribute) -> ir.Attribute:
         if str(shaped.element_type) == "i1":
             elements = bytes(map(bool, elements))
         if str(shaped.element_type) in _COMPLEX:  # the bindings do not parse these
-            array = np.frombuffer(elements, _COMPLEX[str(shaped.element_type)])
+            array: Any = np.frombuffer(elements, _COMPLEX[str(shaped.element_type)])
             sizes = [shaped.get_dim_size(axis) for axis in range(shaped.rank)]
             return ir.DenseElementsAttr.get(array, type=shaped.element_type, shape=sizes)
         text = f'"0x{elements.hex()}"' if elements else ""
-        return ir.Attribute.parse(f"dense<{text}> : {type_}")
+        made: ir.Attribute = ir.Attribute.parse(f"dense<{text}> : {type_}")
+        return made
 
 
 def _named(attribute: ir.Attribute) -> tuple[str, str]:
