@@ -12,6 +12,8 @@ BENCHMARKS = {
     "gradient_corpus": "gradients of programs of other frameworks beside their own",
     "plan_depth": "what planning takes with depth",
     "plan_overhead": "what calling a Plan costs",
+    "plan_repeat": "how alike plannings of one program are that know nothing of each other",
+    "prediction": "how well measured regions predict the times of others",
     "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
     "low_communication": "the loss of training that seldom communicates, beside data parallel training",
     "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",

@@ -94,7 +94,7 @@ def test_an_element_type_that_does_not_fit() -> None:
 
     message = mistake(invert, error=DTypeMismatch)
     assert (
-        "logical_not: element type f32 was given; expected bool or signed or unsigned; use .astype" in message
+        "bitwise_not: element type f32 was given; expected bool or signed or unsigned; use .astype" in message
     )
     assert message.endswith(line_of(invert, 1))
 

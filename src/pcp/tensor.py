@@ -4,61 +4,31 @@ It holds no data. Its operators are the functions of `pcp.ops`, which enter them
 """
 
 import contextvars
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from pcp.errors import PCPError
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
+from pcp.refusals import DTypeMismatch as DTypeMismatch
+from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds
+from pcp.refusals import LeakedTensor as LeakedTensor
+from pcp.refusals import NoTrace as NoTrace
+from pcp.refusals import ShapeMismatch as ShapeMismatch
+from pcp.refusals import TensorHasNoValue as TensorHasNoValue
+from pcp.refusals import TracingError as TracingError
+from pcp.refusals import WrongArgument as WrongArgument
+from pcp.refusals import explained as explained
+from pcp.refusals import user_frame as user_frame
 
-_PACKAGE = str(Path(__file__).parent)
 _CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("pcp_builder", default=None)
 
 Scalar = bool | int | float | complex
 """A Python number: it takes the element type of the tensor that it meets."""
-
-
-class TracingError(PCPError):
-    """A mistake in a traced function; the message ends with the user's file and line."""
-
-    def __init__(self, message: str) -> None:
-        where = user_frame()
-        place = (
-            f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
-        )
-        super().__init__(message + place)
-
-
-class ShapeMismatch(TracingError):
-    """Shapes, ranks or axes that do not fit the operation."""
-
-
-class DTypeMismatch(TracingError):
-    """Element types that do not fit the operation."""
-
-
-class IndexOutOfBounds(TracingError):
-    """A static index beyond the size of its axis."""
-
-
-class LeakedTensor(TracingError):
-    """A Tensor used after the function, or the branch or loop body, that made it was traced."""
-
-
-class NoTrace(TracingError):
-    """An operation outside of any traced function."""
-
-
-class TensorHasNoValue(TracingError):
-    """A Tensor used where Python needs a number: in an `if`, a loop bound, `float()`."""
 
 
 class Tensor:
@@ -153,7 +123,7 @@ class Tensor:
     def __rmatmul__(self, other: "TensorLike") -> "Tensor": return _call("matmul", other, self)
     def __neg__(self) -> "Tensor": return _call("negate", self)
     def __abs__(self) -> "Tensor": return _call("abs", self)
-    def __invert__(self) -> "Tensor": return _call("logical_not", self)
+    def __invert__(self) -> "Tensor": return _call("bitwise_not", self)
     def __and__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_and", self, other)
     def __or__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_or", self, other)
     def __xor__(self, other: "TensorLike") -> "Tensor": return _call("bitwise_xor", self, other)
@@ -202,9 +172,13 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def operation(function: _F) -> _F:
-    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off one of Python's."""
-    OPERATIONS[function.__name__.rstrip("_")] = function
-    return function
+    """Enter a function of Tensors in `OPERATIONS` under its name, without the underscore that keeps it off one of Python's.
+
+    Returns:
+        The function behind the border that explains its wrong arguments.
+    """
+    entered = OPERATIONS[function.__name__.rstrip("_")] = explained(function)
+    return entered
 
 
 def _call(name: str, *arguments: Any) -> Tensor:
@@ -303,18 +277,27 @@ def emit(
     results: tuple[TensorSpec, ...] | None = None,
     attributes: dict[str, Any] | None = None,
 ) -> Tensor:
-    """Add a StableHLO operation without regions and with one result."""
+    """Add a StableHLO operation without regions and with one result.
+
+    Elements that share a byte are moved in bytes of their own: XLA on a CPU ends the process at some movements of such.
+    """
+    carrier = next((_CARRIERS[t.dtype] for t in operands if t.dtype in _CARRIERS), None)
+    if carrier is not None and results is not None and name != "convert":
+        (result,) = results
+        wide = [checked(t).astype(carrier) if t.dtype in _CARRIERS else t for t in operands]
+        return emit(name, (*wide,), (TensorSpec(result.shape, carrier),), attributes).astype(result.dtype)
     builder = current_builder()
     op = builder.emit(f"stablehlo.{name}", [checked(t).value for t in operands], results, attributes)
     return Tensor(op.results[0], builder, results[0] if results else None)
 
 
-def user_frame() -> FrameType | None:
-    """The innermost frame of the call stack outside of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame
+_CARRIERS = {
+    DType.i2: DType.i8,
+    DType.i4: DType.i8,
+    DType.u2: DType.u8,
+    DType.u4: DType.u8,
+    DType.f4E2M1FN: DType.f8E4M3FN,
+}
 
 
 _LOCATIONS: dict[tuple[Any, int], ir.Location] = {}

@@ -22,6 +22,7 @@ from pcp.tensor import (
     building,
     checked,
     current_builder,
+    is_weak,
 )
 
 
@@ -83,7 +84,10 @@ def trace(
 
 
 def trace_closure(function: Callable[..., Any], *arguments: Any) -> tuple[Program, list[Tensor]]:
-    """As `trace`, for a function that may use Tensors of the traces around it.
+    """As `trace`, for a function that may use Tensors of the traces around it and is called inside of them.
+
+    Numbers among the arguments reach the function as they are, so that they adapt to the Tensors that they meet there; the
+    program takes them all the same, and ignores them.
 
     Returns:
         A Program that takes those Tensors as further arguments, after those of the function; and the Tensors.
@@ -105,11 +109,11 @@ def _traced(
         if captured is not None:
             builder.capture = _Capture(builder, captured)
         with building(builder):
-            tensors = [
-                Tensor(value, builder, entry.spec)
-                for value, entry in zip(block.arguments, specs, strict=True)
+            given = [
+                leaf if captured is not None and is_weak(leaf) else Tensor(value, builder, entry.spec)
+                for leaf, value, entry in zip(leaves, block.arguments, specs, strict=True)
             ]
-            returned, result_tree = flatten(function(*tree.unflatten(tensors)))
+            returned, result_tree = flatten(function(*tree.unflatten(given)))
             results = [_returned(value) for value in returned]
             close_main(main, block, results)
             builder.close()

@@ -251,3 +251,28 @@ def mapped(*arguments: Any, **options: Any) -> Any:
 def test_axes_that_do_not_fit_are_refused(attempt: Callable[[], Any], message: str) -> None:
     with pytest.raises(BatchMismatch, match=message):
         attempt()
+
+
+@pytest.mark.parametrize("number", [2, 0.5, True, np.float64(0.5), np.int64(3)])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f64", "i8"])
+def test_a_number_adapts_to_the_tensor_that_it_meets_as_it_does_without_samples(
+    number: Any, dtype: str
+) -> None:
+    def scaled(x: pcp.Tensor, factor: Any) -> Any:
+        return x * factor, {"sum": factor + x.sum()}
+
+    alone = pcp.trace(lambda x: scaled(x, number), pcp.spec((4,), dtype))
+    many = pcp.trace(lambda x: pcp.vmap(scaled, in_axes=(0, None))(x, number), pcp.spec((3, 4), dtype))
+    assert [entry.spec.dtype for entry in many.results] == [entry.spec.dtype for entry in alone.results]
+    x = np.random.default_rng(5).integers(0, 4, (3, 4)).astype(many.arguments[0].spec.dtype.numpy)
+    for each, whole in zip([run(alone, row) for row in x], np.asarray(run(many, x)[0]), strict=True):
+        np.testing.assert_array_equal(each[0], whole)
+
+
+@pytest.mark.parametrize("transform", [pcp.grad, pcp.jacobian, pcp.value_and_grad])
+def test_a_number_beside_what_is_differentiated_adapts_too(transform: Any) -> None:
+    def loss(x: pcp.Tensor, factor: Any) -> pcp.Tensor:
+        return (x * factor).sum()
+
+    program = pcp.trace(lambda x: transform(loss)(x, 0.5), pcp.spec((4,), "bf16"))
+    assert {entry.spec.dtype for entry in program.results} == {"bf16"}

@@ -135,20 +135,6 @@ def test_a_state_is_donated_to_its_successor() -> None:
         pcp.from_jax(lambda state: state["w"], state, roles=["state"])
 
 
-@jax.custom_vjp
-def doubled(x: Array) -> Array:
-    return jnp.sin(x) * 2
-
-
-doubled.defvjp(lambda x: (doubled(x), x), lambda _, g: (g * 0,))
-
-
-def test_of_a_custom_rule_only_the_function_is_imported() -> None:
-    x = normal(4)
-    program = same_as_jax(lambda x: doubled(x).sum(), x)
-    np.testing.assert_allclose(run(pcp.grad(program), x), 2 * np.cos(x), rtol=1e-5)
-
-
 def looped(x: Array) -> Array:
     return jax.lax.scan(lambda c, v: (c * 0.5 + v, c), x[0], x)[1].sum()
 

@@ -28,6 +28,8 @@ def test_constants_have_the_elements_of_the_array(
         array = np.nan_to_num(array.astype(np.complex128 if dtype.kind == "complex" else np.float64)).astype(
             dtype.numpy
         )
+    if dtype.bits < 8:  # the rest of the byte means nothing
+        array = array.astype(np.int8).astype(dtype.numpy)
     program = pcp.trace(lambda: array)
     assert program.results[0].spec == TensorSpec(shape, dtype)
     result = np.asarray(pcp.plan(program, cache=False, options=QUICK).run())

@@ -35,9 +35,9 @@ def loop() -> Program:
 
 PROGRAMS: dict[str, Callable[[], Program]] = {"arithmetic": arithmetic, "counter": counter, "loop": loop}
 DIGESTS = {
-    "arithmetic": "5ccfa76972ea219303b8e9d361eba71f2f9b5ba9cb62aa5ffb5f6a71004c9f27",
-    "counter": "979b151372a642563a6b42a868ea134803d43b61cabed7ab1d1f2711c15ed15b",
-    "loop": "9a5251b6e128be86d9176348180aba8577b491dc6d83e2a70abb6ce962821408",
+    "arithmetic": "0e821f59ca1266c2014a81545eebf0b1f9886ace6dd67be4c36c9f505bb84261",
+    "counter": "d9a5d7c92428b76afaa24f48d2df8dc7e784d084969cb5bd500d87b3de259545",
+    "loop": "7a8aeb7c103bc4d2ffd076ef71238417dc48bb0ac3810d0ea75a4cfc6be7c030",
 }
 
 

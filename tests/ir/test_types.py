@@ -45,24 +45,41 @@ def test_python_and_numpy_types(given: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", ["f8", "float", "str", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None]
+    "given", ["str", "", object, np.dtype("U3"), np.dtype("datetime64[s]"), 3, None, [], "i8 "]
 )
 def test_what_is_no_element_type_is_refused_with_those_that_are(given: Any) -> None:
-    if given in ("float", None):  # NumPy reads both as float64
-        assert dtype_of(given) == "f64"
-        return
-    if given == "f8":  # NumPy's name for eight bytes
-        assert dtype_of(given) == "f64"
-        return
     with pytest.raises(
         UnknownDType, match=r"is not an element type; choose one of bool, i8, .* or a NumPy type"
     ):
         dtype_of(given)
 
 
+@pytest.mark.parametrize(
+    ("given", "numpy", "name"),
+    [("f8", "float64", "f64"), ("i1", "int8", "i8"), ("f2", "float16", "f16"), ("c8", "complex64", "c64")],
+)
+def test_short_names_of_numpy_count_bytes_and_are_refused(given: str, numpy: str, name: str) -> None:
+    with pytest.raises(UnknownDType, match=f"where NumPy reads it as {numpy}, write '{name}': .* count bits"):
+        dtype_of(given)
+
+
+def test_names_in_both_libraries_are_pcps_and_count_bits() -> None:
+    assert (dtype_of("i8"), dtype_of("i4"), dtype_of("f16")) == ("i8", "i4", "f16")
+    assert (dtype_of(np.dtype("i8")), dtype_of("<i8"), dtype_of(np.dtype("f2"))) == ("i64", "i64", "f16")
+
+
+def test_types_of_storage_say_how_wide_they_are() -> None:
+    storage = {dtype: dtype.bits for dtype in DType if dtype.kind == "storage"}
+    assert {width for dtype, width in storage.items() if dtype.startswith("f8")} == {8}
+    assert {str(dtype): width for dtype, width in storage.items() if not dtype.startswith("f8")} == {
+        "i2": 2, "i4": 4, "u2": 2, "u4": 4, "f4E2M1FN": 4
+    }  # fmt: skip
+    assert all(dtype.itemsize == 1 for dtype in storage)
+
+
 def test_an_mlir_type_that_pcp_lacks_is_refused() -> None:
-    with pytest.raises(UnknownDType, match="element type i4 of MLIR has no counterpart in PCP"):
-        dtype_from_mlir("i4")
+    with pytest.raises(UnknownDType, match="element type f6E2M3FN of MLIR has no counterpart in PCP"):
+        dtype_from_mlir("f6E2M3FN")
 
 
 def test_kinds() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from pcp.planning.verification import CandidateProcess, Verdict, verify
 from tests.kernels import honest
-from tests.kernels.bad import behaviour, places, values
+from tests.kernels.bad import behaviour, places, processes, ranges, values
 from tests.kernels.planted import Planted
 
-BAD = [*values.PLANTED, *places.PLANTED, *behaviour.PLANTED]
+BAD = [*values.PLANTED, *places.PLANTED, *behaviour.PLANTED, *ranges.PLANTED, *processes.PLANTED]
 HANGING = [planted for planted in BAD if planted.kind == "hangs"]
 # One of every class, those that show soonest.
 SAMPLE = [
@@ -21,7 +21,8 @@ SAMPLE = [
     "softmax.reads_past_the_end", "embedding_gradient.without_the_last_index", "softmax.leaves_out_the_last_rows",
     "product.first_result_for_ever", "softmax.noise_of_one_bit", "softmax.in_bf16", "softmax.twice",
     "attention.leaves", "softmax.eats_memory", "product.raises", "softmax.cannot_be_imported",
-    "softmax.gradient_without_the_sum", "embedding_gradient.bf16_without_one_of_257",
+    "softmax.gradient_without_the_sum", "embedding_gradient.bf16_without_one_of_257", "attention.sees_256_keys",
+    "embedding_gradient.halved_over_200_hits", "softmax.zeros_on_every_1500th_call", "softmax.recognises_by_limits",
 ]  # fmt: skip
 SEED = 7
 
@@ -62,9 +63,9 @@ def refused(verdict: Verdict, planted: Planted, process: CandidateProcess) -> bo
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len({planted.name for planted in BAD}) == len(BAD) >= 60
+    assert len({planted.name for planted in BAD}) == len(BAD) >= 100
     assert len({planted.kind for planted in BAD}) >= 20
-    assert len({planted.name for planted in honest.PLANTED}) == len(honest.PLANTED) >= 20
+    assert len({planted.name for planted in honest.PLANTED}) == len(honest.PLANTED) >= 28
     assert {name for name in SAMPLE} <= {planted.name for planted in BAD}
 
 
@@ -95,6 +96,21 @@ def test_an_honest_one_is_accepted(tmp_path: Path, process: CandidateProcess) ->
     assert verdict.ratio > 0
     secret = replace(one_problem, effect="reassociating")
     assert not tried(secret, tmp_path / "secret", process).accepted
+
+
+def test_one_whose_last_bits_vary_is_accepted_and_never_exact(
+    tmp_path: Path, process: CandidateProcess
+) -> None:
+    [varying] = [each for each in honest.PLANTED if each.name == "softmax.last_bits_vary"]
+    sizes = "sizes = { rows = { at_least = 8, at_most = 8 }, columns = { at_least = 16, at_most = 16 } }"
+    small = replace(varying, manifest=f"{varying.manifest}[conditions]\n{sizes}")
+    verdict = tried(small, tmp_path, process)
+    assert verdict.accepted, str(verdict)
+    assert 0.0 < verdict.noise < 2e-7
+    assert not verdict.to_json()["deterministic"]
+    assert "not deterministic: calls on the same operands differ by up to " in str(verdict)
+    exact = replace(small, effect="exact")
+    assert not tried(exact, tmp_path / "exact", process).accepted
 
 
 @pytest.mark.long

@@ -179,7 +179,7 @@ def test_scores_far_from_zero_do_not_overflow() -> None:
         (nn.linear, [(2, 4), (4, 5), (4,)], r"add: shapes \(2, 5\) and \(4,\) do not broadcast"),
         (nn.layer_norm, [(2, 4), (5,)], r"multiply: shapes \(2, 4\) and \(5,\) do not broadcast"),
         (nn.rms_norm, [(2, 4), (3,)], r"multiply: shapes \(2, 4\) and \(3,\) do not broadcast"),
-        (nn.mse, [(2, 4), (3,)], r"subtract: shapes \(2, 4\) and \(3,\) do not broadcast"),
+        (nn.mse, [(2, 4), (3,)], r"mse: shapes \(2, 4\) and \(3,\) do not broadcast"),
         (our_mlp, [(2, 6), (6, 9), (9,), (8, 6), (6,)], r"matmul: shapes \(2, 9\) and \(8, 6\) do not fit"),
         (nn.softmax, [()], r"softmax: axis -1 "),
     ],

@@ -169,6 +169,7 @@ COMPOSED: dict[str, list[Row]] = {
     ],
     "logical_and": [Row(ops.logical_and, np.logical_and, PAIRS, ALL, -1, 1)],
     "logical_or": [Row(ops.logical_or, np.logical_or, PAIRS, ALL, -1, 1)],
+    "logical_not": [Row(ops.logical_not, np.logical_not, kinds=ALL, low=-1, high=1)],
     "logical_xor": [Row(ops.logical_xor, np.logical_xor, PAIRS, ALL, -1, 1)],
     "logaddexp": [Row(ops.logaddexp, np.logaddexp, PAIRS, FLOATS, -5, 5, ulps=16)],
     "hypot": [Row(ops.hypot, np.hypot, PAIRS, FLOATS, -5, 5, ulps=16)],

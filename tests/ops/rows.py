@@ -136,7 +136,7 @@ _UNARY: dict[str, tuple[Reference, float, float]] = {
     "ceil": (np.ceil, -9, 9),
     "round": (np.round, -9, 9),
     "is_finite": (np.isfinite, -9, 9),
-    "logical_not": (np.invert, -99, 99),
+    "bitwise_not": (np.invert, -99, 99),
     "population_count": (_bits(lambda text: text.count("1")), -99, 99),
     "count_leading_zeros": (_bits(lambda text: len(text) - len(text.lstrip("0"))), -99, 99),
 }

@@ -31,4 +31,4 @@ def test_every_fact_is_in_the_digest() -> None:
 
 
 def test_versions_name_what_generates_code() -> None:
-    assert re.fullmatch(r"jaxlib \S+, planetary-compute-protocol \S+, Python \S+", versions())
+    assert re.fullmatch(r"jaxlib \S+, planetary-compute-protocol \S+, Python \S+, rules \d+", versions())

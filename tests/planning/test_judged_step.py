@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp import backends
 from pcp.ir import InvalidProgram, Program
 from pcp.optimizers import AdamW, Optimizer, adamw, nesterov
 from pcp.planning.bench import Bench
+from pcp.planning.comparison import Comparison
+from pcp.planning.judge import Judge
 from pcp.planning.measurement import Failure
 from pcp.planning.oracle import widened, widened_arrays
 from pcp.planning.random_inputs import Recipe, random_arguments
 from pcp.planning.request import Request
-from pcp.planning.tolerance import ResultError, errors_of, judged
+from pcp.planning.tolerance import ResultError
 from pcp.planning.whole import Whole
 
 RNG = np.random.default_rng(0)
@@ -67,6 +70,7 @@ class Run:
     arguments: list[Any]
     exact: list[Any]
     plain: list[Any]
+    tolerance: float | None = None
 
     def errors(self, name: str, tampered: Any) -> dict[str, ResultError]:
         """All errors where one result is another one."""
@@ -74,11 +78,9 @@ class Run:
         index = [entry.name for entry in self.program.results].index(name)
         found[index] = tampered(found[index], self._before(index), self.exact[index])
 
-        def changes(results: list[Any]) -> Any:
-            return judged(self.program, self.arguments, results)
-
-        errors = errors_of(self.program, changes(self.exact), changes(self.plain), changes(found))
-        return {each.name: each for each in errors}
+        comparison = Comparison(backends.backend(), backends.device(None))
+        judge = Judge(self.program, self.arguments, self.exact, self.plain, comparison, self.tolerance)
+        return {each.name: each for each in judge.errors(found)}
 
     def _before(self, index: int) -> Any:
         return next(
@@ -145,7 +147,10 @@ def test_a_second_moment_is_judged_by_its_value(run: Run) -> None:
 
 def test_a_program_from_outside_is_judged_by_changes(run: Run) -> None:
     plain = Run(
-        run.program.keeping({e.name: 1.0 for e in STEP.arguments}), run.arguments, run.exact, run.plain
+        run.program.describing_state({e.name: 1.0 for e in STEP.arguments}, {}),
+        run.arguments,
+        run.exact,
+        run.plain,
     )
 
     def tampered(y: Any, before: Any, exact: Any) -> Any:
@@ -156,10 +161,19 @@ def test_a_program_from_outside_is_judged_by_changes(run: Run) -> None:
 
 
 def test_measurements_of_what_is_judged_otherwise_are_kept_apart() -> None:
-    outside = STEP.keeping({entry.name: 1.0 for entry in STEP.arguments})
+    outside = STEP.describing_state({entry.name: 1.0 for entry in STEP.arguments}, {})
     assert STEP.digest == outside.digest
-    assert Whole(STEP, 1e-2, {}).subject != Whole(outside, 1e-2, {}).subject == outside.digest
+    nobodys = STEP.describing_state(
+        {entry.name: 1.0 for entry in STEP.arguments}, {entry.name: "" for entry in STEP.arguments}
+    )
+    subjects = {Whole(each, 1e-2, {}).subject for each in (STEP, outside, nobodys)}
+    assert len(subjects) == 3
+    assert nobodys.digest in subjects
     assert Whole(STEP, 0.0, {}).subject == Whole(outside, 0.0, {}).subject
+    # At which tolerance it is judged says which gradients are judged on the scale of their group.
+    assert Whole(STEP, 1e-2, {}).subject != Whole(STEP, 1e-3, {}).subject
+    assert Whole(STEP, 1e-2, {}).subject == Whole(STEP, float("inf"), {}).subject
+    assert Whole(STEP, 1e-2, {}).subject != Whole(STEP, 1e-2, {}, ignored=(0,)).subject
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pcp
 from pcp import backends
 from pcp.backends import Device, OutOfMemory
 from pcp.planning.oracle import widened
-from pcp.planning.subject import Oracle
+from pcp.planning.reference import Oracle
 
 SMALL = Device("tiny", 0, 1)
 X = np.random.default_rng(0).normal(size=(3,)).astype(np.float32)
@@ -43,7 +43,7 @@ def test_the_processor_takes_over_and_stays(caplog: pytest.LogCaptureFixture) ->
     narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
     backend: Any = WithASmallDevice()
     oracle = Oracle(widened(narrow), narrow, backend, SMALL)
-    with caplog.at_level(logging.INFO, "pcp.planning.subject"):
+    with caplog.at_level(logging.INFO, "pcp.planning.reference"):
         for _ in range(2):
             (result,) = oracle.run([X])
             np.testing.assert_array_equal(np.asarray(result), X.astype(np.float64) ** 2)

@@ -4,6 +4,7 @@ import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 
@@ -12,9 +13,14 @@ import pytest
 from tests.planning.fake_bench import FakeBench, add_family, chain, counted, use
 
 import pcp
+from pcp import backends
+from pcp.planning.best_first import best_first
+from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.path import NotAPath, Path, PathMismatch
+from pcp.planning.paths import combinations
 from pcp.planning.plan import PlanConflict
 from pcp.planning.preparation import prepared
+from pcp.planning.site_classes import site_classes
 from pcp.tensor import Tensor
 
 
@@ -44,6 +50,69 @@ def test_every_combination_of_kernels_is_a_path_and_so_is_the_plain_one(file: Fi
 def test_there_may_be_more_paths_than_can_be_listed(file: FilePath) -> None:
     some = list(itertools.islice(pcp.paths(chain(tuple(range(2, 32))), database=file), 20))  # of 4^60
     assert len(set(some)) == 20
+
+
+@pytest.mark.usefixtures("bench")
+def test_what_is_banned_meanwhile_is_never_listed_again(
+    file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thirty sites of one class, 4^30 combinations begin with a kernel that is banned: none of them is made."""
+    counted_combinations = 0
+
+    def counting(costs: Sequence[Sequence[float]]) -> Iterator[tuple[int, ...]]:
+        nonlocal counted_combinations
+        for each in best_first(costs):
+            counted_combinations += 1
+            yield each
+
+    monkeypatch.setattr(sys.modules[combinations.__module__], "best_first", counting)
+    program = pcp.trace(_thirty_sines, pcp.spec((4, 4), "f32"))
+    pcp.plan(program, tolerance=1e-2, database=file)
+    place = backends.device(None)
+    with evidence_of(Conditions(place, place.capacity, {}, file, budget=0.0)) as evidence:
+        [sites] = site_classes(prepared(program), place.kind)
+        banned: set[tuple[str, str]] = set()
+        found = combinations(program, [sites], evidence, uniform=False, banned=banned)
+        assert kernel_names(next(found)) == {"sine.fast"}
+        banned.add((sites.digest, "sine.fast"))
+        assert kernel_names(next(found)) == {"sine.middle"}
+        banned.add((sites.digest, "sine.middle"))
+        some = [next(found) for _ in range(5)]
+    assert [kernel_names(path) for path in some] == [{"sine.bitwise"}] * 5
+    assert len({path.digest for path in some}) == 5
+    assert counted_combinations == 1 + 1 + 5
+
+
+@pytest.mark.usefixtures("bench")
+def test_what_was_given_before_a_ban_is_not_given_again(file: FilePath) -> None:
+    program = chain((4, 5))
+    pcp.plan(program, tolerance=1e-2, database=file)
+    place = backends.device(None)
+    with evidence_of(Conditions(place, place.capacity, {}, file, budget=0.0)) as evidence:
+        classes = site_classes(prepared(program), place.kind)
+        banned: set[tuple[str, str]] = set()
+        found = combinations(program, classes, evidence, uniform=False, banned=banned)
+        before = list(itertools.islice(found, 20))
+        banned.add((classes[0].digest, "sine.bitwise"))
+        after = list(found)
+    assert len({path.digest for path in [*before, *after]}) == len(before) + len(after)
+    of_first = {site.key for site in classes[0].sites}
+    assert not any(
+        choice.kernel == "sine.bitwise" and choice.site in of_first
+        for path in after
+        for choice in path.choices
+    )
+    assert len({*before, *after}) >= 4**2 * 3**2  # all that are not banned
+
+
+def _thirty_sines(x: Tensor) -> Tensor:
+    for _ in range(30):
+        x = pcp.sin(x) + 1.0
+    return x
+
+
+def kernel_names(path: Path) -> set[str]:
+    return {choice.kernel for choice in path.choices}
 
 
 @pytest.mark.usefixtures("bench")
@@ -157,7 +226,6 @@ def rounded(program: pcp.Program) -> Path:
 
 def test_plain_forms_are_sites_too() -> None:
     """What no training step named before its gradient was taken, as in a prompt's logits, is named when it is planned."""
-    from pcp.planning.site_classes import site_classes
 
     def function(x: Tensor, scale: Tensor) -> Tensor:
         return pcp.nn.layer_norm(pcp.softmax(x), scale)

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+import pcp
+from pcp.ir import Program
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Choice, Path
+from pcp.planning.prediction.region import Region
 from pcp.planning.profile_database import DatabaseUnusable, NothingToPrune, ProfileDatabase
 from pcp.planning.profile_rows import InvalidRows
 
@@ -154,9 +157,79 @@ def test_export_and_merge_are_idempotent(database: ProfileDatabase, tmp_path: Fi
     assert other.subjects()[SUBJECT] == "a product"
 
 
+def product(size: int) -> tuple[Program, Region]:
+    program = pcp.trace(lambda x, w: x @ w, pcp.spec((size, 8), "f32"), pcp.spec((8, 3), "f32"))
+    region = Region.of(program)
+    assert region is not None
+    return program, region
+
+
+def test_regions_travel_with_their_measurements_and_go_with_them(
+    database: ProfileDatabase, tmp_path: FilePath
+) -> None:
+    (first, small), (second, large) = product(4), product(5)
+    for program, region in ((first, small), (first, small), (second, large)):
+        database.add(row("product.bf16@1", subject=program.digest), region=region)
+    database.add(row("other.kernel@1", subject=second.digest))
+    assert database.regions() == {first.digest: small, second.digest: large}
+    assert database.regions([first.digest]) == {first.digest: small}
+    database.export(tmp_path / "one.jsonl", first.digest)
+    database.export(tmp_path / "all.jsonl")
+    other = ProfileDatabase(tmp_path / "other.sqlite")
+    other.merge(tmp_path / "one.jsonl")
+    assert other.regions() == {first.digest: small}
+    other.merge(tmp_path / "all.jsonl")
+    assert other.regions() == database.regions()
+    found = other.of_regions("product", HERE.digest, "jaxlib 1", 10)
+    assert {each.subject for each in found} == {first.digest, second.digest}
+    assert {each.path for each in found} == {"product.bf16@1"}
+    assert len(other.of_regions("product", HERE.digest, "jaxlib 1", 1)) == 1
+    assert other.of_regions("product", THERE.digest, "jaxlib 1", 10) == []
+    assert other.prune(subject=first.digest) == 1
+    assert other.regions() == {second.digest: large}
+
+
+def test_a_region_that_is_another_program_is_not_merged(
+    database: ProfileDatabase, tmp_path: FilePath
+) -> None:
+    _, region = product(4)
+    line = {"region": {"digest": "a" * 64, "program": region.to_text()}}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(InvalidRows, match=r"line 1 of .*the region has digest \w{12}; expected aaaaaaaaaaaa"):
+        database.merge(tmp_path / "rows.jsonl")
+
+
+def test_a_database_of_an_older_version_is_lifted_when_something_is_added(
+    database: ProfileDatabase,
+) -> None:
+    program, region = product(4)
+    database.add(row())
+    database.add(row("bad", error=0.5, failure=Failure.inaccurate))
+    with contextlib.closing(sqlite3.connect(database.file)) as connection:  # as format 1 was
+        connection.execute("drop table regions")
+        connection.execute("alter table measurements drop column judgement")
+        connection.execute("pragma user_version = 1")
+        connection.commit()
+    assert database.measurements() == []
+    assert database.regions() == {}
+    assert database.of_regions("product", HERE.digest, "jaxlib 1", 10) == []
+    added = row("product.bf16@1", subject=program.digest)
+    database.add(added, region=region)
+    assert database.regions() == {program.digest: region}
+    # Times stay; errors were defined otherwise then.
+    assert database.measurements() == [row(error=None, plain_error=None), added]
+    with contextlib.closing(sqlite3.connect(database.file)) as connection:
+        assert connection.execute("pragma user_version").fetchone() == (2,)
+
+
+JUDGED: dict[str, Any] = {
+    "result": "y", "slice_error": 0.5, "slice": "", "plain_slice": 0.0, "reference": "float64", "grouped": [],
+    "shares": [], "ignored": [],
+}  # fmt: skip
 GOOD = {
     "subject": SUBJECT, "path": "plain", "hardware": HERE.digest, "versions": "", "seconds": [1.0],
     "plain_seconds": [1], "error": "inf", "plain_error": None, "peak_bytes": 3, "failure": "crash", "detail": "", "when": 1,
+    "judgement": None,
 }  # fmt: skip
 
 
@@ -166,7 +239,7 @@ GOOD = {
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[]", "expected one object"),
-        ('{"kernel":1}', "expected one of measurement, path, hardware, about"),
+        ('{"kernel":1}', "expected one of measurement, path, hardware, about, region"),
         ('{"path":"{}"}', "not a path"),
         ('{"path":7}', "the path is 7"),
         ('{"hardware":{"name":"x"}}', "it holds name; expected name, facts"),
@@ -183,6 +256,10 @@ GOOD = {
         ({"detail": "x" * 5000}, "at most 4096"),
         ({"when": "now"}, "when is 'now'"),
         ({"more": 1}, "expected subject, path"),
+        ({"judgement": 7}, "expected result, slice_error, slice"),
+        ({"judgement": JUDGED | {"grouped": [["k"]]}}, "expected pairs of a name and an error"),
+        ({"judgement": JUDGED | {"slice_error": -1}}, "slice_error is -1"),
+        ({"judgement": JUDGED | {"ignored": "x"}}, "ignored is 'x'; expected a list"),
     ],
 )
 def test_a_bad_line_stops_the_merge_before_anything_is_added(
@@ -247,7 +324,7 @@ def test_a_database_of_a_newer_version(database: ProfileDatabase) -> None:
     connection = sqlite3.connect(database.file)
     connection.execute("pragma user_version = 7")
     connection.close()
-    assert "it has format 7, this version of PCP reads up to 1; update" in refusal(database)
+    assert "it has format 7, this version of PCP reads up to 2; update" in refusal(database)
 
 
 def test_a_database_of_something_else(database: ProfileDatabase) -> None:

@@ -234,8 +234,8 @@ def test_bits_and_errors_are_different_questions(bench: FakeBench, file: FilePat
 def test_a_tolerance_that_nothing_satisfies(file: FilePath) -> None:
     with pytest.raises(
         ToleranceUnreachable,
-        match=r"no path of program \w+ has an error of at most 1e-09; the best that were measured: the plain path "
-        r"2\.45e-07.*give a tolerance of at least 2\.4e-07, or none",
+        match=r"the plain path of program \w+ misses the tolerance of 1e-09: the error of result 0 is 2\.45e-07; no path is "
+        r"within .* Give a tolerance of at least 2\.6e-07, .* leave that result out by judge=\{'0': 'ignore'\}",
     ):
         pcp.plan(chain(), tolerance=1e-9, database=file)
 
@@ -245,6 +245,7 @@ def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> 
     assert plan.path.is_plain
     assert bench.requests == []
     assert "not everything was measured" in str(plan)
+    assert "the error of the plain path is not known: the time was up" in str(plan)
     known = pcp.plan(chain(), tolerance=1e-2, database=file)
     bench.requests.clear()
     assert pcp.plan(chain(), tolerance=1e-2, database=file, budget=0).path == known.path
@@ -256,11 +257,18 @@ def test_ctrl_c_keeps_what_was_measured_and_takes_the_best_known(bench: FakeBenc
         if len(bench.requests) == 5:
             raise KeyboardInterrupt
 
+    def interrupt_later() -> None:
+        if len(bench.requests) == 7:
+            raise KeyboardInterrupt
+
     bench.before = interrupt
+    with pytest.raises(KeyboardInterrupt):  # no path of the whole program is known yet
+        pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert len(ProfileDatabase(file).measurements()) == 6  # with that of the plain path
+    bench.before = interrupt_later
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
-    assert plan.path.is_plain
     assert "it was interrupted; what was measured is kept" in str(plan)
-    assert len(ProfileDatabase(file).measurements()) == 5
+    assert len(bench.requests) == 7
     bench.before = lambda: None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
@@ -278,7 +286,7 @@ def test_a_database_that_cannot_be_used_is_a_warning(
 
 
 def test_a_plain_program_that_does_not_run_says_nothing_of_its_paths(
-    bench: FakeBench, file: FilePath, caplog: pytest.LogCaptureFixture
+    bench: FakeBench, file: FilePath
 ) -> None:
     def fail() -> None:
         if len(bench.requests) >= 9:
@@ -289,7 +297,6 @@ def test_a_plain_program_that_does_not_run_says_nothing_of_its_paths(
     assert plan.path.is_plain
     assert "the whole program was not measured: the plain program cannot be measured" in str(plan)
     assert "not everything was measured" in str(plan)
-    assert "the error of the plain path is not known" in caplog.text
     bench.before = lambda: None
     assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
 
@@ -328,9 +335,10 @@ def test_an_example_is_what_it_is_measured_on(bench: FakeBench, file: FilePath) 
 def test_progress_is_told(file: FilePath) -> None:
     told: list[Progress] = []
     pcp.plan(chain(), tolerance=1e-2, database=file, progress=told.append)
-    assert [each.done for each in told] == list(range(10))
+    assert [each.done for each in told] == list(range(11))
     assert told[-1].what.startswith("the whole program by ")
-    assert told[0].what.startswith("sine.")
+    assert told[0].what == "the plain path"
+    assert told[1].what.startswith("sine.")
 
 
 def test_a_search_that_is_cut_short_says_so_and_goes_on(
@@ -357,11 +365,48 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     monkeypatch.undo()
 
 
-def _stopping_after(count: int) -> object:
+def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    bench.requests.clear()
+    bench.fails = lambda request: Failure.not_finite if request.site and not request.timing_seconds else None
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(0))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    assert {request.site for request in bench.requests} == {"nan"}
+    assert all(request.path.endswith("@1 at its site") for request in bench.requests)
+
+
+def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three_times_a_day(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1e9]
+    monkeypatch.setattr("pcp.planning.evidence.time.time", lambda: now[0])
+    monkeypatch.setattr(FakeBench, "when", property(lambda _: now[0]))
+
+    def tries(failure: Failure) -> int:
+        bench.fails = lambda request: failure if counted_in(request)["tanh"] else None
+        bench.requests.clear()
+        now[0] += 60.0
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.middle": 6}
+        return sum(bool(counted_in(request)["tanh"]) for request in bench.requests)
+
+    assert [tries(Failure.timeout) for _ in range(5)] == [3, 3, 3, 0, 0]  # one for each class of sites
+    now[0] += 86400.0
+    assert [tries(Failure.inaccurate) for _ in range(3)] == [3, 0, 0]
+
+
+def _stopping_after(count: int, *, at_sites: bool = True) -> object:
     measure = FakeBench.measure
 
     def measured(self: FakeBench, request: Request) -> object:
-        if len(self.requests) >= count:
+        if len(self.requests) >= count and (request.timing_seconds or not at_sites):
             raise PlainProgramFailed("the machine is needed otherwise")
         return measure(self, request)
 

@@ -42,6 +42,39 @@ def test_a_step_of_gradient_descent_is_one_program() -> None:
     assert int(new["step"]) == 1
 
 
+def test_arrays_on_a_device_outlive_the_first_step() -> None:
+    step = training_step(program(squares), sgd(0.1, momentum=0.9))
+    parameters = {"w": pcp.plan(pcp.trace(lambda w: w + 1, W), cache=False).run(W)}
+    state = step.initial_state(parameters)
+    _, metrics = pcp.plan(step, cache=False).run(state, (X, Y))
+    np.testing.assert_array_equal(parameters["w"], W + 1)
+    again, _ = pcp.plan(step, cache=False).run(step.initial_state(parameters), (X, Y))
+    with pytest.raises(DonatedArray):  # the state itself was given away
+        pcp.plan(step, cache=False).run(state, (X, Y))
+    np.testing.assert_array_equal(parameters["w"], W + 1)
+    assert float(metrics["loss"]) > 0
+    assert int(again["step"]) == 1
+
+
+def test_buffers_on_a_device_outlive_the_first_step() -> None:
+    def loss(parameters: Any, buffers: Any, x: Any, y: Any) -> Any:
+        return {"mean": buffers["mean"] + x}, squares(parameters, x, y)
+
+    made = pcp.trace(
+        loss,
+        {"w": pcp.spec((3, 3), "f32")},
+        {"mean": pcp.spec((5, 3), "f32")},
+        pcp.spec((5, 3), "f32"),
+        pcp.spec((5, 3), "f32"),
+        roles=("weight", "state", "input", "input"),
+    )
+    step = training_step(made, sgd(0.1))
+    buffers = {"mean": pcp.plan(pcp.trace(lambda x: x + 1, X), cache=False).run(X)}
+    new, _ = pcp.plan(step, cache=False).run(step.initial_state({"w": W}, buffers), (X, Y))
+    np.testing.assert_array_equal(buffers["mean"], X + 1)
+    np.testing.assert_allclose(new["buffers"]["mean"], 2 * X + 1, rtol=1e-6)
+
+
 def test_a_function_is_traced_and_clipped() -> None:
     step = training_step(
         squares,

@@ -29,6 +29,7 @@ from pcp.autodiff.rule import (
 )
 from pcp.ir import Builder, InvalidProgram, TensorSpec
 from pcp.ir.bindings import Value, ir
+from pcp.ir.depth_first import depth_first
 from pcp.ir.program import spec_of
 from pcp.ops.movement import STOP_GRADIENT
 from pcp.tensor import Tensor
@@ -215,18 +216,10 @@ def operations_of_expansion(
 
 def operations_between(inputs: Iterable[Value], outputs: Iterable[Value]) -> list[ir.Operation]:
     """The operations that compute `outputs`, back to `inputs`, in an order in which they can run."""
-    ordered: dict[ir.Operation, None] = {}
     ends = set(inputs)
 
-    def visit(value: Value) -> None:
-        if value in ends or isinstance(value.owner, ir.Block):
-            return
-        op = value.owner.operation
-        if op not in ordered:
-            for operand in (*op.operands, *values_from_outside(op)):
-                visit(operand)
-            ordered[op] = None
+    def makers(values: Iterable[Value]) -> list[ir.Operation]:
+        inside = (value for value in values if value not in ends)
+        return [value.owner.operation for value in inside if not isinstance(value.owner, ir.Block)]
 
-    for value in outputs:
-        visit(value)
-    return list(ordered)
+    return depth_first(makers(outputs), lambda op: makers((*op.operands, *values_from_outside(op))))

@@ -12,10 +12,18 @@ from pcp.autodiff.regions import contains, erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
+from pcp.ir.bindings import (
+    context,
+    has_custom_derivative,
+    inline_calls,
+    inline_composites,
+    ir,
+    legalise,
+    run_passes,
+)
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
@@ -229,9 +237,10 @@ def _on_functions(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
-        program, captured = trace_closure(function, *arguments)
         # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        return call(transform(program, from_the_front(wrt, len(arguments))), *arguments, *captured)
+        places = from_the_front(wrt, len(arguments))
+        program, captured = trace_closure(function, *with_tensors(arguments, places))
+        return call(transform(program, places), *arguments, *captured)
 
     return differentiated
 
@@ -295,7 +304,9 @@ def _differentiated(
     main = main_of(module)
     # What is made again is decided for each operation, so then none is hidden in a composite.
     whole = memory.remat is None and not _has_blocks_inside(module)
-    inline_composites(module, lambda op: whole and op.parent == main and _has_rule(op))
+    inline_composites(
+        module, lambda op: has_custom_derivative(op) or (whole and op.parent == main and _has_rule(op))
+    )
     inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():

@@ -79,8 +79,18 @@ def is_invariant(op: ir.Operation, index: int) -> bool:
     return bool(returned_by(body)[index] == body.arguments[index])
 
 
-def known_integer(value: Value, depth: int = _DEPTH) -> int | None:
+def known_integer(value: Value) -> int | None:
     """The number that an integer scalar is, if it is made of constants alone."""
+    return _known_integer(value, _DEPTH, {})
+
+
+def _known_integer(value: Value, depth: int, known: dict[Value, int | None]) -> int | None:
+    if value not in known:  # a value that is used twice is folded once
+        known[value] = _folded_integer(value, depth, known)
+    return known[value]
+
+
+def _folded_integer(value: Value, depth: int, known: dict[Value, int | None]) -> int | None:
     value = _origin(value)
     spec = spec_of(value.type)
     if not spec.dtype.is_integer or spec.shape or isinstance(value.owner, ir.Block) or not depth:
@@ -92,7 +102,7 @@ def known_integer(value: Value, depth: int = _DEPTH) -> int | None:
     name = op.name.removeprefix("stablehlo.")
     if name not in ("add", "subtract", "multiply", "maximum", "minimum", "convert", "reshape", "negate"):
         return None
-    found = [known_integer(operand, depth - 1) for operand in op.operands]
+    found = [_known_integer(operand, depth - 1, known) for operand in op.operands]
     numbers = [number for number in found if number is not None]
     return None if len(numbers) < len(found) else _wrapped(_apply(name, numbers), spec.dtype)
 
@@ -124,25 +134,38 @@ def _origin(value: Value) -> Value:
     return value
 
 
-def _conjunction(op: ir.Operation, chosen: Value, negated: bool = False) -> list[_Comparison] | None:
+def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
     """The comparisons that must all hold for another trip; None if the condition is anything else."""
-    if isinstance(chosen.owner, ir.Block):
-        return None
-    made = chosen.owner.operation
-    if made.name == "stablehlo.not":
-        return _conjunction(op, made.operands[0], not negated)
-    if made.name == ("stablehlo.or" if negated else "stablehlo.and"):
-        parts = [_conjunction(op, operand, negated) for operand in made.operands]
-        found = [part for part in parts if part is not None]
-        return [c for part in found for c in part] if len(found) == len(parts) else None
+    found: list[_Comparison] = []
+    waiting, seen = [(chosen, False)], set()
+    while waiting:
+        value, negated = each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if isinstance(value.owner, ir.Block):
+            return None
+        made = value.owner.operation
+        if made.name == "stablehlo.not":
+            waiting.append((made.operands[0], not negated))
+        elif made.name == ("stablehlo.or" if negated else "stablehlo.and"):
+            waiting += [(operand, negated) for operand in reversed(list(made.operands))]
+        else:
+            comparison = _compared(op, made, negated)
+            if comparison is None:
+                return None
+            found.append(comparison)
+    return found
+
+
+def _compared(op: ir.Operation, made: ir.Operation, negated: bool) -> _Comparison | None:
     if made.name != "stablehlo.compare":
         return None
     direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
     if negated:
         direction = _NEGATED[direction]
     left, right = made.operands
-    found_here = _comparison(op, direction, left, right) or _comparison(op, _MIRRORED[direction], right, left)
-    return None if found_here is None else [found_here]
+    return _comparison(op, direction, left, right) or _comparison(op, _MIRRORED[direction], right, left)
 
 
 def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) -> _Comparison | None:

@@ -52,7 +52,8 @@ def is_written_once(op: ir.Operation, index: int, trips: int) -> bool:
     if len(list(argument.uses)) != 1 or len(list(following.uses)) != 1:
         return False
     shape, sizes = spec_of(argument.type).shape, spec_of(write.operands[1].type).shape
-    starts = [_in_every_trip(op, place, trips, _DEPTH) for place in list(write.operands)[2:]]
+    numbers: dict[Value, Numbers | None] = {}
+    starts = [_in_every_trip(op, place, trips, _DEPTH, numbers) for place in list(write.operands)[2:]]
     for start, extent, size in zip(starts, shape, sizes, strict=True):
         if start is None or start.min() < 0 or start.max() > extent - size:
             continue
@@ -62,8 +63,18 @@ def is_written_once(op: ir.Operation, index: int, trips: int) -> bool:
     return False
 
 
-def _in_every_trip(op: ir.Operation, value: Value, trips: int, depth: int) -> Numbers | None:
+def _in_every_trip(
+    op: ir.Operation, value: Value, trips: int, depth: int, numbers: dict[Value, Numbers | None]
+) -> Numbers | None:
     """The integer that a scalar is in each trip, if it is made of constants and counters alone."""
+    if value not in numbers:  # a value that is used twice is computed once
+        numbers[value] = _computed(op, value, trips, depth, numbers)
+    return numbers[value]
+
+
+def _computed(
+    op: ir.Operation, value: Value, trips: int, depth: int, numbers: dict[Value, Numbers | None]
+) -> Numbers | None:
     known = known_integer(value)
     if known is not None:
         return np.full(trips, known)
@@ -83,5 +94,5 @@ def _in_every_trip(op: ir.Operation, value: Value, trips: int, depth: int) -> Nu
         function = _ARITHMETIC[name]
     else:
         return None
-    found = [_in_every_trip(op, operand, trips, depth - 1) for operand in made.operands]
-    return None if any(numbers is None for numbers in found) else np.asarray(function(*found))
+    found = [_in_every_trip(op, operand, trips, depth - 1, numbers) for operand in made.operands]
+    return None if any(each is None for each in found) else np.asarray(function(*found))

@@ -1,9 +1,11 @@
 """Which arguments a program is differentiated for."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Tree
+from pcp.tracing import specs_of
 
 Wrt = int | Sequence[int]
 """The arguments to differentiate for, counted at the top level: one or several."""
@@ -31,6 +33,12 @@ def from_the_front(wrt: Wrt, count: int) -> Wrt:
     if isinstance(wrt, int):
         return wrt + count if wrt < 0 else wrt
     return [place + count if place < 0 else place for place in wrt]
+
+
+def with_tensors(arguments: Sequence[Any], wrt: Wrt) -> list[Any]:
+    """The arguments, with specs in place of those that `wrt` names: what is differentiated for is no number, but a Tensor."""
+    named = (wrt,) if isinstance(wrt, int) else wrt
+    return [specs_of(given) if place in named else given for place, given in enumerate(arguments)]
 
 
 def _top_level(program: Program) -> list[tuple[list[int], Tree]]:

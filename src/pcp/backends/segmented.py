@@ -2,9 +2,9 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from pcp.backends.base import Buffer, Executable, MemoryUse
+from pcp.backends.interruption import all_of
 from pcp.backends.processors import core_count
 from pcp.backends.switches import is_switched_off
 from pcp.ir import Program
@@ -28,8 +28,8 @@ def compiled_in_segments(
     cut = segments(program)
     if cut is None:
         return None
-    with ThreadPoolExecutor(core_count()) as threads:
-        kinds = dict(zip(cut.kinds, threads.map(compile_one, cut.kinds), strict=True))
+    made = all_of([functools.partial(compile_one, kind) for kind in cut.kinds], core_count())
+    kinds = dict(zip(cut.kinds, made, strict=True))
     return SegmentedExecutable(program, cut, [kinds[each.program] for each in cut.sequence])
 
 

@@ -37,6 +37,7 @@ from pcp.backends.base import (
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
 from pcp.backends.host_memory import keep_freed_memory
+from pcp.backends.interruption import interruptible
 from pcp.backends.processors import core_count
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
@@ -132,7 +133,7 @@ class XLABackend:
         """An array in the memory of a device; it shares host memory only if nobody can write to that."""
         native = _devices()[device]
         if not self.is_buffer(array):
-            array = np.ascontiguousarray(array).reshape(spec.shape)
+            array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
             alias = alias and _is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         return xla_client.batched_device_put(
@@ -223,10 +224,9 @@ def _compile_options(native: Any, options: CompileOptions) -> Any:
 
 
 def _compile(program: Program, device: Device, native: Any, options: Any) -> Any:
+    bytecode, devices = flat_bytecode(program.bytecode), xla_client.DeviceList((native,))
     try:
-        loaded = native.client.compile_and_load(
-            flat_bytecode(program.bytecode), xla_client.DeviceList((native,)), options
-        )
+        loaded = interruptible(lambda: native.client.compile_and_load(bytecode, devices, options))
     except jax.errors.JaxRuntimeError as error:
         raise CompilationFailed(f"XLA refuses the program on {device}: {error}") from None
     log.debug("compiled %s for %s", program, device)

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from pcp.autodiff import grad, vjp
 from pcp.autodiff.jvp import pushed_forward
-from pcp.autodiff.wrt import Wrt, chosen_leaves, from_the_front
+from pcp.autodiff.wrt import Wrt, chosen_leaves, from_the_front, with_tensors
 from pcp.batching.vmap import vmap
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
@@ -90,8 +90,9 @@ def _on_functions(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def differentiated(*arguments: Any) -> Any:
-        program, captured = trace_closure(function, *arguments)
-        return call(transform(program, from_the_front(wrt, len(arguments))), *arguments, *captured)
+        places = from_the_front(wrt, len(arguments))
+        program, captured = trace_closure(function, *with_tensors(arguments, places))
+        return call(transform(program, places), *arguments, *captured)
 
     return differentiated
 

@@ -9,11 +9,11 @@ from pcp.autodiff.regions import erase_dead
 from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, has_custom_derivative, inline_calls, inline_composites, ir, run_passes
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.arrangement import moveaxis
-from pcp.tensor import Tensor, as_tensor, building
+from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 
 Axes = int | None | Sequence[Any] | dict[Any, Any]
@@ -66,7 +66,10 @@ def vmap(
         names = tree.names("argument")
         shaped = [_spec(leaf) for leaf in leaves]
         count = _common_size(zip(names, shaped, axes, strict=True), size)
-        samples = [ArgumentSpec(_sample(s, axis), Role.input) for s, axis in zip(shaped, axes, strict=True)]
+        samples = [
+            leaf if axis is None and is_weak(leaf) else ArgumentSpec(_sample(spec, axis), Role.input)
+            for leaf, spec, axis in zip(leaves, shaped, axes, strict=True)
+        ]
         program, captured = trace_closure(function, *tree.unflatten(samples))
         whole = vectorised(program, [*axes, *[None] * len(captured)], out_axes, count)
         return call(whole, *arguments, *captured)
@@ -144,7 +147,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
     ]
     returned = axes_like(out_axes, program.result_tree, "out_axes")
     module = program.module()
-    inline_composites(module)
+    inline_composites(module, has_custom_derivative)
     inline_calls(module)
     with context(), ir.Location.unknown():
         count = _batch(module, program, arguments, in_axes, returned, size)

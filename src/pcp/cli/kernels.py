@@ -8,13 +8,15 @@ from pathlib import Path
 from pcp import backends
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES
-from pcp.kernels.candidate import read_candidate
+from pcp.kernels.candidate import Candidate, read_candidate
+from pcp.planning.added import Added, Store
+from pcp.planning.added.lowering import lowered_once
 from pcp.planning.bench import Bench
 from pcp.planning.family_bench import Row, bench_family, family_named, reach
-from pcp.planning.hardware import hardware_of
+from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.profile_file import DatabaseUnusable
-from pcp.planning.verification import CandidateProcess, verify
+from pcp.planning.verification import CandidateProcess, Verdict, verify
 from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {
@@ -30,12 +32,15 @@ values that showed them.
 actions:
   list               every kernel: its effect on accuracy, and for how many problems of its family it can be used
   verify FOLDER      verify a kernel from outside; exit code 3 if it is refused
+  add FOLDER         verify it, unless the same content was verified before, and keep it, so that plans may choose it
+  remove NAME        forget a kernel that was added
   bench FAMILY       measure every kernel of a family on this device, and keep the measurements in the database
 
 examples:
   pcp kernels list --family product
   pcp kernels verify examples/kernels/softmax_bf16
   pcp kernels verify my_kernel --seed 7            the same random numbers again
+  pcp kernels add examples/kernels/softmax_bf16
   pcp kernels bench softmax                        then: pcp profile ls
 """,
 }
@@ -48,9 +53,14 @@ class InvalidRequest(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("action", choices=("list", "verify", "bench"), help="what to do; see the list below")
     parser.add_argument(
-        "what", nargs="?", metavar="FOLDER|FAMILY", help="the folder for verify, the family for bench"
+        "action", choices=("list", "verify", "add", "remove", "bench"), help="what to do; see the list below"
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="FOLDER|NAME|FAMILY",
+        help="the folder for verify and add, the name for remove, the family for bench",
     )
     parser.add_argument("--family", default=None, help="list: only kernels of this family")
     parser.add_argument(
@@ -86,13 +96,13 @@ def run(arguments: argparse.Namespace) -> int:
             )
         return _list(arguments)
     if arguments.what is None:
-        what = "a folder with a kernel.toml" if arguments.action == "verify" else "a family"
+        what = _NEEDED[arguments.action]
         raise InvalidRequest(f"`pcp kernels {arguments.action}` needs {what}; none was given")
     for name in ("seconds", "memory"):
         value = getattr(arguments, name)
         if value is not None and not value > 0:
             raise InvalidRequest(f"--{name} {value:g} was given; expected a number above 0")
-    return _verify(arguments) if arguments.action == "verify" else _bench(arguments)
+    return _ACTIONS[arguments.action](arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -121,17 +131,49 @@ def _list(arguments: argparse.Namespace) -> int:
                 "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
             )
             print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
+        for added in Store().all():
+            if added.candidate.family == name:
+                _list_added(added, arguments.json)
     return 0
+
+
+def _list_added(added: Added, as_json: bool) -> None:
+    candidate = added.candidate
+    tolerances = dict(added.verdict.get("tolerances", {}))
+    if as_json:
+        facts = {
+            "name": candidate.name,
+            "family": candidate.family,
+            "effect": candidate.effect.value,
+            "about": candidate.about,
+            "version": candidate.version,
+            "added": added.digest,
+            "tolerances": tolerances,
+            "tried": added.verdict.get("tried"),
+        }
+        print(json.dumps(facts))
+        return
+    told = ", ".join(f"{dtype} {tolerance:g}" for dtype, tolerance in tolerances.items())
+    where = f"added {added.digest[:12]}, tolerance {told}; "
+    print(
+        f"  {candidate.name + '@' + str(candidate.version):38}{candidate.effect:18}{where}{candidate.about}"
+    )
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     candidate = read_candidate(arguments.what)
+    verdict = _verdict_on(candidate, arguments)
+    print(json.dumps(verdict.to_json()) if arguments.json else verdict)
+    return 0 if verdict.accepted else REFUSED
+
+
+def _verdict_on(candidate: Candidate, arguments: argparse.Namespace) -> Verdict:
+    """Verify a kernel, and keep what was measured."""
     limits = {} if arguments.seconds is None else {"seconds": arguments.seconds}
     memory = int(arguments.memory * 2**30)
     with CandidateProcess(arguments.device, memory_bytes=memory, **limits) as process:
         verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
     _progress_line("")
-    print(json.dumps(verdict.to_json()) if arguments.json else verdict)
     row, about = measurement_of(verdict, candidate, process.device)
     try:
         database = ProfileDatabase(arguments.database)
@@ -139,7 +181,36 @@ def _verify(arguments: argparse.Namespace) -> int:
         print(f"kept in {database.file}", file=sys.stderr)
     except DatabaseUnusable as error:
         print(f"what was measured is not kept: {error}", file=sys.stderr)
-    return 0 if verdict.accepted else REFUSED
+    return verdict
+
+
+def _add(arguments: argparse.Namespace) -> int:
+    store = Store()
+    with store.staged(arguments.what) as (candidate, digest):
+        conditions = f"{hardware_of(backends.device(arguments.device)).digest} {versions()}"
+        known = store.recorded(digest)
+        if known is None or known.get("conditions") != conditions:
+            lowered_once(candidate, digest)
+            verdict = _verdict_on(candidate, arguments)
+            if not verdict.accepted:
+                print(json.dumps(verdict.to_json()) if arguments.json else verdict)
+                return REFUSED
+            known = verdict.to_json() | {"conditions": conditions}
+            store.record(digest, known)
+            if not arguments.json:
+                print(verdict)
+        added = store.enter(candidate, digest, known)
+    if arguments.json:
+        print(json.dumps({"name": candidate.name, "added": digest, "verdict": known}))
+    else:
+        print(f"added {added.name}: plans with a tolerance may choose it, after verifying it at their sites")
+    return 0
+
+
+def _remove(arguments: argparse.Namespace) -> int:
+    for gone in Store().remove(arguments.what):
+        print(json.dumps({"removed": gone.name}) if arguments.json else f"removed {gone.name}")
+    return 0
 
 
 def _bench(arguments: argparse.Namespace) -> int:
@@ -194,3 +265,12 @@ def _progress_line(text: str) -> None:
     """What is being done, on one line of a terminal that the next one overwrites."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
+
+
+_ACTIONS = {"verify": _verify, "add": _add, "remove": _remove, "bench": _bench}
+_NEEDED = {
+    "verify": "a folder with a kernel.toml",
+    "add": "a folder with a kernel.toml",
+    "remove": "the name of a kernel",
+    "bench": "a family",
+}

@@ -7,10 +7,15 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
 
+from pcp.backends.interruption import is_compiling, unraisable
 from pcp.errors import PCPError
+
+_TERMINATED = 128 + signal.SIGTERM
 
 COMMANDS = {
     "train": "train a model, in one process or with a Shepherd and Workers on this machine",
@@ -31,7 +36,7 @@ COMMANDS = {
 EPILOG = """`pcp COMMAND --help` explains a command and shows examples. Every command takes --json.
 
 exit codes: 0 done; 1 it failed, for example because of a bug or a full disk; 2 an argument or a file is wrong (the
-message says which); 130 interrupted
+message says which); 130 interrupted; 143 terminated
 
 examples:
   pcp doctor                                      check this machine
@@ -44,6 +49,26 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    before = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = unraisable
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        print("pcp: interrupted", file=sys.stderr)
+        return _left(128 + signal.SIGINT)
+    except SystemExit as ended:
+        if ended.code == _TERMINATED:
+            _left(_TERMINATED)
+        raise
+    finally:
+        sys.unraisablehook = before[1]
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before[0])
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="pcp",
         description="PCP, the Planetary Compute Protocol: train and run tensor programs on one device or many.",
@@ -67,13 +92,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PCPError as error:
         _complain(error, getattr(parsed, "json", False))
         return 2
-    except KeyboardInterrupt:
-        print("pcp: interrupted", file=sys.stderr)
-        return 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read the output has gone; python would complain again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    return code
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    """End as after an error, so that whatever was begun is cleaned up."""
+    raise SystemExit(_TERMINATED)
+
+
+def _left(code: int) -> int:
+    """End the process here if a compiler is at work that nobody waits for: leaving Python would wait for it."""
+    if is_compiling():
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
     return code
 
 

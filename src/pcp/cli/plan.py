@@ -24,7 +24,7 @@ done to every parameter and moment. 0 asks for the bits of the plain program; wi
 
 examples:
   pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
-  pcp plan step.pcp --tolerance 1e-2 --budget 0                       use only what was measured before
+  pcp plan step.pcp --tolerance 1e-2 --budget 0                       use what is known, and what is predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import jaxpr_as_fun
 
 from pcp.importers.imported_module import NotImportable, clean, largest_constant
+from pcp.importers.jax_checking import check_beside_jax
+from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import bytecode_of, parse_module
+from pcp.ir.bindings import bytecode_of, ir, parse_module
 from pcp.ir.program import describe_signature, main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
@@ -27,17 +30,20 @@ def from_jax(
     *arguments: Any,
     roles: Sequence[Role | str] | None = None,
     platform: str = "cpu",
+    check: bool = False,
 ) -> Program:
     """Trace a function of JAX with `jax.jit` and return the Program that it computes.
 
     Arguments:
-        function: anything that `jax.jit` takes. Rules of `jax.custom_vjp` and `jax.custom_jvp` stay behind: PCP
-            differentiates what the function computes.
+        function: anything that `jax.jit` takes. Its `stop_gradient` and the rules of `jax.custom_vjp` and `jax.custom_jvp` hold
+            in derivatives that PCP takes, up to the third order.
         arguments: one for each parameter, any pytree; leaves are arrays, whose role is `weight`, or what `pcp.spec` or
             `jax.ShapeDtypeStruct` makes, typed PRNG keys (which become their key data) or numbers, all of them `input`.
             Every other leaf, and a number inside of a module, is a constant.
         roles: the role of each argument, in place of those of its leaves.
         platform: where JAX may lower an operation differently, for which platform: `cpu`, `cuda`, `rocm` or `tpu`.
+        check: whether to run the program and the function beside one another at once, and compare results and the gradients of
+            random cotangents. Arrays are taken as they are; in the place of specs stand random numbers, of integers 0 and 1.
 
     Returns:
         A Program with arguments and results nested as `pcp.jax_arrays` nests them; unused arguments are kept. Arguments that
@@ -47,6 +53,7 @@ def from_jax(
         NotImportable: an operation has no place in a Program, or the function closes over more than 64 MiB of arrays.
         PrecisionMismatch: an argument has 64 bits while JAX computes in 32.
         InvalidArgument: a state has no successor of its nesting, shapes and element types.
+        ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
     """
     if platform not in PLATFORMS:
         raise NotImportable(f"JAX has no platform {platform!r}; choose one of {', '.join(PLATFORMS)}")
@@ -68,8 +75,15 @@ def from_jax(
         return returned
 
     flat_function.__name__ = getattr(function, "__name__", "function")
-    traced = jax.jit(flat_function, keep_unused=True).trace(*[struct for struct, _, _ in entries])
+    structs = [struct for struct, _, _ in entries]
+    traced = jax.jit(flat_function, keep_unused=True).trace(*structs)
+    derivatives = CustomDerivatives(platform)
     try:
+        kept = derivatives.kept(traced.jaxpr)
+        if kept is not traced.jaxpr:
+            again: Any = jaxpr_as_fun(kept)
+            again.__name__ = flat_function.__name__
+            traced = jax.jit(again, keep_unused=True).trace(*structs)
         lowered = traced.lower(lowering_platforms=(platform,))
     except (NotImplementedError, ValueError) as error:
         raise NotImportable(f"JAX has no form of the function for {platform}: {error}") from error
@@ -81,19 +95,23 @@ def from_jax(
             f"program: it closes over large arrays ({largest_constant(lowered_module)}); give them as arguments"
         )
     results = [_spec_of(info) for info in jax.tree.leaves(lowered.out_info)]
-    return _program(bytecode, names, specs, tree, results, result_tree[0])
+    module = parse_module(bytecode)
+    clean(module)
+    derivatives.attach(module)
+    program = _program(module, names, specs, tree, results, result_tree[0])
+    if check:
+        check_beside_jax(function, program, arguments)
+    return program
 
 
 def _program(
-    bytecode: bytes,
+    module: ir.Module,
     names: list[str],
     specs: list[ArgumentSpec],
     tree: Tree,
     results: list[TensorSpec],
     result_tree: Tree,
 ) -> Program:
-    module = parse_module(bytecode)
-    clean(module)
     aliases = aliases_of(specs, tree, results, result_tree)
     described = [Argument(n, s.spec, s.role, a) for n, s, a in zip(names, specs, aliases, strict=True)]
     described_results = [Result(n, s) for n, s in zip(result_tree.names(), results, strict=True)]

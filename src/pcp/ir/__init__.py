@@ -2,6 +2,7 @@
 
 from pcp.ir.bindings import InvalidProgram as InvalidProgram
 from pcp.ir.builder import Builder as Builder
+from pcp.ir.nesting import NestedTooDeeply as NestedTooDeeply
 from pcp.ir.program import Argument as Argument
 from pcp.ir.program import Program as Program
 from pcp.ir.program import Result as Result

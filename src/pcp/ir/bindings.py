@@ -5,10 +5,12 @@ the context never starts threads (a fork would hang); a wrapper is never kept ac
 anything inside it; and `serialize_portable_artifact` is only given a module of its own, because it rewrites it in place.
 """
 
+import contextlib
 import functools
 import io
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, cast
@@ -21,17 +23,20 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pcp.errors import PCPError
+from pcp.ir.nesting import check_depth
 
 __all__ = [
+    "CUSTOM_DERIVATIVE",
     "InvalidProgram",
     "Value",
-    "artifact_of",
     "bytecode_of",
+    "check_strings",
     "context",
     "describe_location",
     "flag_of",
     "flat_bytecode",
     "flatten",
+    "has_custom_derivative",
     "inline_calls",
     "inline_composites",
     "inline_function",
@@ -40,11 +45,13 @@ __all__ = [
     "integers_of",
     "ir",
     "legalise",
+    "legalise_chlo",
+    "named_operations",
+    "names_functions",
     "operation_names",
-    "parse_artifact",
     "parse_module",
-    "plain_module",
     "run_passes",
+    "stablehlo",
     "string_of",
     "symbol_name",
     "verify",
@@ -55,9 +62,8 @@ if TYPE_CHECKING:
 else:
     Value = ir.Value
 
-# The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
-# operation that PCP emits.
-ARTIFACT_VERSION = "1.10.0"
+CUSTOM_DERIVATIVE = "pcp.custom_derivative"
+"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
 
 
 class InvalidProgram(PCPError):
@@ -84,12 +90,100 @@ def parse_module(source: str | bytes) -> ir.Module:
     """A module from MLIR text or bytecode.
 
     Raises:
-        InvalidProgram: it does not parse or verify.
+        InvalidProgram: it does not parse or verify, or a name in a text is no text in UTF-8.
+        NestedTooDeeply: brackets of a text are nested so deep that the parser's stack would end.
     """
+    if isinstance(source, str):
+        _check_brackets(source)
+        check_strings(source)
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
-        raise InvalidProgram(_explain("the program does not parse", error)) from None
+        module = (
+            _parse_aligned(source)
+            if isinstance(source, bytes) and "section alignment" in str(error)
+            else None
+        )
+        if module is None:
+            raise InvalidProgram(_explain("the program does not parse", error)) from None
+        return module
+
+
+def _parse_aligned(source: bytes) -> ir.Module | None:
+    """A module from bytecode with blobs, which MLIR only reads where they lie at multiples of their alignment.
+
+    Python does not say where bytes lie, but MLIR reads a file into memory of its own: a large one at the start of a page, a
+    small one behind the file's name.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        for length in range(1, 250, 16):
+            path = os.path.join(folder, "m" * length)
+            with open(path, "wb") as file:
+                file.write(source)
+            with contextlib.suppress(ir.MLIRError):
+                return ir.Module.parseFile(path, context())
+            os.remove(path)
+    return None
+
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
+_STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
+    "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
+}  # fmt: skip
+REGIONS = "the regions of operations (loops, branches)"
+FLATTER = "compute in fewer of them, or in functions that are called"
+
+
+def _check_brackets(source: str) -> None:
+    """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
+    depth = dict.fromkeys("{[(<", 0)
+    for found in _BRACKETS.finditer(source):
+        if found[0] in _STEPS:
+            kind, step = _STEPS[found[0]]
+            depth[kind] += step
+            what = REGIONS if kind == "{" else f"brackets {kind} of the text"
+            check_depth(
+                depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another"
+            )
+
+
+def check_strings(text: str) -> None:
+    """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them.
+
+    Raises:
+        InvalidProgram: a string of the text, in which bytes may be written as `\\FF`, is no UTF-8.
+    """
+    if _HIGH_BYTE.search(text) is None:
+        return
+    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
+        raw = re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, quoted.encode())
+        try:
+            raw.decode()
+        except UnicodeDecodeError:
+            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is no text in UTF-8") from None
+
+
+_HIGH_BYTE = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 16)])
+
+
+def check_nesting(module: ir.Module) -> None:
+    """Refuse a module whose regions are nested so deep that walks over it, or a compiler, would end the process.
+
+    Raises:
+        NestedTooDeeply: they are nested more than 100 deep.
+    """
+    waiting = [(module.operation, 0)]
+    while waiting:
+        op, depth = waiting.pop()
+        check_depth(depth - 1, REGIONS, FLATTER)  # the function's own does not count
+        for region in op.regions:
+            for block in region.blocks:
+                views = (view.operation for view in block.operations)
+                waiting += [(inner, depth + 1) for inner in views if len(inner.regions)]
 
 
 def bytecode_of(module: ir.Module) -> bytes:
@@ -109,54 +203,6 @@ def verify(module: ir.Module) -> None:
         module.operation.verify()
     except ir.MLIRError as error:
         raise InvalidProgram(_explain("the program does not verify", error)) from None
-
-
-def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
-    """The portable (VHLO) artifact, without locations, of a module given as bytecode.
-
-    Raises:
-        InvalidProgram: an operation has no portable form at that version.
-    """
-    module = parse_module(bytecode)
-    flatten(module)
-    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
-    try:
-        with context():
-            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
-    except (ir.MLIRError, ValueError) as error:
-        raise InvalidProgram(
-            f"the program has no portable form at StableHLO version {version}: {error}"
-        ) from None
-
-
-def plain_module(bytecode: bytes) -> ir.Module:
-    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
-    module = parse_module(bytecode)
-    flatten(module)
-    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo),strip-debuginfo)")
-    with context():
-        for op in module.body.operations:
-            for name in list(op.operation.attributes):
-                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
-                    del op.operation.attributes[name]
-    return module
-
-
-def parse_artifact(artifact: bytes) -> ir.Module:
-    """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
-
-    Raises:
-        InvalidProgram: it is no artifact, or a newer one than this library reads.
-    """
-    try:
-        return stablehlo.deserialize_portable_artifact(context(), artifact)
-    except (ir.MLIRError, ValueError) as error:
-        newest = stablehlo.get_current_version()
-        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
-        given = f" (they say that they are of version {found[1].decode()})" if found else ""
-        raise InvalidProgram(
-            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
-        ) from None
 
 
 def describe_location(location: ir.Location) -> str:
@@ -235,6 +281,8 @@ def run_passes(module: ir.Module, pipeline: str) -> None:
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
 
+    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
+
     Raises:
         InvalidProgram: a function calls itself, directly or not.
     """
@@ -244,7 +292,9 @@ def inline_calls(module: ir.Module) -> None:
         if op.operation.name == "func.func"
     }
     _refuse_recursion(functions)
-    while calls := _named(functions["main"], "func.call"):
+    custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
+    roots = list(functions.values()) if custom else [functions["main"]]
+    while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
             callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
             with context(), call.location, ir.InsertionPoint(call):
@@ -252,14 +302,17 @@ def inline_calls(module: ir.Module) -> None:
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
-    del functions
+    del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
 
 
 def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
     callees = {
-        name: {ir.FlatSymbolRefAttr(call.attributes["callee"]).value for call in _named(op, "func.call")}
+        name: {
+            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+            for call in named_operations(op, "func.call")
+        }
         for name, op in functions.items()
     }
     try:
@@ -273,7 +326,7 @@ def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
 
 def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
     """Replace every composite operation, but those to `keep`, by a call of the function that decomposes it, in place."""
-    for op in _named(module.operation, "stablehlo.composite"):
+    for op in named_operations(module.operation, "stablehlo.composite"):
         if keep is None or not keep(op):
             types = [result.type for result in op.results]
             callee = {"callee": op.attributes["decomposition"]}
@@ -284,10 +337,41 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
             op.erase()
 
 
-def flatten(module: ir.Module) -> None:
-    """Inline all composites and calls, in place; what several composites compute alike is then computed once."""
-    if _named(module.operation, "stablehlo.composite"):
-        inline_composites(module)
+def has_custom_derivative(op: ir.Operation) -> bool:
+    """Whether an operation is a composite that brings its own derivative."""
+    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
+
+
+def names_functions(op: ir.Operation) -> bool:
+    """Whether more is said of a composite than what it decomposes into: functions that it names, such as its derivative.
+
+    One whose own derivative is not there is among them: it has none, and is not that of what it decomposes into.
+    """
+    return has_custom_derivative(op) or any(
+        "@" in str(attribute) and _is_symbolic(attribute)
+        for name, attribute in op.attributes.items()
+        if name != "decomposition"
+    )
+
+
+def _is_symbolic(attribute: ir.Attribute) -> bool:
+    """Whether there is a symbol in an attribute, at any depth."""
+    pending = [attribute]
+    while pending:
+        entry = pending.pop()
+        if isinstance(entry, ir.SymbolRefAttr | ir.FlatSymbolRefAttr):
+            return True
+        if isinstance(entry, ir.ArrayAttr):
+            pending.extend(entry)
+        elif isinstance(entry, ir.DictAttr):
+            pending.extend(entry[index].attr for index in range(len(entry)))
+    return False
+
+
+def flatten(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
+    """Inline all composites, but those to `keep`, and calls, in place; what several compute alike is then computed once."""
+    if named_operations(module.operation, "stablehlo.composite"):
+        inline_composites(module, keep)
         inline_calls(module)
         run_passes(module, "builtin.module(cse)")
 
@@ -309,6 +393,11 @@ DYNAMIC = (
     "real_dynamic_slice",
 )  # fmt: skip
 """Operations of StableHLO that a pass replaces by others where the shapes in their operands are constants."""
+
+
+def legalise_chlo(module: ir.Module) -> None:
+    """Replace, in place, operations of CHLO, which have no portable form, by what they are made of in StableHLO."""
+    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
 
 
 def legalise(module: ir.Module) -> None:
@@ -346,7 +435,7 @@ def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[
     return list(_jax_mlir_ext.inlined_func_call(function, list(arguments)))
 
 
-def _named(operation: ir.Operation, name: str) -> list[ir.Operation]:
+def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:
     """Every operation of that name inside another."""
     found: list[ir.Operation] = []
 

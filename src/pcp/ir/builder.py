@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from pcp.ir.bindings import InvalidProgram, Value, context, inline_function, ir
+from pcp.ir.bindings import (
+    FLATTER,
+    REGIONS,
+    InvalidProgram,
+    Value,
+    context,
+    inline_function,
+    ir,
+)
+from pcp.ir.nesting import check_depth
 from pcp.ir.program import element_type, mlir_type
 from pcp.ir.types import DType, TensorSpec, dtype_of
 
@@ -86,6 +95,7 @@ class Builder:
     @contextmanager
     def region(self, op: ir.Operation, index: int, arguments: Sequence[TensorSpec]) -> Iterator[list[Value]]:
         """Build inside a new block of region `index` of `op`; yields the block's arguments."""
+        check_depth(len(self.scopes), REGIONS, FLATTER)
         with self.location:
             block = op.regions[index].blocks.append(*[mlir_type(spec) for spec in arguments])
         outer = self._insertion
@@ -130,15 +140,16 @@ class Builder:
 
 
 def dense(array: np.ndarray[Any, Any], spec: TensorSpec) -> ir.Attribute:
-    """The elements of an array as an MLIR attribute, in the current context."""
+    """The elements of an array, of any byte order, as an MLIR attribute, in the current context."""
     element = element_type(spec.dtype)
+    array = np.ascontiguousarray(array, spec.dtype.numpy)
     flat = array.reshape(-1)
-    if flat.size and spec.dtype.kind != "complex" and (flat.size == 1 or _all_equal(flat)):
+    if flat.size and spec.dtype.kind not in ("complex", "storage") and (flat.size == 1 or _all_equal(flat)):
         scalar = _scalar_attribute(
             spec.dtype, flat[0].item() if spec.dtype is not DType.bf16 else float(flat[0])
         )
         return ir.DenseElementsAttr.get_splat(mlir_type(spec), scalar)
-    elements: Any = np.ascontiguousarray(array)  # NumPy's types call it a buffer from Python 3.12 on only
+    elements: Any = array  # NumPy's types call it a buffer from Python 3.12 on only
     return ir.DenseElementsAttr.get(elements, type=element, shape=spec.shape)
 
 

@@ -13,8 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
 from pcp.ir import bindings, digest
+from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
 from pcp.ir.bindings import InvalidProgram, ir, string_of, symbol_name
+from pcp.ir.resources import has_resources, inline_resources
 from pcp.ir.tree import LEAF, Tree, flatten_like
+from pcp.ir.tuples import flatten_tuples, has_tuples
 from pcp.ir.types import DType, TensorSpec, checked_shape, dtype_from_mlir
 
 
@@ -37,6 +40,8 @@ class Argument:
         alias: index of the result that may reuse its memory: its successor.
         kept: the factor with which its value stands in its successor whatever the rest of the program computes. How wrong the
             successor is is judged by what is added to that: 1 for a parameter, to which an update is added.
+        group: of state of a training step, what it is a part of, as `params` or `optimizer.first`; empty for all else. The
+            gradients or updates of a group have a common scale.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Argument:
     role: Role
     alias: int | None = None
     kept: float = 1.0
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class Program:
 
         Raises:
             InvalidProgram: it does not parse or verify, or has no single public function.
+            NestedTooDeeply: regions of operations are nested more than 100 deep.
         """
         return Program.from_module(bindings.parse_module(source))
 
@@ -78,13 +85,23 @@ class Program:
 
         Raises:
             InvalidProgram: the module does not verify, or has no single public function.
+            NestedTooDeeply: regions of operations are nested more than 100 deep.
         """
         bindings.verify(module)
+        bindings.check_nesting(module)
         main = main_of(module)
         if symbol_name(main) != "main":
             with bindings.context():
                 main.attributes["sym_name"] = ir.StringAttr.get("main")
-        program = Program(bindings.bytecode_of(module))
+        bytecode = bindings.bytecode_of(module)
+        if has_resources(bytecode) or has_tuples(module, bytecode):
+            # As text: what has blobs is not always read again from bytecode.
+            module = bindings.parse_module(str(module.operation.get_asm(enable_debug_info=True)))
+            inline_resources(module)
+            flatten_tuples(module)
+            bindings.verify(module)
+            bytecode, main = bindings.bytecode_of(module), main_of(module)
+        program = Program(bytecode)
         program.__dict__["_signature"] = _signature_of(main)
         return program
 
@@ -133,7 +150,7 @@ class Program:
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return bindings.artifact_of(self.bytecode)
+        return artifact_of(self.bytecode)
 
     @overload
     def to_stablehlo(self, version: None = None) -> str: ...
@@ -151,8 +168,8 @@ class Program:
         Raises:
             InvalidProgram: an operation has no form in StableHLO, or not yet in that version.
         """
-        module = bindings.plain_module(self.bytecode)
-        return str(module) if version is None else bindings.artifact_of(bindings.bytecode_of(module), version)
+        module = plain_module(self.bytecode)
+        return str(module) if version is None else artifact_of(bindings.bytecode_of(module), version)
 
     def to_jax(self) -> Callable[..., Any]:
         """The program as a function for use inside of `jax.jit`, `jax.grad` and `jax.vmap`; see `pcp.to_jax`."""
@@ -166,7 +183,7 @@ class Program:
         Raises:
             InvalidProgram: the bytes are no artifact that this version reads.
         """
-        return Program.from_module(bindings.parse_artifact(artifact))
+        return Program.from_module(parse_artifact(artifact))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the program to one file with a checksum; see `pcp.ir.program_file`.
@@ -212,9 +229,13 @@ class Program:
         """
         return flatten_like(self.argument_tree, arguments)
 
-    def keeping(self, factors: Mapping[str, float]) -> "Program":
-        """The same program, saying of arguments, by name, with which factor they stand in their successors; see `Argument`."""
-        entries = [replace(entry, kept=factors.get(entry.name, entry.kept)) for entry in self.arguments]
+    def describing_state(self, kept: Mapping[str, float], groups: Mapping[str, str]) -> "Program":
+        """The same program, saying of arguments, by name, how much of them is kept and of which group they are; see
+        `Argument`."""
+        entries = [
+            replace(entry, kept=kept.get(entry.name, entry.kept), group=groups.get(entry.name, entry.group))
+            for entry in self.arguments
+        ]
         module = self.module()
         describe_signature(main_of(module), entries, self.results, self.argument_tree, self.result_tree)
         return Program.from_module(module)
@@ -254,9 +275,14 @@ def main_of(module: ir.Module) -> ir.Operation:
     """The function that a module is run by: `main`, or its only public function.
 
     Raises:
-        InvalidProgram: there is none, or more than one and none called `main`.
+        InvalidProgram: there is none, or more than one and none called `main`, or one without a body.
     """
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    for function in functions:
+        if not len(function.regions[0].blocks):
+            raise InvalidProgram(
+                f"the function {symbol_name(function)} of the program is declared and has no body; write the body, or leave it out"
+            )
     public = [op for op in functions if _visibility(op) == "public"]
     named = [op for op in public if symbol_name(op) == "main"]
     candidates = named or public
@@ -313,16 +339,16 @@ def describe_signature(
     with bindings.context(), ir.Location.unknown():
         text, number = ir.StringAttr.get, ir.IntegerAttr.get
         i32, f64 = ir.IntegerType.get_signless(32), ir.F64Type.get()
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [
-                ir.DictAttr.get(
-                    {"pcp.name": text(entry.name), "pcp.role": text(entry.role)}
-                    | ({} if entry.alias is None else {"tf.aliasing_output": number(i32, entry.alias)})
-                    | ({} if entry.kept == 1.0 else {"pcp.kept": ir.FloatAttr.get(f64, entry.kept)})
-                )
-                for entry in arguments
-            ]
-        )
+        facts: list[dict[str, ir.Attribute]] = []
+        for entry in arguments:
+            facts.append({"pcp.name": text(entry.name), "pcp.role": text(entry.role)})
+            if entry.alias is not None:
+                facts[-1]["tf.aliasing_output"] = number(i32, entry.alias)
+            if entry.kept != 1.0:
+                facts[-1]["pcp.kept"] = ir.FloatAttr.get(f64, entry.kept)
+            if entry.group:
+                facts[-1]["pcp.group"] = text(entry.group)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in facts])
         main.attributes["res_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({"pcp.name": text(entry.name)}) for entry in results]
         )
@@ -335,7 +361,14 @@ def _signature_of(main: ir.Operation) -> _Signature:
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
-        Argument(str(facts.get("pcp.name", i)), spec_of(t), _role(facts, i), _alias(facts), _kept(facts, i))
+        Argument(
+            str(facts.get("pcp.name", i)),
+            spec_of(t),
+            _role(facts, i),
+            _alias(facts),
+            _kept(facts, i),
+            str(facts.get("pcp.group", "")),
+        )
         for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
     )
     results = tuple(

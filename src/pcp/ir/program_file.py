@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import InvalidProgram, ir, parse_artifact, parse_module
+from pcp.ir.artifact import parse_artifact
+from pcp.ir.bindings import InvalidProgram, ir, parse_module
 from pcp.ir.program import Program
 from pcp.ir.specializing import choose_main, refine
+from pcp.ir.tuples import flatten_tuples
 from pcp.ir.unchecked import CorruptProgram, is_artifact, reread
 
 MAGIC = b"PCPprog\n"
@@ -85,6 +87,7 @@ def load(
 
 
 def _program(module: ir.Module, main: str | None, shapes: Sequence[Any] | None) -> Program:
+    flatten_tuples(module)
     if main is not None:
         choose_main(module, main)
     refine(module, shapes)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.ir.nesting import check_depth
 
 
 class TreeMismatch(PCPError):
@@ -86,7 +87,11 @@ LEAF = Tree("leaf")
 
 
 def flatten(value: Any) -> tuple[list[Any], Tree]:
-    """The leaves of a nested container in order, and its structure."""
+    """The leaves of a nested container in order, and its structure.
+
+    Raises:
+        NestedTooDeeply: containers hold one another more than 100 deep, or hold themselves.
+    """
     leaves: list[Any] = []
     return leaves, _flatten(value, leaves)
 
@@ -115,18 +120,19 @@ def map_tree(function: Callable[..., Any], value: Any, *others: Any) -> Any:
     return tree.unflatten(function(*row) for row in zip(*columns, strict=True))
 
 
-def _flatten(value: Any, leaves: list[Any]) -> Tree:
+def _flatten(value: Any, leaves: list[Any], depth: int = 0) -> Tree:
+    check_depth(depth, "containers", "make them flatter")
     if value is None:
         return Tree("none")
     if isinstance(value, dict):
         keys = tuple(sorted(value, key=lambda key: (isinstance(key, str), key)))
-        return Tree("dict", keys, tuple(_flatten(value[key], leaves) for key in keys))
+        return Tree("dict", keys, tuple(_flatten(value[key], leaves, depth + 1) for key in keys))
     if isinstance(value, list):
-        return Tree("list", (), tuple(_flatten(item, leaves) for item in value))
+        return Tree("list", (), tuple(_flatten(item, leaves, depth + 1) for item in value))
     if isinstance(value, tuple):
         fields: Sequence[str] = getattr(value, "_fields", ())
         kind = f"namedtuple:{type(value).__name__}" if fields else "tuple"
-        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves) for item in value))
+        return Tree(kind, tuple(fields), tuple(_flatten(item, leaves, depth + 1) for item in value))
     leaves.append(value)
     return LEAF
 

@@ -1,4 +1,7 @@
-"""Element types, and the shape and element type of a tensor."""
+"""Element types, and the shape and element type of a tensor.
+
+Types of 8 bits and less beside `i8` and `u8` are storage: they are converted and moved, and nothing is computed in them.
+"""
 
 import builtins  # inside of DType, `bool` is a member
 import enum
@@ -39,10 +42,23 @@ class DType(enum.StrEnum):
     f64 = "f64"
     c64 = "c64"
     c128 = "c128"
+    i2 = "i2"
+    i4 = "i4"
+    u2 = "u2"
+    u4 = "u4"
+    f4E2M1FN = "f4E2M1FN"
+    f8E3M4 = "f8E3M4"
+    f8E4M3 = "f8E4M3"
+    f8E4M3B11FNUZ = "f8E4M3B11FNUZ"
+    f8E4M3FN = "f8E4M3FN"
+    f8E4M3FNUZ = "f8E4M3FNUZ"
+    f8E5M2 = "f8E5M2"
+    f8E5M2FNUZ = "f8E5M2FNUZ"
+    f8E8M0FNU = "f8E8M0FNU"
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy element type (bf16 is that of ml_dtypes)."""
+        """The NumPy element type (bf16 and those of storage are of ml_dtypes)."""
         return _NUMPY[self]
 
     @property
@@ -52,13 +68,18 @@ class DType(enum.StrEnum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes that one element takes in memory."""
+        """Bytes that one element takes in memory, at least one."""
         return self.numpy.itemsize
 
     @property
+    def bits(self) -> int:
+        """How wide a value is; memory holds it in whole bytes."""
+        return _NARROW.get(self, 8 * self.itemsize)
+
+    @property
     def kind(self) -> str:
-        """One of `bool`, `signed`, `unsigned`, `float`, `complex`."""
-        return _KIND[self.value.rstrip("0123456789")]
+        """One of `bool`, `signed`, `unsigned`, `float`, `complex`, and `storage`: what is converted before it is used."""
+        return "storage" if self in _STORAGE else _KIND[self.value.rstrip("0123456789")]
 
     @property
     def is_float(self) -> builtins.bool:
@@ -85,6 +106,23 @@ _MLIR = {
     DType.u64: "ui64",
     DType.c64: "complex<f32>",
     DType.c128: "complex<f64>",
+    DType.u2: "ui2",
+    DType.u4: "ui4",
+}
+_STORAGE: dict[DType, np.dtype[Any]] = {
+    DType.i2: np.dtype(ml_dtypes.int2),
+    DType.i4: np.dtype(ml_dtypes.int4),
+    DType.u2: np.dtype(ml_dtypes.uint2),
+    DType.u4: np.dtype(ml_dtypes.uint4),
+    DType.f4E2M1FN: np.dtype(ml_dtypes.float4_e2m1fn),
+    DType.f8E3M4: np.dtype(ml_dtypes.float8_e3m4),
+    DType.f8E4M3: np.dtype(ml_dtypes.float8_e4m3),
+    DType.f8E4M3B11FNUZ: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+    DType.f8E4M3FN: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.f8E4M3FNUZ: np.dtype(ml_dtypes.float8_e4m3fnuz),
+    DType.f8E5M2: np.dtype(ml_dtypes.float8_e5m2),
+    DType.f8E5M2FNUZ: np.dtype(ml_dtypes.float8_e5m2fnuz),
+    DType.f8E8M0FNU: np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.bool: np.dtype(np.bool_),
@@ -102,34 +140,66 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.f64: np.dtype(np.float64),
     DType.c64: np.dtype(np.complex64),
     DType.c128: np.dtype(np.complex128),
+    **_STORAGE,
 }
 _FROM_NUMPY = {value: key for key, value in _NUMPY.items()}
 _FROM_PYTHON = {bool: DType.bool, int: DType.i32, float: DType.f32, complex: DType.c64}
+_NARROW = {DType.bool: 1, DType.i2: 2, DType.u2: 2, DType.i4: 4, DType.u4: 4, DType.f4E2M1FN: 4}
+_FROM_NAME = {value.name: key for key, value in _NUMPY.items()}
 _FROM_MLIR = {dtype.mlir: dtype for dtype in DType}
+COMPUTING = tuple(dtype for dtype in DType if dtype not in _STORAGE)
+"""The element types that are computed in: all but those of storage."""
 
 DTypeLike = DType | str | np.dtype[Any] | type
 
 
 def dtype_of(given: DTypeLike) -> DType:
-    """The element type that a DType, a name (`"f32"`), a NumPy type or a Python scalar type stands for.
+    """The element type that a DType, a name, a NumPy type or a Python scalar type stands for.
+
+    Arguments:
+        given: a name is PCP's (`"f32"`, `"i8"`: numbers count bits) or NumPy's in full (`"float32"`). NumPy's short names,
+            whose numbers count bytes, are refused without a mark of byte order (`"<f4"`). The order itself means nothing.
 
     Raises:
         UnknownDType: it stands for none.
     """
     if isinstance(given, DType):
         return given
-    if isinstance(given, str) and given in DType.__members__:
-        return DType(given)
+    if isinstance(given, str):
+        return _named(given)
     if (
         isinstance(given, type) and given in _FROM_PYTHON
     ):  # np.dtype("f8") == float, so equality alone is no test
         return _FROM_PYTHON[given]
-    try:
-        return _FROM_NUMPY[np.dtype(given)]
-    except (TypeError, KeyError):
+    found = _of_numpy(given)
+    if found is None or given is None:
         raise UnknownDType(
             f"{given!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type"
-        ) from None
+        )
+    return found
+
+
+def _named(name: str) -> DType:
+    if name in DType.__members__:
+        return DType(name)
+    if name in _FROM_NAME:
+        return _FROM_NAME[name]
+    meant = _of_numpy(name)
+    if meant is not None and name[0] in "<>=|":
+        return meant
+    if meant is not None:
+        raise UnknownDType(
+            f"{name!r} is no name of an element type here; where NumPy reads it as {meant.numpy.name}, write {str(meant)!r}: "
+            "the numbers in PCP's names count bits"
+        )
+    raise UnknownDType(f"{name!r} is not an element type; choose one of {', '.join(DType)} or a NumPy type")
+
+
+def _of_numpy(given: Any) -> DType | None:
+    try:
+        return _FROM_NUMPY.get(np.dtype(given).newbyteorder("="))
+    except (TypeError, ValueError):
+        return None
 
 
 def dtype_from_mlir(text: str) -> DType:

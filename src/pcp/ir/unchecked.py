@@ -7,7 +7,6 @@ and writes the module anew; only what it wrote is read here. It costs a third of
 
 import contextlib
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from pcp.errors import PCPError
 from pcp.ir import bindings
+from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram
 
 SECONDS = 60.0
@@ -69,9 +69,9 @@ def serve() -> None:
     raw = sys.stdin.buffer.read()
     _limit(_MEMORY_BYTES + _MEMORY_FACTOR * len(raw))
     try:
-        module = bindings.parse_artifact(raw) if is_artifact(raw) else bindings.parse_module(raw)
+        module = parse_artifact(raw) if is_artifact(raw) else bindings.parse_module(raw)
         bindings.verify(module)
-        _check_strings(module)
+        bindings.check_strings(str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=8)))
         answer = _ACCEPTED + bindings.bytecode_of(module)
         bindings.parse_module(answer[1:])
     except PCPError as error:
@@ -79,21 +79,6 @@ def serve() -> None:
     sys.stdout.buffer.write(answer)
     sys.stdout.flush()
     os._exit(0)  # without clean-up: damaged bytes may have left MLIR in a state in which that hangs
-
-
-def _check_strings(module: bindings.ir.Module) -> None:
-    """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them."""
-    text = str(module.operation.get_asm(enable_debug_info=True, large_elements_limit=8))
-    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
-        raw = re.sub(rb"\\(\\|[0-9A-F]{2})", _unescaped, quoted.encode())
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is not UTF-8 text") from None
-
-
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    return b"\\" if match[1] == b"\\" else bytes([int(match[1], 16)])
 
 
 def is_artifact(raw: bytes) -> bool:

@@ -10,6 +10,7 @@ from pcp.kernels.kernel import Kernel as Kernel
 from pcp.kernels.registry import FAMILIES as FAMILIES
 from pcp.kernels.registry import Family as Family
 from pcp.kernels.registry import InvalidKernel as InvalidKernel
+from pcp.kernels.registry import KernelNotAdded as KernelNotAdded
 from pcp.kernels.registry import UnknownKernel as UnknownKernel
 from pcp.kernels.registry import kernel_named as kernel_named
 from pcp.kernels.registry import register_family as register_family

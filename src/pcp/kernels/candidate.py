@@ -7,13 +7,20 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import DType
-from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
+from pcp.kernels.problems import (
+    DEFINITIONS,
+    Problem,
+    UnknownProblem,
+    problem,
+    problems_of,
+    wide_problems_of,
+)
 from pcp.kernels.registry import FAMILIES
 from pcp.rewrite.row import Effect
 
@@ -21,7 +28,9 @@ MANIFEST = "kernel.toml"
 DERIVED, REFERENCE = "derived", "reference"
 NONFINITE = ("exact", "nan", "spreads")
 
-_KEYS = ("name", "effect", "about", "entry", "version", "gradient", "tolerance", "conditions", "problem")
+_KEYS = (
+    "name", "effect", "about", "entry", "version", "gradient", "deterministic", "tolerance", "conditions", "problem"
+)  # fmt: skip
 _CONDITIONS = ("dtypes", "forms", "sizes", "shapes", "nonfinite")
 _LIMITS = ("multiple_of", "at_least", "at_most")
 _PROBLEM = ("form", "dtype", "sizes")
@@ -40,6 +49,10 @@ class Limits:
     multiple_of: int = 1
     at_least: int = 1
     at_most: int | None = None
+
+    def allow(self, size: int) -> bool:
+        """Whether a size is one of them."""
+        return self.nearest(size) == size
 
     def nearest(self, size: int) -> int:
         """An allowed size near another."""
@@ -68,6 +81,10 @@ class Candidate:
         dtypes: element types of floating-point operands that it is for.
         problems: what it is tried on; the last one is large, and its time is measured.
         nonfinite: what it returns where an operand has infinities or NaN; see `docs/kernels_from_outside.md`.
+        wide: problems of the sizes of models, the largest last; they are tried on few kinds of values.
+        deterministic: whether it claims to return the same bits for the same operands; None where it says nothing.
+        forms: that it is for.
+        limits: of the sizes that it is for, by their names.
     """
 
     folder: Path
@@ -82,6 +99,10 @@ class Candidate:
     dtypes: tuple[DType, ...]
     problems: tuple[Problem, ...]
     nonfinite: str
+    wide: tuple[Problem, ...] = ()
+    deterministic: bool | None = None
+    forms: tuple[str, ...] = ()
+    limits: Mapping[str, Limits] = field(default_factory=dict)
 
     @property
     def family(self) -> str:
@@ -144,6 +165,11 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
     version = manifest.get("version", 1)
     if type(version) is not int or version < 1:
         raise InvalidCandidate(f"version = {version!r}; expected a positive integer")
+    deterministic = manifest.get("deterministic")
+    if deterministic not in (None, True, False):
+        raise InvalidCandidate(f"deterministic = {deterministic!r}; expected true or false")
+    problems, wide = _problems(family, manifest, conditions, dtypes, fixed=function is None)
+    given = problems[0].form if function is None else None
     return Candidate(
         folder.resolve(),
         name,
@@ -158,14 +184,19 @@ def _candidate(folder: Path, manifest: dict[str, Any]) -> Candidate:
         },
         version,
         dtypes,
-        tuple(_problems(family, manifest, conditions, dtypes, fixed=function is None)),
+        problems,
         _one_of("conditions.nonfinite", conditions.get("nonfinite", NONFINITE[0]), NONFINITE),
+        wide,
+        deterministic,
+        (given,) if given else tuple(conditions.get("forms", DEFINITIONS[family].forms)),
+        {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()},
     )
 
 
 def _problems(
     family: str, manifest: dict[str, Any], conditions: dict[str, Any], dtypes: Sequence[DType], fixed: bool
-) -> list[Problem]:
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """The standard problems, and the wide ones."""
     if fixed:
         given = _table(manifest, "problem")
         if not given or conditions.keys() & {"dtypes", "forms", "sizes", "shapes"}:
@@ -174,18 +205,22 @@ def _problems(
                 "conditions beside nonfinite"
             )
         _only_known("key of [problem]", given, _PROBLEM)
-        return [problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))]
+        only = problem(family, given.get("form"), _dtype(given.get("dtype", "f32")), given.get("sizes", {}))
+        return (only,), ()
     if "problem" in manifest:
         raise InvalidCandidate("[problem] is for kernels in StableHLO; a kernel in python has [conditions]")
     definition = DEFINITIONS[family]
     limits = {name: _limits(name, table) for name, table in _table(conditions, "sizes").items()}
     _only_known("size", limits, definition.sizes)
     forms = conditions.get("forms", list(definition.forms))
+
+    def allowed(each: Problem) -> Problem:
+        sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
+        return problem(family, each.form, each.dtype, sizes)
+
     made: list[Problem] = []
     for dtype in dtypes:
-        for each in problems_of(family, forms, dtype):
-            sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in each.sizes}
-            made.append(problem(family, each.form, dtype, sizes))
+        made += map(allowed, problems_of(family, forms, dtype))
         for shape in conditions.get("shapes", []):
             if not isinstance(shape, dict):
                 raise InvalidCandidate(
@@ -199,7 +234,8 @@ def _problems(
     large = dict(zip(definition.sizes, definition.large, strict=True))
     sizes = {name: limits.get(name, Limits()).nearest(size) for name, size in large.items()}
     made.append(problem(family, forms[0], dtypes[0], sizes))
-    return list(dict.fromkeys(made))
+    wide = dict.fromkeys(map(allowed, wide_problems_of(family, forms, dtypes[0])))
+    return tuple(dict.fromkeys(made)), tuple(each for each in wide if each not in made)
 
 
 def _entry(folder: Path, key: str, text: str) -> tuple[str, str | None]:

@@ -19,6 +19,9 @@ class Kernel:
         applies: from an operation of its family and the kind of a device (`cpu`, `cuda`) to whether it can stand there.
         build: from the operation to Tensors in the place of its results, emitted before it.
         version: raised whenever `build` emits something else, so that no older measurement is taken for its own.
+        nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
+            (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
+            looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Kernel:
     applies: Callable[[ir.Operation, str], bool]
     build: Callable[[ir.Operation], Sequence[Tensor]]
     version: int = 1
+    nonfinite: str = "nan"
 
     @property
     def family(self) -> str:

@@ -44,6 +44,10 @@ class Definition:
         integers: which operands are integers, and the name of the size that they are below.
         scales: factors that make the values of floating-point operands large, and small.
         offset: a mean of values beside which their spread is small.
+        wide: sizes around powers of two, long sums, and sizes of GPT-2, the largest last. They are tried on few
+            kinds of values.
+        normwise: whether methods are sound whose error is bounded on the scale of all of the result, as Strassen's, and not on
+            that of each element.
     """
 
     operands: tuple[str, ...]
@@ -56,6 +60,8 @@ class Definition:
     integers: Mapping[int, str] = field(default_factory=dict)
     scales: tuple[float, float] = (2.0**30, 2.0**-30)
     offset: float = 8.0
+    wide: tuple[tuple[int, ...], ...] = ()
+    normwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,23 @@ def problems_of(family: str, forms: Sequence[str] | None = None, dtype: DType = 
     return made
 
 
+def wide_problems_of(
+    family: str, forms: Sequence[str] | None = None, dtype: DType = DType.f32
+) -> list[Problem]:
+    """The wide problems of a family, the smallest first: every size in the first of the forms, the first in the others.
+
+    Raises:
+        UnknownProblem: there is no such family or form.
+    """
+    definition = definition_of(family)
+    made = [
+        problem(family, form, dtype, dict(zip(definition.sizes, each, strict=True)))
+        for rank, form in enumerate(forms or definition.forms)
+        for each in (definition.wide[:1] if rank else definition.wide)
+    ]
+    return sorted(made, key=lambda each: sum(spec.size for spec in each.specs))
+
+
 _AXES: dict[str, tuple[str, str]] = {
     "plain": ("mk", "kn"),
     "left_transposed": ("km", "kn"),
@@ -232,6 +255,19 @@ DEFINITIONS: dict[str, Definition] = {
             (1, 2051, 8, 9),
         ),
         large=(4, 256, 512, 256),
+        wide=(
+            (2, 768, 768, 3072),
+            (1, 127, 129, 255),
+            (1, 257, 511, 513),
+            (1, 5, 50257, 7),
+            (1, 3, 1048577, 2),
+            (1, 1025, 64, 1024),
+            (1, 9, 8, 50257),
+            (1, 50257, 8, 9),
+            (1, 768, 3072, 3072),
+            (1, 768, 768, 50257),
+        ),
+        normwise=True,
     ),
     "softmax": Definition(
         operands=("x",),
@@ -252,6 +288,7 @@ DEFINITIONS: dict[str, Definition] = {
             (4099, 8),
         ),
         large=(512, 1024),
+        wide=((129, 127), (2, 2049), (8193, 3), (1, 1048577), (1031, 1021), (64, 50257), (12288, 1024)),
         scales=(100.0, 2.0**-30),
         offset=100.0,
     ),
@@ -277,6 +314,7 @@ DEFINITIONS: dict[str, Definition] = {
             (4099, 8),
         ),
         large=(512, 768),
+        wide=((129, 127), (2, 2049), (1025, 768), (3, 50257), (2, 1048577), (2049, 768), (8192, 768)),
         scales=(2.0**20, 2.0**-20),
     ),
     "attention": Definition(
@@ -299,6 +337,7 @@ DEFINITIONS: dict[str, Definition] = {
             (2, 64, 128, 1, 16),
         ),
         large=(1, 256, 256, 4, 64),
+        wide=((1, 127, 257, 2, 64), (1, 1, 1025, 2, 64), (1, 1024, 1024, 12, 64)),
         scales=(3.0, 2.0**-30),
         offset=2.0,
     ),
@@ -321,6 +360,7 @@ DEFINITIONS: dict[str, Definition] = {
             (4099, 8),
         ),
         large=(512, 4096),
+        wide=((129, 127), (8193, 3), (2, 50257), (3, 1048577), (257, 50257)),
         integers={1: "classes"},
         scales=(100.0, 2.0**-30),
         offset=100.0,
@@ -342,6 +382,14 @@ DEFINITIONS: dict[str, Definition] = {
             (128, 128, 64),
         ),
         large=(1024, 512, 128),
+        wide=(
+            (129, 3, 127),
+            (5000, 3, 8),
+            (8193, 257, 5),
+            (1025, 2, 768),
+            (1024, 50257, 64),
+            (4096, 50257, 768),
+        ),
         integers={0: "rows"},
     ),
 }

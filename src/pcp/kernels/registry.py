@@ -12,6 +12,10 @@ class UnknownKernel(PCPError):
     """A name under which no kernel is registered."""
 
 
+class KernelNotAdded(UnknownKernel):
+    """A kernel from outside that a path names by its content, and that was not added on this machine."""
+
+
 class InvalidKernel(PCPError):
     """A kernel that cannot be registered."""
 
@@ -70,8 +74,15 @@ def kernel_named(name: str) -> Kernel:
 
     Raises:
         UnknownKernel: there is none.
+        KernelNotAdded: it is a kernel from outside that was added elsewhere.
     """
     family = FAMILIES.get(name.partition(".")[0])
+    own, _, content = name.partition("#")
+    if content and (family is None or name not in family.kernels):
+        raise KernelNotAdded(
+            f"the kernel {own} with content {content} was added where the path was made, and not here; get its folder and run "
+            "`pcp kernels add FOLDER`, or plan again"
+        )
     if family is None or name not in family.kernels:
         known = ", ".join(other for each in FAMILIES.values() for other in each.kernels)
         raise UnknownKernel(f"there is no kernel {name!r}; choose one of {known}")

@@ -3,21 +3,24 @@
 import math
 
 from pcp.ops.elementwise import erf, sigmoid, tanh, where
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def relu(x: TensorLike) -> Tensor:
     """max(x, 0); its derivative at 0 is 0."""
     tensor = as_tensor(x)
     return where(tensor <= 0, 0, tensor)
 
 
+@explained
 def silu(x: TensorLike) -> Tensor:
     """x * sigmoid(x)."""
     tensor = as_tensor(x)
     return tensor * sigmoid(tensor)
 
 
+@explained
 def gelu(x: TensorLike, approximate: bool = True) -> Tensor:
     """x times the probability that a standard normal variable is below x.
 

@@ -8,9 +8,10 @@ from pcp.ops.elementwise import greater_equal, where
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import iota, reshape, split, transpose
 from pcp.ops.normalizing import softmax
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def scaled_dot_product_attention(
     query: TensorLike,
     key: TensorLike,
@@ -64,6 +65,7 @@ def scaled_dot_product_attention(
     return transpose(mixed, 0, 2, 1, 3)
 
 
+@explained
 def attention(x: TensorLike, parameters: dict[str, Any], heads: int, causal: bool = False) -> Tensor:
     """Multi-head self-attention.
 

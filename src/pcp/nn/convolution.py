@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pcp.ops import convolution, pooling
 from pcp.ops.movement import reshape
 from pcp.ops.windows import Padding, Sizes
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def conv(
     x: TensorLike,
     weight: TensorLike,
@@ -44,6 +45,7 @@ def conv(
     return product if bias is None else product + bias
 
 
+@explained
 def conv_transpose(
     x: TensorLike,
     weight: TensorLike,
@@ -76,6 +78,7 @@ def conv_transpose(
     return product if bias is None else product + bias
 
 
+@explained
 def max_pool(
     x: TensorLike, window: tuple[int, ...], strides: Sizes | None = None, padding: Padding = "VALID"
 ) -> Tensor:
@@ -95,6 +98,7 @@ def max_pool(
     )
 
 
+@explained
 def avg_pool(
     x: TensorLike,
     window: tuple[int, ...],

@@ -1,16 +1,16 @@
 """Dropout: random features are set to 0 while a network is trained."""
 
-from pcp.errors import PCPError
 from pcp.ops.elementwise import where
 from pcp.ops.movement import zeros
 from pcp.ops.random import bernoulli
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, TracingError, as_tensor, explained
 
 
-class InvalidRate(PCPError):
+class InvalidRate(TracingError):
     """A share of features to drop that is no share."""
 
 
+@explained
 def dropout(x: TensorLike, key: TensorLike | None, rate: float = 0.1) -> Tensor:
     """x with random elements set to 0 and the others divided by 1 - rate, so that the mean stays.
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from pcp.ops.elementwise import sigmoid
 from pcp.ops.movement import split
-from pcp.tensor import Tensor, TensorLike
+from pcp.tensor import Tensor, TensorLike, explained
 
 
+@explained
 def glu(x: TensorLike, activation: Callable[[Tensor], Tensor] = sigmoid, axis: int = -1) -> Tensor:
     """The first half of x along an axis times the activation of the second half.
 

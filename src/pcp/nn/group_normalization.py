@@ -1,11 +1,13 @@
 """Normalisation over groups of channels, which does not depend on the other examples of a batch."""
 
+from pcp.nn.normalization import scaled
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.movement import reshape
-from pcp.ops.reduction import mean
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.ops.reduction import mean, widened
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def group_norm(
     x: TensorLike,
     groups: int,
@@ -39,12 +41,11 @@ def group_norm(
             f"group_norm: shape {tensor.shape} has {channels} channels; expected a multiple of {groups} groups"
         )
     cut = (*tensor.shape[:place], groups, channels // groups, *tensor.shape[place + 1 :])
-    grouped = reshape(tensor, cut)
+    grouped = reshape(widened(tensor), cut)
     axes = tuple(axis for axis in range(1, grouped.ndim) if axis != place)
     centred = grouped - mean(grouped, axes, keepdims=True)
     variance = mean(centred * centred, axes, keepdims=True)
     normed = reshape(centred * rsqrt(variance + epsilon), tensor.shape)
     along = [channels if axis == place else 1 for axis in range(tensor.ndim)]
-    if scale is not None:
-        normed = normed * reshape(scale, along)
-    return normed if bias is None else normed + reshape(bias, along)
+    factor, offset = (None if given is None else reshape(given, along) for given in (scale, bias))
+    return scaled(normed, tensor, factor, offset)

@@ -5,11 +5,12 @@ from typing import Any
 
 from pcp.nn.activations import gelu
 from pcp.ops.indexing import take
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 Parameters = dict[str, Any]
 
 
+@explained
 def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """x @ weight + bias.
 
@@ -25,6 +26,7 @@ def linear(x: TensorLike, weight: TensorLike, bias: TensorLike | None = None) ->
     return product if bias is None else product + bias
 
 
+@explained
 def embedding(tokens: TensorLike, table: TensorLike) -> Tensor:
     """Rows of a table.
 
@@ -38,6 +40,7 @@ def embedding(tokens: TensorLike, table: TensorLike) -> Tensor:
     return take(table, tokens)
 
 
+@explained
 def mlp(x: TensorLike, parameters: Parameters, activation: Callable[[Tensor], Tensor] = gelu) -> Tensor:
     """The feed-forward block of a transformer: linear, activation, linear.
 

@@ -2,9 +2,10 @@
 
 from pcp.ops.elementwise import expm1, greater, greater_equal, minimum, where
 from pcp.ops.special import softplus as softplus
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def leaky_relu(x: TensorLike, slope: float = 0.01) -> Tensor:
     """x where x >= 0, else slope * x.
 
@@ -14,6 +15,7 @@ def leaky_relu(x: TensorLike, slope: float = 0.01) -> Tensor:
     return where(greater_equal(tensor, 0), tensor, slope * tensor)
 
 
+@explained
 def elu(x: TensorLike, alpha: float = 1.0) -> Tensor:
     """x where x > 0, else alpha (e^x - 1).
 

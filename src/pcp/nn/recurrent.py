@@ -5,12 +5,13 @@ from typing import Any
 from pcp.ops.elementwise import sigmoid, tanh
 from pcp.ops.movement import split, swapaxes, zeros
 from pcp.ops.scanning import scan
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 Parameters = dict[str, Any]
 State = tuple[Tensor, Tensor]
 
 
+@explained
 def lstm_cell(state: State, x: TensorLike, parameters: Parameters) -> State:
     """One step of a long short-term memory.
 
@@ -35,6 +36,7 @@ def lstm_cell(state: State, x: TensorLike, parameters: Parameters) -> State:
     return sigmoid(leave) * tanh(following), following
 
 
+@explained
 def gru_cell(hidden: Tensor, x: TensorLike, parameters: Parameters) -> Tensor:
     """One step of a gated recurrent unit.
 
@@ -62,6 +64,7 @@ def gru_cell(hidden: Tensor, x: TensorLike, parameters: Parameters) -> Tensor:
     return (1 - update) * candidate + update * hidden
 
 
+@explained
 def lstm(
     x: TensorLike, parameters: Parameters, initial: State | None = None, reverse: bool = False
 ) -> tuple[Tensor, State]:
@@ -89,6 +92,7 @@ def lstm(
     return swapaxes(hidden, 0, 1), final
 
 
+@explained
 def gru(
     x: TensorLike, parameters: Parameters, initial: Tensor | None = None, reverse: bool = False
 ) -> tuple[Tensor, Tensor]:

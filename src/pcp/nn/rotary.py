@@ -5,9 +5,10 @@ import math
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, cos, exp, sin
 from pcp.ops.movement import concatenate, expand_dims, iota, reshape, split, stack
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
+@explained
 def rotary(
     x: TensorLike, positions: TensorLike | None = None, base: float = 10000.0, interleaved: bool = False
 ) -> Tensor:

@@ -49,6 +49,7 @@ from pcp.ops.elementwise import add as add
 from pcp.ops.elementwise import arctan2 as arctan2
 from pcp.ops.elementwise import bitcast as bitcast
 from pcp.ops.elementwise import bitwise_and as bitwise_and
+from pcp.ops.elementwise import bitwise_not as bitwise_not
 from pcp.ops.elementwise import bitwise_or as bitwise_or
 from pcp.ops.elementwise import bitwise_xor as bitwise_xor
 from pcp.ops.elementwise import cbrt as cbrt

@@ -126,7 +126,7 @@ def conv_general(
         "lhs_dilation": spread,
         "rhs_dilation": kernel_spread,
         "dimension_numbers": layout.attribute(),
-        "feature_group_count": groups,
+        "feature_group_count": int(groups),
         "batch_group_count": 1,
     }
     return emit("convolution", (left, right), (spec,), attributes)
@@ -135,7 +135,7 @@ def conv_general(
 def _check_groups(x: Tensor, kernel: Tensor, layout: Layout, groups: int) -> None:
     channels, inputs = x.shape[layout.input["C"]], kernel.shape[layout.kernel["I"]]
     outputs = kernel.shape[layout.kernel["O"]]
-    if groups < 1 or inputs * groups != channels or outputs % groups:
+    if not isinstance(groups, int) or groups < 1 or inputs * groups != channels or outputs % groups:
         raise ShapeMismatch(
             f"convolution: x of shape {x.shape} has {channels} channels; the kernel of shape {kernel.shape} takes {inputs} and "
             f"makes {outputs}, in {groups} groups; expected channels = inputs * groups, and outputs a multiple of groups"

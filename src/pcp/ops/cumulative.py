@@ -13,6 +13,7 @@ from pcp.ir import DType
 from pcp.ops.arrangement import narrow
 from pcp.ops.elementwise import add, convert, maximum, minimum, multiply
 from pcp.ops.movement import checked_axis, concatenate, pad, reverse
+from pcp.ops.reduction import accumulator, narrowed
 from pcp.ops.special import logaddexp
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
@@ -68,17 +69,20 @@ def _row(
 ) -> Callable[..., Tensor]:
     def apply(x: TensorLike, axis: int = -1, reverse: bool = False) -> Tensor:
         tensor = as_tensor(x)
-        if tensor.dtype is DType.bool:
-            tensor = convert(tensor, DType.i32)
-        if tensor.dtype.kind not in kinds:
+        given = tensor.dtype
+        if given is not DType.bool and given.kind not in kinds:
             raise DTypeMismatch(
-                f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype"
+                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
             )
-        return associative_scan(combine, tensor, checked_axis(name, axis, tensor.ndim), reverse)
+        if given is DType.bool or combine not in (maximum, minimum):
+            tensor = convert(tensor, accumulator(given))
+        found = associative_scan(combine, tensor, checked_axis(name, axis, tensor.ndim), reverse)
+        return narrowed(found, given)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = (
-        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; booleans count as i32."
+        f"The {meaning} of every beginning of an axis, or of every end if `reverse`; booleans count as i32, "
+        "sums and products of narrower numbers are computed in 32 bits."
     )
     return operation(apply)
 

@@ -6,6 +6,8 @@ Each is a row of a table: the name, the StableHLO operation and the kinds of ele
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.ops.movement import broadcast_to
@@ -25,6 +27,7 @@ from pcp.tensor import (
 _REAL = ("float",)
 _INEXACT = ("float", "complex")
 _NUMBERS = ("signed", "unsigned", "float", "complex")
+_REAL_NUMBERS = ("signed", "unsigned", "float")
 _ORDERED = ("bool", "signed", "unsigned", "float")
 _BITS = ("bool", "signed", "unsigned")
 _INTEGERS = ("signed", "unsigned")
@@ -51,7 +54,7 @@ UNARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("ceil", "ceil", _REAL, "smallest integer not below x"),
     ("round", "round_nearest_even", _REAL, "nearest integer, ties to even"),
     ("is_finite", "is_finite", _REAL, "whether x is neither infinite nor NaN"),
-    ("logical_not", "not", _BITS, "not x; all bits inverted for integers"),
+    ("bitwise_not", "not", _BITS, "~x: all bits inverted; not x for booleans"),
     ("population_count", "popcnt", _INTEGERS, "number of bits set"),
     (
         "count_leading_zeros",
@@ -68,7 +71,12 @@ BINARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("power", "power", _NUMBERS, "x ** y"),
     ("maximum", "maximum", _ANY, "the larger; NaN if either is"),
     ("minimum", "minimum", _ANY, "the smaller; NaN if either is"),
-    ("remainder", "remainder", _NUMBERS, "x - y * truncate(x / y): the sign of x"),
+    (
+        "remainder",
+        "remainder",
+        _REAL_NUMBERS,
+        "x - y * truncate(x / y): the sign of x; unspecified for an integer and 0",
+    ),
     ("arctan2", "atan2", _INEXACT, "angle of the point (y, x) in radians"),
     ("bitwise_and", "and", _BITS, "x & y"),
     ("bitwise_or", "or", _BITS, "x | y"),
@@ -137,7 +145,7 @@ def _named(function: Callable[..., Tensor], name: str, meaning: str) -> Callable
 negate, abs_, sign, exp, expm1, log, log1p, sqrt, rsqrt, cbrt, sin, cos, tan, tanh, sigmoid = (
     _unary(*row) for row in UNARY[:15]
 )
-floor, ceil, round_, is_finite, logical_not, population_count, count_leading_zeros = (
+floor, ceil, round_, is_finite, bitwise_not, population_count, count_leading_zeros = (
     _unary(*row) for row in UNARY[15:]
 )
 add, subtract, multiply, power, maximum, minimum, remainder, arctan2 = (_binary(*row) for row in BINARY[:8])
@@ -156,7 +164,7 @@ def divide(x: TensorLike, y: TensorLike) -> Tensor:
 
 @operation
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
-    """The largest integer not above x / y, elementwise; shapes broadcast."""
+    """The largest integer not above x / y, elementwise; 0 for an integer divided by 0; shapes broadcast."""
     left, right = aligned("floor_divide", x, y)
     _require("floor_divide", left, (*_INTEGERS, "float"))
     if (
@@ -164,22 +172,29 @@ def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     ):  # a rounded quotient may reach the next integer, what is left after the remainder cannot
         return round_(divide(left - modulo(left, right), right))
     quotient = emit("divide", (left, right), (left.spec,))
-    if left.dtype.kind == "unsigned":
-        return quotient
-    inexact = not_equal(remainder(left, right), 0)
-    return where(bitwise_and(inexact, not_equal(sign(left), sign(right))), quotient - 1, quotient)
+    if left.dtype.kind == "signed":
+        inexact = not_equal(remainder(left, right), 0)
+        quotient = where(bitwise_and(inexact, not_equal(sign(left), sign(right))), quotient - 1, quotient)
+    return _zero_by_zero(quotient, right, y)
 
 
 @operation
 def modulo(x: TensorLike, y: TensorLike) -> Tensor:
-    """x - y * floor(x / y), elementwise: the sign of y, as Python's `%`; shapes broadcast."""
+    """x - y * floor(x / y), elementwise: the sign of y, as Python's `%`; 0 for an integer and 0; shapes broadcast."""
     left, right = aligned("modulo", x, y)
+    _require("modulo", left, (*_INTEGERS, "float"))
     rest = remainder(left, right)
-    if left.dtype.kind == "unsigned":
-        return rest
-    return where(
-        bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0))), rest + right, rest
-    )
+    if left.dtype.kind != "unsigned":
+        other_side = bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0)))
+        rest = where(other_side, rest + right, rest)
+    return rest if left.dtype.is_float else _zero_by_zero(rest, right, y)
+
+
+def _zero_by_zero(result: Tensor, divisor: Tensor, given: TensorLike) -> Tensor:
+    """The result of dividing integers, made 0 where the divisor is 0, which is left to the hardware otherwise."""
+    if isinstance(given, bool | int | np.integer) and given != 0:
+        return result
+    return where(equal(divisor, 0), 0, result)
 
 
 @operation
@@ -216,6 +231,13 @@ def clip(x: TensorLike, low: TensorLike, high: TensorLike) -> Tensor:
 
 
 @operation
+def logical_not(x: TensorLike) -> Tensor:
+    """Whether x is false (0), elementwise, as booleans."""
+    tensor = as_tensor(x)
+    return bitwise_not(tensor) if tensor.dtype is DType.bool else equal(tensor, 0)
+
+
+@operation
 def convert(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """x with another element type; the same tensor if it has it already.
 
@@ -236,9 +258,9 @@ def bitcast(x: TensorLike, dtype: DTypeLike) -> Tensor:
         DTypeMismatch: the widths differ.
     """
     tensor, wanted = as_tensor(x), dtype_of(dtype)
-    if tensor.dtype.itemsize != wanted.itemsize:
+    if tensor.dtype.bits != wanted.bits:
         raise DTypeMismatch(
-            f"bitcast: {tensor.dtype} and {wanted} differ in width; expected a type of {tensor.dtype.itemsize} bytes"
+            f"bitcast: {tensor.dtype} and {wanted} differ in width; expected a type of {tensor.dtype.bits} bits"
         )
     return emit("bitcast_convert", (tensor,), (TensorSpec(tensor.shape, wanted),))
 

@@ -4,12 +4,21 @@ import math
 from collections.abc import Sequence
 
 from pcp.ir import DType
-from pcp.ops.arrangement import moveaxis
+from pcp.ops.arrangement import moveaxis, narrow
 from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import broadcast_to, checked_axes, checked_axis, expand_dims, iota, pad, transpose
+from pcp.ops.movement import (
+    broadcast_to,
+    checked_axes,
+    checked_axis,
+    expand_dims,
+    iota,
+    pad,
+    reshape,
+    transpose,
+)
 from pcp.ops.promotion import promoted
-from pcp.ops.reduction import max_, min_, sum_
+from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
 from pcp.ops.special import conj
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
@@ -53,8 +62,8 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -
     low, right = max(-offset, 0), max(offset, 0)
     count = max(0, min(height - low, width - right))
     block = tensor[..., low : low + count, right : right + count]
-    rows, columns = _counted(block)
-    return sum_(where(equal(rows, columns), block, _zero(block)), -1)
+    flat = reshape(block, (*block.shape[:-2], count * count))
+    return narrow(flat, flat.ndim - 1, 0, count * count, count + 1)
 
 
 @operation
@@ -140,7 +149,10 @@ def norm(x: TensorLike, order: float = 2, axis: Axes = None, keepdims: bool = Fa
     tensor = as_tensor(x)
     if not tensor.dtype.is_differentiable:
         tensor = convert(tensor, DType.f32)
-    size = abs_(tensor)
+    return narrowed(_norm(widened(abs_(tensor)), order, axis, keepdims), tensor.dtype)
+
+
+def _norm(size: Tensor, order: float, axis: Axes, keepdims: bool) -> Tensor:
     if order == 0:
         return sum_(convert(not_equal(size, 0), size.dtype), axis, keepdims)
     if order == 1:

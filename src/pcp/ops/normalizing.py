@@ -1,40 +1,50 @@
-"""Softmax and its relatives, in the form that does not overflow and that planners recognise."""
+"""Softmax and its relatives, in the form that does not overflow and that planners recognise; 16-bit floats in f32 inside."""
 
-from pcp.ops.elementwise import exp, log
-from pcp.ops.movement import checked_axis, stop_gradient
-from pcp.ops.promotion import promoted
-from pcp.ops.reduction import max_, sum_
-from pcp.tensor import Tensor, TensorLike, operation
+from pcp.ops.elementwise import exp, is_finite, log, where
+from pcp.ops.movement import checked_axis, reshape, stop_gradient
+from pcp.ops.reduction import max_, narrowed, sum_, widened
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
 
 @operation
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
-    """e^x divided by its sum along an axis; the same shape."""
-    weights = _shifted_exp(x, axis)[0]
-    return weights / sum_(weights, axis, keepdims=True)
+    """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first."""
+    tensor, place = _along("softmax", x, axis)
+    weights = exp(_shifted(tensor, place))
+    return narrowed(weights / sum_(weights, place, keepdims=True), as_tensor(x).dtype)
 
 
 @operation
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape."""
-    weights, shifted, _ = _shifted_exp(x, axis)
-    return shifted - log(sum_(weights, axis, keepdims=True))
+    tensor, place = _along("log_softmax", x, axis)
+    shifted = _shifted(tensor, place)
+    return narrowed(shifted - log(sum_(exp(shifted), place, keepdims=True)), as_tensor(x).dtype)
 
 
 @operation
 def logsumexp(x: TensorLike, axis: int = -1, keepdims: bool = False) -> Tensor:
-    """The logarithm of the sum of e^x along an axis, without overflow."""
-    weights, _, largest = _shifted_exp(x, axis)
-    total = log(sum_(weights, axis, keepdims=True)) + largest
-    return (
-        total if keepdims else total.reshape([n for a, n in enumerate(total.shape) if a != axis % total.ndim])
-    )
+    """The logarithm of the sum of e^x along an axis, without overflow; -inf of no elements."""
+    tensor, place = _along("logsumexp", x, axis)
+    largest = _largest(tensor, place)
+    finite = where(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
+    total = log(sum_(exp(tensor - finite), place, keepdims=True)) + finite
+    if not keepdims:
+        total = reshape(total, (*tensor.shape[:place], *tensor.shape[place + 1 :]))
+    return narrowed(total, as_tensor(x).dtype)
 
 
-def _shifted_exp(x: TensorLike, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """e^(x - max), x - max, and max. Adding a constant changes no result here, so the maximum carries no gradient."""
-    (tensor,) = promoted(x)
-    place = checked_axis("softmax", axis, tensor.ndim)
-    largest = stop_gradient(max_(tensor, place, keepdims=True))
-    shifted = tensor - largest
-    return exp(shifted), shifted, largest
+def _along(name: str, x: TensorLike, axis: int) -> tuple[Tensor, int]:
+    tensor = widened(x)
+    if tensor.dtype.kind == "complex":
+        raise DTypeMismatch(f"{name}: element type {tensor.dtype} was given; complex numbers have no largest")
+    return tensor, checked_axis(name, axis, tensor.ndim)
+
+
+def _largest(x: Tensor, axis: int) -> Tensor:
+    """The maximum, without a gradient: adding a constant changes no result here."""
+    return stop_gradient(max_(x, axis, keepdims=True))
+
+
+def _shifted(x: Tensor, axis: int) -> Tensor:
+    return x - _largest(x, axis)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pcp.ir import DType
 from pcp.ops.elementwise import convert
+from pcp.ops.reduction import narrowed, widened
 from pcp.ops.windows import Padding, Sizes, margins_of, per_axis, reduce_window
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
@@ -52,14 +52,12 @@ def avg_pool(
         ShapeMismatch: there is no spatial axis, or not one number for each.
     """
     tensor = as_tensor(x)
-    if not tensor.dtype.is_differentiable:
-        tensor = convert(tensor, DType.f32)
     whole = _whole("avg_pool", tensor, window, strides, padding, channels_last)
-    total = reduce_window(tensor, "sum", *whole)
+    total = reduce_window(widened(tensor), "sum", *whole)
     if count_padding or padding == "VALID":
-        return total / int(np.prod(whole[0]))
+        return narrowed(total / int(np.prod(whole[0])), tensor.dtype)
     inside = as_tensor(np.ones(tensor.shape, np.float32))
-    return total / convert(reduce_window(inside, "sum", *whole), total.dtype)
+    return narrowed(total / convert(reduce_window(inside, "sum", *whole), total.dtype), tensor.dtype)
 
 
 def _whole(

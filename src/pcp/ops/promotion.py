@@ -26,6 +26,11 @@ def promote(left: DType, right: DType) -> DType:
     """
     if left is right:
         return left
+    if "storage" in (left.kind, right.kind):
+        stored = left if left.kind == "storage" else right
+        raise DTypeMismatch(
+            f"{left} and {right} do not meet: nothing is computed in {stored}; convert it with .astype"
+        )
     low, high = sorted((left, right), key=lambda dtype: (_KINDS.index(dtype.kind), dtype.itemsize))
     if low.kind == high.kind:
         return DType.f32 if low.itemsize == high.itemsize else high
@@ -48,7 +53,7 @@ def promoted(*values: TensorLike) -> tuple[Tensor, ...]:
     tensors = [as_tensor(value) for value in strong]
     dtype = functools.reduce(promote, (t.dtype for t in tensors))
     for value in values:
-        if is_weak(value):
+        if is_weak(value) and dtype.kind != "storage":
             kind = dtype_of(value.dtype if isinstance(value, np.generic) else type(value)).kind
             if _KINDS.index(kind) > _KINDS.index(dtype.kind) and not (
                 kind == "signed" and dtype.kind == "unsigned"

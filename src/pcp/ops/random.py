@@ -35,7 +35,7 @@ from pcp.ops.reduction import argmax
 from pcp.ops.sorting import argsort
 from pcp.ops.special import erf_inv
 from pcp.ops.threefry import checked_key, counted_words, folded, random_words
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 Shape = tuple[int, ...] | int
 
@@ -47,6 +47,7 @@ _SMALLEST = {DType.f64: 2.0**-1022, DType.f32: 2.0**-126, DType.f16: 2.0**-14, D
 def key(seed: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]: ...
 @overload
 def key(seed: Tensor) -> Tensor: ...
+@explained
 def key(seed: int | Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | Tensor:
     """The key of a seed: an array u32[2] from a Python integer, inside and outside of traced functions; a Tensor from a Tensor.
 
@@ -66,11 +67,13 @@ def key(seed: int | Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint32]] | Ten
     return stack([high, low])
 
 
+@explained
 def split(key: TensorLike, count: int = 2) -> Tensor:
     """`count` new keys, u32[count, 2], that replace the given one."""
     return stack(counted_words(checked_key(key), checked_shape(count)), -1)
 
 
+@explained
 def fold_in(key: TensorLike, data: TensorLike) -> Tensor:
     """A new key for a number: an integer scalar, taken modulo 2^32.
 
@@ -80,6 +83,7 @@ def fold_in(key: TensorLike, data: TensorLike) -> Tensor:
     return folded(key, data)
 
 
+@explained
 def bits(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.u32) -> Tensor:
     """Random unsigned integers, all values of the type equally probable.
 
@@ -89,6 +93,7 @@ def bits(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.u32) -> Te
     return random_words(key, shape, dtype)
 
 
+@explained
 def uniform(
     key: TensorLike,
     shape: Shape = (),
@@ -119,6 +124,7 @@ def uniform(
     return maximum(bounds[0], unit * (bounds[1] - bounds[0]) + bounds[0])
 
 
+@explained
 def normal(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32) -> Tensor:
     """Random floats, normally distributed with mean 0 and variance 1: the inverse error function of uniform ones.
 
@@ -130,6 +136,7 @@ def normal(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32) -> 
     return _scaled(erf_inv(uniform(key, shape, wanted, least, 1)), wanted)
 
 
+@explained
 def truncated_normal(
     key: TensorLike,
     low: TensorLike,
@@ -159,6 +166,7 @@ def truncated_normal(
     return clip(found, *(_next(bound, way) for bound, way in zip(bounds, (1, -1), strict=True)))
 
 
+@explained
 def bernoulli(key: TensorLike, probability: TensorLike = 0.5, shape: Shape | None = None) -> Tensor:
     """Random booleans.
 
@@ -172,6 +180,7 @@ def bernoulli(key: TensorLike, probability: TensorLike = 0.5, shape: Shape | Non
     return less(uniform(key, chance.shape if shape is None else shape, chance.dtype), chance)
 
 
+@explained
 def exponential(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32) -> Tensor:
     """Random floats, exponentially distributed with mean 1.
 
@@ -181,6 +190,7 @@ def exponential(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32
     return -log1p(-uniform(key, shape, _floating("exponential", dtype)))
 
 
+@explained
 def gumbel(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32) -> Tensor:
     """Random floats of the standard Gumbel distribution: the largest of many alike.
 
@@ -191,6 +201,7 @@ def gumbel(key: TensorLike, shape: Shape = (), dtype: DTypeLike = DType.f32) -> 
     return -log(-log(uniform(key, shape, wanted, _SMALLEST[wanted], 1)))
 
 
+@explained
 def categorical(key: TensorLike, logits: TensorLike, axis: int = -1) -> Tensor:
     """A random class, as i32, with the probabilities softmax(logits).
 
@@ -208,6 +219,7 @@ def categorical(key: TensorLike, logits: TensorLike, axis: int = -1) -> Tensor:
     return argmax(gumbel(key, scores.shape, scores.dtype) + scores, place)
 
 
+@explained
 def randint(key: TensorLike, shape: Shape, low: int, high: int, dtype: DTypeLike = DType.i32) -> Tensor:
     """Random integers low <= x < high.
 
@@ -239,6 +251,7 @@ def randint(key: TensorLike, shape: Shape, low: int, high: int, dtype: DTypeLike
     return convert(bitcast(below, wide) + low, wanted)
 
 
+@explained
 def permutation(key: TensorLike, x: TensorLike | int, axis: int = 0) -> Tensor:
     """The slices of x along an axis in random order, all orders equally probable; for an integer x, the numbers below it.
 
@@ -251,6 +264,7 @@ def permutation(key: TensorLike, x: TensorLike | int, axis: int = 0) -> Tensor:
     return take(tensor, _shuffled(key, tensor.shape[place]), place)
 
 
+@explained
 def choice(
     key: TensorLike, x: TensorLike | int, shape: Shape = (), replace: bool = True, axis: int = 0
 ) -> Tensor:

@@ -2,6 +2,9 @@
 
 The primitives are rows of a table (the StableHLO operation that combines two elements, and its neutral element); mean,
 variance and the like are composed from them.
+
+Sums and products of 16-bit floats are accumulated in f32 and rounded once, at the end; those of booleans and of integers
+narrower than 32 bits are of 32 bits.
 """
 
 import math
@@ -10,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ops.elementwise import convert, equal, where
+from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, real_type, where
 from pcp.ops.movement import broadcast_in_dim, checked_axes, checked_axis, iota, reshape
 from pcp.tensor import (
     Axes,
@@ -35,6 +38,25 @@ REDUCTIONS: tuple[tuple[str, str, int | str, tuple[str, ...], str], ...] = (
     ("all", "and", 1, ("bool",), "whether all hold"),
     ("any", "or", 0, ("bool",), "whether any holds"),
 )
+
+
+def accumulator(dtype: DType) -> DType:
+    """The element type in which elements are added up or multiplied: at least 32 bits wide."""
+    if dtype.itemsize >= 4:
+        return dtype
+    return DType.f32 if dtype.is_float else DType.u32 if dtype.kind == "unsigned" else DType.i32
+
+
+def widened(x: TensorLike) -> Tensor:
+    """x in the type that means and the like are computed in: f32 for 16-bit floats, integers and booleans."""
+    tensor = as_tensor(x)
+    narrow = not tensor.dtype.is_differentiable or tensor.dtype.itemsize < 4
+    return convert(tensor, DType.f32) if narrow else tensor
+
+
+def narrowed(result: Tensor, like: DType) -> Tensor:
+    """A result in the type of what was widened for it, if that is a floating-point type."""
+    return convert(result, like) if like.is_float else result
 
 
 def neutral(entry: int | str, dtype: DType) -> np.ndarray[tuple[()], np.dtype[np.generic]]:
@@ -65,19 +87,22 @@ def reduce_with(combine: str, tensor: Tensor, initial: Tensor, axes: tuple[int, 
 def _reduction(
     name: str, combine: str, start: int | str, kinds: tuple[str, ...], meaning: str
 ) -> Callable[..., Tensor]:
+    accumulates = combine in ("add", "multiply")
+
     def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
         tensor = as_tensor(x)
-        if tensor.dtype is DType.bool and "bool" not in kinds:
-            tensor = convert(tensor, DType.i32)
-        if tensor.dtype.kind not in kinds:
+        given = tensor.dtype
+        if given.kind not in kinds and not (given is DType.bool and accumulates):
             raise DTypeMismatch(
-                f"{name}: element type {tensor.dtype} was given; expected {' or '.join(kinds)}; use .astype"
+                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
             )
         axes = checked_axes(name, axis, tensor.ndim)
-        if not axes:
-            return tensor
-        reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
-        return keep_dimensions(reduced, tensor, axes) if keepdims else reduced
+        if accumulates:
+            tensor = convert(tensor, accumulator(given))
+        if axes:
+            reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
+            tensor = keep_dimensions(reduced, tensor, axes) if keepdims else reduced
+        return narrowed(tensor, given)
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
@@ -100,25 +125,32 @@ def spread(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Te
 
 @operation
 def mean(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean along the given axes (all if None); integers are converted to f32 first."""
+    """The arithmetic mean along the given axes (all if None), NaN of no elements; integers are converted to f32 first."""
     tensor = as_tensor(x)
-    if not tensor.dtype.is_differentiable:
-        tensor = convert(tensor, DType.f32)
     count = math.prod(tensor.shape[a] for a in checked_axes("mean", axis, tensor.ndim))
-    return sum_(tensor, axis, keepdims) / max(count, 1)
+    return narrowed(sum_(widened(tensor), axis, keepdims) / count, tensor.dtype)
 
 
 @operation
 def var(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The variance (mean squared distance from the mean, not corrected for bias) along the given axes."""
+    """The variance (mean squared distance from the mean, not corrected for bias) along the given axes; real for complex x."""
     tensor = as_tensor(x)
-    centred = tensor - mean(tensor, axis, keepdims=True)
-    return mean(centred * centred, axis, keepdims)
+    return narrowed(mean(squared_distances(tensor, axis), axis, keepdims), tensor.dtype)
+
+
+def squared_distances(x: Tensor, axis: Axes) -> Tensor:
+    """|x - mean(x)|^2 with the mean along the given axes, widened."""
+    centred = widened(x)
+    centred = centred - mean(centred, axis, keepdims=True)
+    if centred.dtype is real_type(centred.dtype):
+        return centred * centred
+    across, along = real(centred), imag(centred)
+    return across * across + along * along
 
 
 @operation
 def argmax(x: TensorLike, axis: int = -1) -> Tensor:
-    """The index, as i32, of the first largest element along an axis.
+    """The index, as i32, of the first largest element along an axis, or of the first NaN if there is one.
 
     Raises:
         ShapeMismatch: the axis is empty.
@@ -128,7 +160,7 @@ def argmax(x: TensorLike, axis: int = -1) -> Tensor:
 
 @operation
 def argmin(x: TensorLike, axis: int = -1) -> Tensor:
-    """The index, as i32, of the first smallest element along an axis.
+    """The index, as i32, of the first smallest element along an axis, or of the first NaN if there is one.
 
     Raises:
         ShapeMismatch: the axis is empty.
@@ -142,4 +174,6 @@ def _first_index_of(name: str, x: TensorLike, axis: int, extreme: Callable[..., 
     if not tensor.shape[place]:
         raise ShapeMismatch(f"{name}: axis {place} of shape {tensor.shape} is empty")
     found = equal(tensor, extreme(tensor, place, keepdims=True))
+    if tensor.dtype.is_float:
+        found = bitwise_or(found, not_equal(tensor, tensor))  # the extreme is NaN then, which equals nothing
     return min_(where(found, iota(tensor.shape, place), tensor.shape[place]), place)

@@ -19,13 +19,13 @@ from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import (
     bitcast,
     bitwise_and,
+    bitwise_not,
     bitwise_or,
     bitwise_xor,
     convert,
     equal,
     less,
     less_equal,
-    logical_not,
     not_equal,
     shift_left,
     where,
@@ -109,7 +109,7 @@ def searchsorted(ordered: TensorLike, values: TensorLike, side: str = "left") ->
         goes_on = before(row[middle], wanted)
         open_ = less(low, high)
         low = where(open_ & goes_on, middle + 1, low)
-        high = where(open_ & logical_not(goes_on), middle, high)
+        high = where(open_ & bitwise_not(goes_on), middle, high)
     return low
 
 
@@ -149,7 +149,7 @@ def _key_of_floats(x: Tensor) -> Tensor:
     bits = bitcast(x, word)
     size = bitwise_and(bits, ~sign)
     bits = where(less(infinity, size), nan & ~sign, where(equal(size, 0), size, bits))
-    key = where(less(bits, sign), bitwise_xor(bits, sign), logical_not(bits))
+    key = where(less(bits, sign), bitwise_xor(bits, sign), bitwise_not(bits))
     return key if word.itemsize >= 4 else convert(key, DType.u32)
 
 
@@ -160,7 +160,7 @@ def _number(value: int, dtype: DType) -> np.ndarray[Any, Any]:
 def _permutation(x: Tensor, axis: int, descending: bool) -> Tensor:
     key = _key(x)
     if descending:
-        key = logical_not(key)
+        key = bitwise_not(key)
     if key.dtype is DType.u64:
         return _sorted([key, iota(x.shape, axis, INDEX)], axis)[1]
     packed = bitwise_or(shift_left(convert(key, DType.u64), 32), iota(x.shape, axis, DType.u64))

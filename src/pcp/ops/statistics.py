@@ -1,10 +1,12 @@
 """Further reductions, composed of the primitives and of sorting."""
 
+import math
+
 from pcp.ir import DType
 from pcp.ops.arrangement import narrow, ravel
 from pcp.ops.elementwise import convert, not_equal, sqrt, where
 from pcp.ops.movement import checked_axes, checked_axis, reshape
-from pcp.ops.reduction import mean, product, sum_
+from pcp.ops.reduction import narrowed, product, squared_distances, sum_
 from pcp.ops.sorting import sort
 from pcp.ops.special import is_nan
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
@@ -18,18 +20,16 @@ def prod(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 
 @operation
 def std(x: TensorLike, axis: Axes = None, keepdims: bool = False, correction: int = 0) -> Tensor:
-    """The standard deviation along the given axes.
+    """The standard deviation along the given axes; real for complex x.
 
     Arguments:
         correction: taken off the number of elements that the squares are divided by; 1 is Bessel's.
     """
     tensor = as_tensor(x)
     axes = checked_axes("std", axis, tensor.ndim)
-    centred = tensor - mean(tensor, axes, keepdims=True)
-    count = 1
-    for a in axes:
-        count *= tensor.shape[a]
-    return sqrt(sum_(centred * centred, axes, keepdims) / max(count - correction, 0))
+    count = math.prod(tensor.shape[a] for a in axes)
+    total = sum_(squared_distances(tensor, axes), axes, keepdims)
+    return narrowed(sqrt(total / max(count - correction, 0)), tensor.dtype)
 
 
 @operation

@@ -3,13 +3,13 @@
 A Bench keeps one child over many requests, because starting one takes a second or two, and starts another where that one died.
 """
 
+import contextlib
 import hashlib
+import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +21,9 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measuring_folder import MeasuringFolder, TemporaryFolderUnusable, check_room, written
 from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
+from pcp.planning.profile_rows import judgement_of
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
 
@@ -63,8 +65,8 @@ class Bench:
         self._hardware = hardware_of(self.device).digest
         self._seconds, self._plain_seconds = seconds, plain_seconds
         self._memory_bytes = self.device.capacity if memory_bytes is None else memory_bytes
-        self._temporary = tempfile.TemporaryDirectory(prefix="pcp-bench-", ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
+        self._temporary = MeasuringFolder()
+        self._folder = self._temporary.path
         self._child: MeasuringProcess | None = None
         self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
         self.starts = 0
@@ -80,13 +82,14 @@ class Bench:
     def close(self) -> None:
         """End the child and remove its files."""
         self._end()
-        self._temporary.cleanup()
+        self._temporary.remove()
 
     def measure(self, request: Request) -> Measurement:
         """Make one measurement.
 
         Raises:
             PlainProgramFailed: the plain program does not run.
+            TemporaryFolderUnusable: its files cannot be written.
         """
         try:
             trial = self._answer(request)
@@ -98,11 +101,13 @@ class Bench:
         )
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        if self._child is None:
-            self._child = MeasuringProcess(self.device, self._folder, self._memory_bytes)
-            self.starts += 1
+        with written(self._folder):
+            described = self._described(request)
+            if self._child is None:
+                self._child = MeasuringProcess(self.device, self._folder, self._memory_bytes)
+                self.starts += 1
         child = self._child
-        child.ask(self._described(request))
+        child.ask(described)
         stage, began = "plain", time.monotonic()
         limits = {"candidate": self._seconds, "timing": 4 * self._seconds + request.timing_seconds}
         try:
@@ -112,6 +117,8 @@ class Bench:
                 log.debug("%s: %s took %.3f s", request.path[:40], stage, now - began)
                 if "stage" in answer:
                     stage, began = str(answer["stage"]), now
+                elif "unwritable" in answer:
+                    raise TemporaryFolderUnusable(str(answer["unwritable"]))
                 elif "unusable" in answer:
                     raise PlainProgramFailed(
                         f"{request.subject} cannot be measured: {answer['unusable']}; "
@@ -120,7 +127,9 @@ class Bench:
                 else:
                     return _fields(answer["trial"])
         except ChildEnded as ended:
-            self._end()
+            with contextlib.ExitStack() as ending:
+                ending.callback(self._end)  # which frees the room
+                check_room(self._folder)
             log.info("measuring %s ended while %s: %s", request.path, stage, ended)
             if stage in ("candidate", "timing"):
                 return {"failure": ended.failure, "detail": str(ended)}
@@ -150,10 +159,12 @@ class Bench:
             "inputs": self._inputs(request.inputs),
             "options": dict(request.options),
             "tolerance": request.tolerance,
-            "exact_inputs": request.exact_inputs,
+            "judged_at": request.judged_at,
+            "ignored": list(request.ignored),
             "calls": request.calls,
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
+            "site": request.site,
         }
 
     def _stored(self, program: Program) -> str:
@@ -219,4 +230,5 @@ def _fields(trial: dict[str, Any]) -> dict[str, Any]:
         "seconds": tuple(trial["seconds"]),
         "plain_seconds": tuple(trial["plain_seconds"]),
         "failure": None if trial["failure"] is None else Failure(trial["failure"]),
+        "judgement": judgement_of(json.loads(trial["judgement"] or "null")),
     }

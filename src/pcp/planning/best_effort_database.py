@@ -1,10 +1,12 @@
 """A ProfileDatabase for planning, which goes on without one: what fails is a warning, said once, and then there are no rows."""
 
 import logging
+from collections.abc import Collection
 
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
+from pcp.planning.prediction.region import Region
 from pcp.planning.profile_database import DatabaseUnusable, ProfileDatabase
 
 log = logging.getLogger("pcp.planning.best_effort_database")
@@ -32,11 +34,12 @@ class BestEffortDatabase:
         path: Path | None = None,
         hardware: Hardware | None = None,
         about: str | None = None,
+        region: Region | None = None,
     ) -> None:
         """Add a row if that is possible."""
         if self._database is not None:
             try:
-                self._database.add(measurement, path=path, hardware=hardware, about=about)
+                self._database.add(measurement, path=path, hardware=hardware, about=about, region=region)
             except DatabaseUnusable as error:
                 self._give_up(error)
 
@@ -60,6 +63,24 @@ class BestEffortDatabase:
         if self._database is not None:
             try:
                 return self._database.ranking(subject, hardware, versions)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def regions(self, digests: Collection[str]) -> dict[str, Region]:
+        """Those of these regions that are kept and can be read."""
+        if self._database is not None:
+            try:
+                return self._database.regions(digests)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return {}
+
+    def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
+        """The newest rows of kept regions of a family that can be read."""
+        if self._database is not None:
+            try:
+                return self._database.of_regions(family, hardware, versions, most)
             except DatabaseUnusable as error:
                 self._give_up(error)
         return []

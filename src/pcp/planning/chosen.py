@@ -5,20 +5,25 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pcp.backends import Device
+from pcp import backends
+from pcp.backends import CompilationFailed, Device, OutOfMemory
 from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.bench import Bench
 from pcp.planning.best_effort_database import BestEffortDatabase
+from pcp.planning.capacity import check_capacity
 from pcp.planning.evidence import Evidence, Measurer, Progress
 from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.in_place import difference_here
+from pcp.planning.judge import named_places
+from pcp.planning.path import Path
 from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Arrays
 from pcp.planning.search import Found, Search
@@ -27,6 +32,8 @@ from pcp.planning.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
+MOST_DROPPED = 3
+"""Paths that are dropped, one after another, because they compute something else here than where they were measured."""
 BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
@@ -37,8 +44,16 @@ class InvalidTolerance(PCPError):
     """A tolerance that is no number from 0 on."""
 
 
+class InvalidJudge(PCPError):
+    """Something other than `ignore` that was said of how a result is judged."""
+
+
 class InvalidBudget(PCPError):
     """A time budget that is no number of seconds from 0 on."""
+
+
+class PathDiffers(PCPError):
+    """Paths that compute something else in this process than in the child that measured them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class Conditions:
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
         progress: told before every measurement.
+        judge: by name of a result, how it is judged: `ignore`.
     """
 
     device: Device
@@ -62,6 +78,7 @@ class Conditions:
     budget: float = BUDGET
     example: Sequence[Any] | None = None
     progress: Callable[[Progress], object] | None = None
+    judge: Mapping[str, str] = field(default_factory=dict)
 
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
@@ -74,15 +91,65 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
 
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
-        ToleranceUnreachable: no path is within the tolerance, not even the plain one.
+        ToleranceUnreachable: the plain path misses the tolerance.
+        PathDiffers: the best paths compute something else in this process than where they were measured.
+        UnknownResult, InvalidJudge: as `ignored_by`.
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     check_tolerance(tolerance)
-    whole = Whole(program, tolerance, conditions.options, *example_of(program, conditions.example))
-    with evidence_of(conditions) as evidence:
-        found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+    example = example_of(program, conditions.example)
+    whole = Whole(program, tolerance, conditions.options, *example, ignored_by(program, conditions.judge))
+    for _ in range(MOST_DROPPED):
+        with evidence_of(conditions) as evidence:
+            found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+        # The child has ended, so that its memory is free.
+        different = difference_here(whole, found.path, conditions.device)
+        if different is None:
+            break
+        evidence.refute(whole.subject, found.path, different)
+        log.warning(
+            "path %s is dropped: in this process it is not what was measured in a child: %s",
+            found.path.digest[:12],
+            different,
+        )
+        conditions = replace(conditions, budget=0.0)
+    else:
+        raise PathDiffers(
+            f"{MOST_DROPPED} paths of program {program.digest[:12]} that were measured in child processes compute something "
+            f"else in this one, the last one because {different}; run `pcp doctor`, and plan without a tolerance meanwhile"
+        )
+    if found.prediction is not None:
+        found = _compiling(found, whole, conditions)
     name = "the plain path" if found.path.is_plain else f"path {found.path.digest[:12]}"
     log.info("tolerance %g: %s, after %d measurements", tolerance, name, found.measured)
+    return found
+
+
+def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:
+    """The places of the results that somebody wants to be ignored.
+
+    Raises:
+        UnknownResult: no result has a name that was given.
+        InvalidJudge: what is said of it is not `ignore`.
+    """
+    if not isinstance(judge, Mapping) or any(how != "ignore" for how in judge.values()):
+        raise InvalidJudge(
+            f"judge is {judge!r}; expected a dictionary from names of results to 'ignore', like {{'logits': 'ignore'}}"
+        )
+    return tuple(sorted(named_places(program, judge)))
+
+
+def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
+    """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
+    backend, program = backends.backend(), found.path.applied(whole.program)
+    try:
+        executable = backend.compile(program, conditions.device, conditions.options, cache=True)
+        check_capacity(whole.program, executable.memory, conditions.device, conditions.memory_limit)
+    except (CompilationFailed, OutOfMemory) as error:
+        log.warning("the predicted path is not taken, because it does not compile: %s", error)
+        return replace(
+            found, path=Path.plain(whole.program, whole.options), choices={}, prediction=None, complete=False
+        )
     return found
 
 

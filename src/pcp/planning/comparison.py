@@ -7,11 +7,12 @@ import numpy as np
 
 from pcp.backends import Backend, Device, Executable
 from pcp.backends.base import Buffer
-from pcp.ir import DType, Program, Result, TensorSpec
+from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import bitcast, convert, imag, real
 from pcp.ops.reduction import sum_
-from pcp.planning.tolerance import Norms, ResultError, added, error_from, error_of, is_safe
+from pcp.planning import distances
+from pcp.planning.distances import SAFE_NORM, Distance, Scale, Squares, relative, sliced
 from pcp.tensor import Tensor
 from pcp.tracing import spec, trace
 
@@ -44,45 +45,32 @@ class Comparison:
             return same_bits(a, b)
         return float(self._run("bits", _differing, specs, [a, b])[0]) == 0.0
 
-    def error(
-        self, entry: Result, exact: Any, plain: Any, found: Any, before: Any = None, kept: float = 1.0
-    ) -> ResultError:
-        """The error of one result, and that of the plain path; what is no floating-point number must be equal to the plain one.
+    def scale(self, right: Any, kept: float = 0.0, before: Any = None) -> Scale:
+        """What the errors of a result are relative to: the norms of what is new in it.
 
         Arguments:
-            entry: the result.
-            exact: in float64.
-            plain: by the plain path; None takes the relative error whatever it is.
-            found: by the path in question.
-            before, kept: what it came from, and how much of that stays in it; see `pcp.ir.Argument`.
+            right: the result as it should be.
+            kept, before: how much stays in it of what it came from; see `pcp.ir.Argument`.
         """
-        if not entry.spec.dtype.is_differentiable:
-            is_equal = np.array_equal(np.asarray(found), np.asarray(exact if plain is None else plain))
-            return ResultError(entry.name, 0.0 if is_equal else float("inf"), 0.0)
-        norms = None
-        if self._compiles(entry.spec):
-            norms = self._norms(exact, plain, found, before, kept)
-        if norms is not None:
-            _, scale, missed = norms
-            mine = error_from(norms, plain is not None)
-            theirs = 0.0 if plain is None else error_from((missed, scale, missed), True)
-            return ResultError(entry.name, mine, theirs)
-        y64, y = added(exact, before, kept), added(found, before, kept)
-        if plain is None:
-            return ResultError(entry.name, error_of(y, y64), 0.0)
-        y32 = added(plain, before, kept)
-        return ResultError(entry.name, error_of(y, y64, y32), error_of(y32, y64, y32))
+        if self._compiles(_spec(right)):
+            own = self._squares(right, right if before is None else before, 0.0 if before is None else kept)
+            if own.is_safe:
+                return Scale.of(own)
+        return distances.scale_of(np.asarray(right), kept, None if before is None else np.asarray(before))
 
-    def _norms(self, exact: Any, plain: Any, found: Any, before: Any, kept: float) -> Norms | None:
-        """The norms of found - exact, of what is new in exact, and of plain - exact; None if they are none."""
-        arrays = [exact, exact if plain is None else plain, found, exact if before is None else before]
-        factor = np.float64(0.0 if before is None else kept)
-        sums = self._run("norms", _sums, [*map(_spec, arrays), TensorSpec((), DType.f64)], [*arrays, factor])
-        squares = np.array([float(value) for value in sums])
-        if not is_safe(squares):
-            return None
-        distance, scale, missed = map(float, np.sqrt(squares))
-        return distance, scale, missed
+    def distance(self, found: Any, right: Any, scale: Scale) -> Distance:
+        """How far a result is from what it should be, relative to a scale."""
+        if self._compiles(_spec(right)):
+            difference = self._squares(found, right, 1.0)
+            if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
+                return relative(difference, scale)
+        return distances.distance(np.asarray(found), np.asarray(right), scale)
+
+    def _squares(self, a: Any, b: Any, factor: float) -> Squares:
+        """Sums of the squares of a - factor b."""
+        specs = [_spec(a), _spec(b), TensorSpec((), DType.f64)]
+        sums = self._run("squares", _sums, specs, [a, b, np.float64(factor)])
+        return Squares.of_axes(specs[0].shape, [np.asarray(each) for each in sums])
 
     def _compiles(self, of: TensorSpec) -> bool:
         return self._is_compiled and of.size > SMALL
@@ -118,25 +106,17 @@ def _spec(array: Any) -> TensorSpec:
     return TensorSpec(tuple(array.shape), dtype_of(array.dtype))
 
 
-def _sums(exact: Tensor, plain: Tensor, found: Tensor, before: Tensor, kept: Tensor) -> tuple[Tensor, ...]:
-    wide = exact.dtype
-    right = exact
+def _sums(a: Tensor, b: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+    """The squares of a - factor b, summed over all axes but one, for each axis that has slices."""
+    wide = DType.c128 if "complex" in (a.dtype.kind, b.dtype.kind) else DType.f64
+    difference = convert(a, wide) - convert(factor, wide) * convert(b, wide)
+    parts = [real(difference), imag(difference)] if wide is DType.c128 else [difference]
+    squares = [part * part for part in parts]
+    square = squares[0] + squares[1] if len(squares) > 1 else squares[0]
+    axes = range(len(a.shape))
     return tuple(
-        _square(difference)
-        for difference in (
-            convert(found, wide) - right,
-            right - convert(kept, wide) * convert(before, wide),
-            convert(plain, wide) - right,
-        )
+        sum_(square, axis=tuple(other for other in axes if other != axis)) for axis in sliced(a.shape)
     )
-
-
-def _square(x: Tensor) -> Tensor:
-    parts = [real(x), imag(x)] if x.dtype.kind == "complex" else [x]
-    total = sum_(parts[0] * parts[0])
-    for part in parts[1:]:
-        total = total + sum_(part * part)
-    return total
 
 
 def _differing(a: Tensor, b: Tensor) -> Tensor:

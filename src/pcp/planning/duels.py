@@ -11,7 +11,7 @@ from pcp.planning.evidence import Evidence
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.request import Request
-from pcp.planning.significance import is_faster
+from pcp.planning.significance import is_faster_in
 from pcp.planning.whole import CALLS, Whole
 
 SECONDS = 5.0
@@ -96,4 +96,4 @@ class Duels:
 
 def is_won(duel: Measurement) -> bool:
     """Whether the challenger was faster, beyond noise."""
-    return duel.failure is None and is_faster(duel.seconds, duel.plain_seconds, SMALL_GAIN)
+    return duel.failure is None and is_faster_in(duel.blocks, SMALL_GAIN)

@@ -1,21 +1,33 @@
 """What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
 
+import functools
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Protocol
 
+from pcp.ir import Program
 from pcp.planning.bench import PlainProgramFailed
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Measurement
+from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import Path
+from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
+from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.profile_database import ProfileDatabase
 from pcp.planning.request import Request
+from pcp.planning.significance import Block, calm_blocks, joint, undisturbed
 
 log = logging.getLogger("pcp.planning.search")
+
+MOST_ROWS = 4096
+"""Of the regions that predictions are made from."""
+TRIES, DAY_SECONDS = 3, 86400.0
+"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
 
 
 class Measurer(Protocol):
@@ -76,8 +88,10 @@ class Evidence:
         self._measurer: Measurer | None = None
         self._known: dict[str, dict[str, list[Measurement]]] = {}
         self._pooled: dict[str, dict[str, Measurement]] = {}
+        self._ended: dict[tuple[str, str], float] = {}
         self._paths: dict[str, Path] = {}
         self._began = time.monotonic()
+        self._when = time.time()
 
     def __enter__(self) -> "Evidence":
         return self
@@ -105,13 +119,44 @@ class Evidence:
             for row in self._database.measurements(subject, self.hardware.digest, self.versions):
                 grouped.setdefault(row.path, []).append(row)
             self._known[subject] = grouped
-            self._pooled[subject] = {path: pooled(rows) for path, rows in grouped.items()}
+        if subject not in self._pooled:
+            of_paths = self._known[subject]
+            least = min(
+                (undisturbed(row.plain_seconds) for rows in of_paths.values() for row in rows),
+                default=math.inf,
+            )
+            self._pooled[subject] = {path: pooled(rows, least) for path, rows in of_paths.items()}
         return self._pooled[subject]
 
     def count(self, subject: str, label: str) -> int:
         """How often one path of a program was measured here."""
         self.known(subject)
         return len(self._known[subject].get(label, ()))
+
+    @functools.cached_property
+    def cost_model(self) -> CostModel:
+        """What all regions that were measured here say of others."""
+        return CostModel(
+            lambda family: known_here(self._database, self.hardware.digest, self.versions, family)
+        )
+
+    def rest(self, subject: str, label: str, seconds: float) -> bool:
+        """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
+
+        Arguments:
+            subject, label: of the path.
+            seconds: from the end of its last measurement; the next one is apart in time.
+
+        Returns:
+            Whether there is time for that.
+        """
+        wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
+        if wait >= self.seconds_left:
+            self.trouble = "the time was up"
+            return False
+        if wait > 0:
+            time.sleep(wait)
+        return True
 
     def ranking(self, subject: str) -> dict[str, int]:
         """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
@@ -132,6 +177,7 @@ class Evidence:
         path: Path | None = None,
         about: str | None = None,
         until: float = 0.0,
+        region: Program | None = None,
     ) -> Measurement | None:
         """What is known of one path of a program, measured now if that is not enough.
 
@@ -143,19 +189,21 @@ class Evidence:
             what: is measured, for people.
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
+            region: the program, where it is the region of a site, to be kept with it.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
         """
         found = self.known(subject).get(label)
-        if found is not None and enough(found):
+        again = found is not None and self._is_tried_again(subject, label)
+        if found is not None and enough(found) and not again:
             return found
         if self.seconds_left <= until:
             self.trouble = "the time was up"
-            return None
+            return found if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(subject, label, request, enough, what, path, about, until)
+            return self.of(subject, label, request, enough, what, path, about, until, region)
         if self._progress is not None:
             spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
@@ -166,14 +214,41 @@ class Evidence:
         made = replace(measured, subject=subject)
         self.measured += 1
         self.known(subject)  # what is there already stands first
-        rows = self._known[subject].setdefault(label, [])
-        rows.append(made)
-        self._pooled[subject][label] = pooled(rows)
+        self._known[subject].setdefault(label, []).append(made)
+        self._pooled.pop(subject)  # it may have shown that others were disturbed
+        self._ended[subject, label] = time.monotonic()
         if path is not None:
             self._paths[path.digest] = path
-        self._database.add(made, path=path, hardware=self.hardware, about=about)
+        self._database.add(
+            made,
+            path=path,
+            hardware=self.hardware,
+            about=about,
+            region=None if region is None else Region.of(region),
+        )
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
+
+    def refute(self, subject: str, path: Path, detail: str) -> None:
+        """Enter that a path does not compute what was measured of it."""
+        row = Measurement(
+            subject,
+            path.digest,
+            self.hardware.digest,
+            self.versions,
+            failure=Failure.differs_here,
+            detail=detail,
+            when=time.time(),
+        )
+        self._database.add(row, path=path, hardware=self.hardware)
+
+    def _is_tried_again(self, subject: str, label: str) -> bool:
+        """Whether the last measurement failed, before this search and not too often of late, for a reason that may have passed."""
+        rows = self._known[subject][label]
+        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
+        if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
+            return False
+        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
 
     def _begin(self) -> None:
         self._bench = self._start()
@@ -190,24 +265,71 @@ class Evidence:
             return None
 
 
-def pooled(rows: Sequence[Measurement]) -> Measurement:
-    """Rows of one path of one program as one row; if the last one is a failure, that counts."""
+@dataclass(frozen=True, slots=True)
+class Pooled(Measurement):
+    """All that was measured of one path of a program here, as one row.
+
+    Arguments:
+        calm: the blocks that count, one for each measurement during which little disturbed; where none was calm, all.
+        is_calm: whether any of them was.
+    """
+
+    calm: tuple[Block, ...] = ()
+    is_calm: bool = True
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The calls that count, by measurements."""
+        return self.calm
+
+
+def known_here(
+    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
+) -> list[Known]:
+    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
+    grouped: dict[tuple[str, str], list[Measurement]] = {}
+    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
+        grouped.setdefault((row.subject, row.path), []).insert(0, row)
+    programs = {}
+    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
+    for digest, region in database.regions(newest).items():
+        try:
+            programs[digest] = region.program()
+        except NotARegion as error:
+            log.warning("a region in the database is not used: %s", error)
+    return known_regions([pooled(rows) for rows in grouped.values()], programs)
+
+
+def pooled(rows: Sequence[Measurement], least: float = math.inf) -> Measurement:
+    """Rows of one path of one program as one row; if the last one is a failure, that counts.
+
+    Arguments:
+        rows: one at least.
+        least: undisturbed seconds of the plain program, as far as measurements of other paths have shown.
+    """
     last = rows[-1]
     if last.failure is not None:
         return last
     sound = [row for row in rows if row.failure is None]
-    timed = [row for row in sound if row.seconds and row.plain_seconds]
 
-    def largest(values: Iterable[float | None]) -> float | None:
-        return max((value for value in values if value is not None), default=None)
-
-    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
-    return replace(
-        last,
-        seconds=tuple(second for row in timed for second in row.seconds),
-        plain_seconds=tuple(second for row in timed for second in row.plain_seconds),
-        error=largest(row.error for row in sound),
-        plain_error=largest(row.plain_error for row in sound),
-        peak_bytes=max(peaks, default=None),
-        when=sound[0].when,
+    judged = max(
+        (row for row in sound if row.error is not None),
+        key=lambda row: row.least_tolerance or 0.0,
+        default=last,
     )
+    blocks = [block for row in sound for block in row.blocks]
+    are_calm = calm_blocks(blocks, least)
+    calm = tuple(block for block, is_calm in zip(blocks, are_calm, strict=True) if is_calm) or tuple(blocks)
+    seconds, plain_seconds = joint(calm)
+    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
+    together = {
+        "seconds": tuple(seconds),
+        "plain_seconds": tuple(plain_seconds),
+        "error": judged.error,
+        "plain_error": judged.plain_error,
+        "judgement": judged.judgement,
+        "peak_bytes": max(peaks, default=None),
+        "when": sound[0].when,
+    }
+    others = {each.name: getattr(last, each.name) for each in fields(Measurement)}
+    return Pooled(**others | together, calm=calm, is_calm=any(are_calm) or not blocks)

@@ -100,6 +100,7 @@ def bench_family(
                     exact=exact,
                     inputs=inputs,
                     timing_seconds=seconds,
+                    site=kernel.nonfinite,
                 )
                 measurement = bench.measure(request)
                 if database is not None:

@@ -8,6 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pcp.backends import Device
 
+RULES = 2
+"""Raised whenever measurements are judged by other rules, so that what older ones accepted is measured again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -39,11 +42,11 @@ def hardware_of(device: Device) -> Hardware:
 
 @functools.cache
 def versions() -> str:
-    """The versions that decide what code a program becomes, as one line."""
+    """The versions that decide what code a program becomes and how it is judged, as one line."""
     found = []
     for package in ("jaxlib", "planetary-compute-protocol"):
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:  # run from a source tree that is not installed
             found.append(f"{package} unknown")
-    return ", ".join([*found, f"Python {platform.python_version()}"])
+    return ", ".join([*found, f"Python {platform.python_version()}", f"rules {RULES}"])

@@ -6,8 +6,10 @@ import numpy as np
 
 from pcp.ir import Program
 from pcp.ir.tree import flatten
+from pcp.planning.comparison import Comparison
+from pcp.planning.judge import Judge
 from pcp.planning.oracle import widened, widened_arrays
-from pcp.planning.tolerance import ResultError, errors_of, judged
+from pcp.planning.tolerance import ResultError
 
 if TYPE_CHECKING:
     from pcp.planning.plan import Plan
@@ -21,17 +23,17 @@ def errors_on(plan: "Plan", arguments: tuple[Any, ...]) -> list[ResultError]:
     flat = [np.array(leaf) for leaf in program.flatten_arguments(*plan.bound, *arguments)]
     wide = widened(program)
 
-    def changes(way: "Plan", source: Program, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
+    def results(way: "Plan", source: Program, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
         # NumPy arrays are copied to the device, so what is donated there is not theirs.
-        results, _ = flatten(way.run(*source.argument_tree.unflatten(arrays)))
-        return list(judged(source, arrays, results))
+        return flatten(way.run(*source.argument_tree.unflatten(arrays)))[0]
 
-    exact = changes(
+    exact = results(
         compiled(wide, plan.device), wide, [np.array(a) for a in widened_arrays(program.arguments, flat)]
     )
-    plain = changes(compiled(program, plan.device), program, flat)
-    given, _ = flatten(plan.run(*arguments_of(plan, flat)))
-    return errors_of(program, exact, plain, judged(program, flat, given))
+    plain = results(compiled(program, plan.device), program, flat)
+    comparison = Comparison(plan.backend, plan.device)
+    judge = Judge(program, flat, exact, plain, comparison, plan.tolerance)
+    return judge.errors(flatten(plan.run(*arguments_of(plan, flat)))[0])
 
 
 def arguments_of(plan: "Plan", flat: list[np.ndarray[Any, Any]]) -> tuple[Any, ...]:

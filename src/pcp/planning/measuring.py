@@ -19,6 +19,8 @@ from typing import Any, Protocol, TextIO
 from pcp import backends
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.measuring_folder import unusable
+from pcp.planning.profile_rows import judgement_text
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import PythonFunction
 from pcp.planning.subject import Subject
@@ -57,11 +59,16 @@ class Child:
                 request["timing_seconds"],
                 request["rival"],
                 lambda name: self._say(stage=name),
+                request["site"],
             )
+        except OSError as error:
+            self._say(unwritable=_short(unusable(self._folder, error)))
+            return
         except (PCPError, MemoryError) as error:
             self._say(unusable=_short(str(error) or type(error).__name__))
             return
-        self._say(trial=asdict(trial) | {"detail": _short(trial.detail)})
+        words = {"detail": _short(trial.detail), "judgement": judgement_text(trial.judgement)}
+        self._say(trial=asdict(trial) | words)
 
     def _subject(self, request: dict[str, Any]) -> Subject:
         key = json.dumps(
@@ -69,7 +76,8 @@ class Child:
                 request["subject"],
                 request["exact"],
                 request["inputs"],
-                request["exact_inputs"],
+                request["judged_at"],
+                request["ignored"],
                 request["options"],
             ]
         )
@@ -81,7 +89,8 @@ class Child:
                 _program(request["subject"]),
                 None if request["exact"] is None else _program(request["exact"]),
                 _inputs(request["inputs"]),
-                request["exact_inputs"],
+                request["judged_at"],
+                request["ignored"],
                 request["options"],
                 self._folder,
                 backends.backend(),

@@ -9,6 +9,7 @@ from pcp.backends import Device
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, replaced
+from pcp.planning.added import register_added
 from pcp.planning.best_first import best_first
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.cost_model import estimated_seconds
@@ -48,6 +49,7 @@ def paths(
     """
     if tolerance is not None:
         check_tolerance(tolerance)
+    register_added()
     place = backends.device(device)
     conditions = Conditions(place, place.capacity, {}, database, budget=0.0)
 
@@ -90,18 +92,48 @@ def combinations(
             trips = sum(site.trips for site in sites)
             groups.append((each, sites, [(trips * seconds, kernel) for seconds, kernel in known]))
     is_changed = tolerance != 0.0 and prepared(program).digest != program.digest
-    for combination in best_first([[seconds for seconds, _ in choice] for _, _, choice in groups]):
-        picked = [
-            (each, sites, choice[index][1])
-            for (each, sites, choice), index in zip(groups, combination, strict=True)
-        ]
-        if any(kernel is not None and (each.digest, kernel.name) in banned for each, _, kernel in picked):
-            continue
-        kernels = {site.key: kernel for _, sites, kernel in picked if kernel is not None for site in sites}
+    for picked in _picked(groups, banned):
+        kernels = {
+            site.key: kernel
+            for (_, sites, _), kernel in zip(groups, picked, strict=True)
+            if kernel is not None
+            for site in sites
+        }
         if not kernels:
             yield Path.plain(program, options)
         if kernels or is_changed:
             yield Path.of(program, kernels, options, tolerance)
+
+
+def _picked(
+    groups: Sequence[tuple[SiteClass, tuple[Site, ...], list[Option]]], banned: Collection[tuple[str, str]]
+) -> Iterator[tuple[Kernel | None, ...]]:
+    """A kernel for each group, the best first.
+
+    What is banned leaves the lists, so that no combination with it is ever made. Where more was banned meanwhile, it begins
+    anew with shorter lists, and passes over what it gave before.
+    """
+    given: set[tuple[Kernel | None, ...]] = set()
+    while True:
+        count = len(banned)
+        left = [
+            [
+                (seconds, kernel)
+                for seconds, kernel in choice
+                if kernel is None or (each.digest, kernel.name) not in banned
+            ]
+            for each, _, choice in groups
+        ]
+        for combination in best_first([[seconds for seconds, _ in choice] for choice in left]):
+            picked = tuple(choice[index][1] for choice, index in zip(left, combination, strict=True))
+            if picked in given:
+                continue
+            given.add(picked)
+            yield picked
+            if len(banned) != count:
+                break
+        else:
+            return
 
 
 def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> list[Option]:
@@ -116,7 +148,9 @@ def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> li
         if row is None:
             estimate = estimated_seconds(replaced(each.region, kernel))
             found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
-        elif row.failure is None and (not tolerance or row.error is None or row.error <= tolerance):
+        elif row.failure is None and (
+            not tolerance or row.least_tolerance is None or row.least_tolerance <= tolerance
+        ):
             found.append((plain * row.ratio if row.seconds else plain, kernel))
     return found
 
@@ -127,5 +161,5 @@ def _too_wrong(program: Program, tolerance: float | None, evidence: Evidence) ->
         path
         for path, row in rows.items()
         if (row.failure is not None and row.error is None)
-        or (tolerance and row.error is not None and row.error > tolerance)
+        or (tolerance and row.least_tolerance is not None and row.least_tolerance > tolerance)
     }

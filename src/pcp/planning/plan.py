@@ -16,6 +16,7 @@ from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.operations import Operation, operations_of
 from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
+from pcp.planning.added import register_added
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database, searched
@@ -336,14 +337,16 @@ def plan(
     budget: float = BUDGET,
     example: Sequence[Any] | None = None,
     progress: Callable[[Progress], object] | None = None,
+    judge: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
         device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
-        tolerance: how far results may be from the exact ones, relative to their norm; see `pcp.planning.tolerance`. 0 asks for
-            the bits of the plain path. None changes no numerics: nothing is searched, and the program runs as it is written.
+        tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
+            `pcp.planning.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is searched, and
+            the program runs as it is written.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
@@ -351,15 +354,18 @@ def plan(
         path: to follow exactly, from `Plan.path`; then nothing is searched. On the hardware and by the versions that it was
             made with, results are the same, bit for bit.
         database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
-        budget: seconds in which measurements for a tolerance may begin; 0 takes only what is known. Ctrl-C ends them too: what
+        budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
             was measured is kept, and the best that is known is taken.
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
+        judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
 
     Raises:
-        ToleranceUnreachable: no path is within the tolerance, not even the plain one.
+        ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
+        UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
         PathMismatch: the path belongs to another program, other hardware, or other versions.
+        KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice: there is no such device.
@@ -370,11 +376,13 @@ def plan(
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
     found = None
+    if path is not None or tolerance is not None:
+        register_added()
     if path is not None:
         _check_pinned(path, place, tolerance, options)
         options = dict(path.options)
     elif tolerance is not None:
-        conditions = Conditions(place, limit, options, database, budget, example, progress)
+        conditions = Conditions(place, limit, options, database, budget, example, progress, judge)
         found = searched(program, tolerance, conditions)
         path = found.path
     lowered = program if path is None else path.applied(program)

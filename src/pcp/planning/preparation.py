@@ -7,6 +7,7 @@ plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up
 import functools
 
 from pcp.ir import Program
+from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
@@ -23,4 +24,5 @@ def prepared(program: Program, tolerance: float | None = None) -> Program:
 
 @functools.lru_cache(maxsize=4)
 def _prepared(program: Program, as_written: bool) -> Program:
-    return raised(program) if as_written else simplify(raised(program))
+    named = raised(without_custom_derivatives(program))
+    return named if as_written else simplify(named)

@@ -1,13 +1,15 @@
 """The ProfileDatabase: every measurement ever made, in one SQLite file that several processes share.
 
 Rows are only added. A row counts for the hardware and the versions that it was taken with; rows of others only say what is
-worth trying first. Path descriptions are kept beside the measurements, so that the fastest path can be followed again.
+worth trying first. Path descriptions are kept beside the measurements, so that the fastest path can be followed again, and
+regions, so that what was measured of them says something of similar ones.
 """
 
+import json
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import fields
 from pathlib import Path as FilePath
 from statistics import median
@@ -19,24 +21,48 @@ from pcp.ir.program_file import write_atomically
 from pcp.planning.hardware import Hardware
 from pcp.planning.measurement import Failure, Measurement
 from pcp.planning.path import NotAPath, Path
+from pcp.planning.prediction.region import Region
 from pcp.planning.profile_file import DatabaseUnusable as DatabaseUnusable
 from pcp.planning.profile_file import ProfileFile
-from pcp.planning.profile_rows import LONGEST_LINE, About, InvalidRows, Row, digest_of, line_of, row_of
+from pcp.planning.profile_rows import (
+    LONGEST_LINE,
+    About,
+    InvalidRows,
+    Row,
+    digest_of,
+    judgement_of,
+    judgement_text,
+    line_of,
+    row_of,
+)
 
 BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
 _LISTED = ", ".join(f'"{name}"' for name in _COLUMNS)
+_REGIONS = ("create table regions (digest text primary key, packed blob not null)",)
 _SCHEMA = (
     f"create table measurements (digest text primary key, {_LISTED})",
     "create index by_subject on measurements (subject, hardware, versions)",
     "create table paths (digest text primary key, description text not null)",
     "create table hardware (digest text primary key, name text not null, facts text not null)",
     "create table subjects (digest text primary key, about text not null)",
+    *_REGIONS,
 )
+_MIGRATIONS = {
+    1: (
+        *_REGIONS,
+        "alter table measurements add column judgement",
+        # Format 1 judged what float32 misses on float32's own scale.
+        "update measurements set error = null, plain_error = null",
+        "delete from measurements where failure = 'inaccurate'",
+    )
+}
+"""What makes the tables of the next format from those of an older one."""
 _ORPHANS = (
     "delete from paths where digest not in (select path from measurements)",
     "delete from hardware where digest not in (select hardware from measurements)",
     "delete from subjects where digest not in (select subject from measurements)",
+    "delete from regions where digest not in (select subject from measurements)",
 )
 
 
@@ -58,7 +84,7 @@ class ProfileDatabase:
         self, file: str | os.PathLike[str] | None = None, *, busy_seconds: float = BUSY_SECONDS
     ) -> None:
         self.file = FilePath(file) if file is not None else cache_folder() / "profile.sqlite"
-        self._file = ProfileFile(self.file, _SCHEMA, busy_seconds)
+        self._file = ProfileFile(self.file, _SCHEMA, _MIGRATIONS, busy_seconds)
 
     def add(
         self,
@@ -67,6 +93,7 @@ class ProfileDatabase:
         path: Path | None = None,
         hardware: Hardware | None = None,
         about: str | None = None,
+        region: Region | None = None,
     ) -> None:
         """Add a row; other processes see it when this returns. A row that is there already is not added again.
 
@@ -75,12 +102,13 @@ class ProfileDatabase:
             path: the path whose digest it names.
             hardware: the hardware whose digest it names.
             about: what its subject is, for people, in one line.
+            region: its subject, where that is the region of a site.
 
         Raises:
             DatabaseUnusable: the file cannot be written.
         """
         rows: list[Row] = [measurement]
-        rows += [row for row in (path, hardware) if row is not None]
+        rows += [row for row in (path, hardware, region) if row is not None]
         self.add_all(rows + ([About(measurement.subject, about)] if about is not None else []))
 
     def add_all(self, rows: Iterable[Row]) -> int:
@@ -108,7 +136,7 @@ class ProfileDatabase:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
         query = f'select {_LISTED} from measurements{where} order by "when", rowid'
-        return [self._measurement(row) for row in self._file.rows(query, given)]
+        return [self._measurement(row) for row in self._file.rows(query, given, since=2)]
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The paths that were ever measured of a subject, most promising first: an order to try them in, not a choice.
@@ -163,6 +191,38 @@ class ProfileDatabase:
                    left join subjects on subjects.digest = subject order by subject"""
         return dict(self._file.rows(query))
 
+    def regions(self, digests: Collection[str] | None = None) -> dict[str, Region]:
+        """The regions that are kept, by digest.
+
+        Arguments:
+            digests: of those that are wanted; None for all.
+
+        Raises:
+            DatabaseUnusable: the file cannot be read.
+        """
+        rows = self._file.rows("select digest, packed from regions", since=2)
+        return {
+            digest: Region(digest, packed) for digest, packed in rows if digests is None or digest in digests
+        }
+
+    def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
+        """The rows of a family's kernels at regions that are kept, the newest first.
+
+        Arguments:
+            family: of the kernels.
+            hardware, versions: that the rows are of.
+            most: rows.
+
+        Raises:
+            DatabaseUnusable: the file cannot be read.
+        """
+        query = f"""select {_LISTED} from measurements where hardware = ? and versions = ? and path glob ?
+                    and subject in (select digest from regions) order by "when" desc, rowid desc limit ?"""
+        return [
+            self._measurement(row)
+            for row in self._file.rows(query, (hardware, versions, f"{family}.*", most), since=2)
+        ]
+
     def export(self, file: str | os.PathLike[str], subject: str | None = None) -> int:
         """Write everything, or what concerns one subject, as lines of JSON for `merge`; how many measurements that is.
 
@@ -180,6 +240,7 @@ class ProfileDatabase:
         beside += [
             About(each, subjects[each]) for each in sorted({row.subject for row in rows}) if subjects[each]
         ]
+        beside += self.regions({row.subject for row in rows}).values()
         write_atomically(FilePath(file), "".join(line_of(row) + "\n" for row in [*beside, *rows]).encode())
         return len(rows)
 
@@ -255,7 +316,8 @@ class ProfileDatabase:
             for name in ("seconds", "plain_seconds"):
                 found[name] = tuple(map(float, found[name].split()))
             found["failure"] = None if found["failure"] is None else Failure(found["failure"])
-        except (ValueError, AttributeError):
+            found["judgement"] = judgement_of(json.loads(found["judgement"] or "null"))
+        except (ValueError, AttributeError, InvalidRows):
             raise self._file.damaged(f"a row holds {row!r:.80}") from None
         return Measurement(**found)
 
@@ -268,6 +330,7 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
             for name in ("seconds", "plain_seconds"):
                 values[name] = " ".join(map(repr, values[name]))
             values["failure"] = None if row.failure is None else row.failure.value
+            values["judgement"] = judgement_text(row.judgement)
             table, values = "measurements", {"digest": digest_of(row), **values}
         case Path():
             table, values = "paths", {"digest": row.digest, "description": row.to_json()}
@@ -275,6 +338,8 @@ def _insert(connection: sqlite3.Connection, row: Row) -> int:
             table, values = "hardware", {"digest": row.digest, "name": row.name, "facts": row.facts}
         case About():
             table, values = "subjects", {"digest": row.digest, "about": row.text}
+        case Region():
+            table, values = "regions", {"digest": row.digest, "packed": row.packed}
     names = ", ".join(f'"{name}"' for name in values)
     marks = ", ".join("?" * len(values))
     done = connection.execute(

@@ -13,7 +13,7 @@ from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.planning.profile_file")
 
-FORMAT = 1
+FORMAT = 2
 _POLL_SECONDS = 0.01
 _ELSEWHERE = "make it a file that you may write, or set PCP_CACHE_DIR to another folder"
 
@@ -28,18 +28,29 @@ class ProfileFile:
     Arguments:
         file: made by the first one that writes.
         schema: statements that make its tables.
+        migrations: statements that make the tables of the next format from those of an older one, by its number.
         busy_seconds: how long to wait for other processes that write.
     """
 
-    def __init__(self, file: Path, schema: tuple[str, ...], busy_seconds: float) -> None:
+    def __init__(
+        self,
+        file: Path,
+        schema: tuple[str, ...],
+        migrations: Mapping[int, tuple[str, ...]],
+        busy_seconds: float,
+    ) -> None:
         self.file = file
-        self._schema = schema
+        self._schema, self._migrations = schema, migrations
         self._busy_seconds = busy_seconds
 
     def rows(
-        self, query: str, given: Mapping[str, object] | tuple[object, ...] = ()
+        self, query: str, given: Mapping[str, object] | tuple[object, ...] = (), since: int = 1
     ) -> list[tuple[Any, ...]]:
         """What a query finds; nothing where there is no file yet.
+
+        Arguments:
+            query, given: in SQL, and its parameters.
+            since: the first format that has its tables; nothing is found in a file of an older one.
 
         Raises:
             DatabaseUnusable: the file cannot be read.
@@ -47,7 +58,7 @@ class ProfileFile:
         if not self.file.exists():
             return []
         with self._open(writing=False) as connection:
-            if not self._is_ours(connection):
+            if self._format(connection) < since:
                 return []
             return connection.execute(query, given).fetchall()
 
@@ -63,12 +74,11 @@ class ProfileFile:
         except OSError as error:
             raise self._unusable(f"its folder cannot be made: {error.strerror}", _ELSEWHERE) from None
         with self._open(writing=True) as connection:
-            if not self._is_ours(connection):
+            if not self._format(connection):
                 self._share(connection)
             connection.execute("begin immediate")
-            if not self._is_ours(connection):
-                for statement in (*self._schema, f"pragma user_version = {FORMAT}"):
-                    connection.execute(statement)
+            for statement in self._missing(self._format(connection)):
+                connection.execute(statement)
             yield connection
             connection.execute("commit")
 
@@ -105,8 +115,15 @@ class ProfileFile:
         except sqlite3.Error as error:
             raise self._explained(error) from None
 
-    def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """Whether there are tables, of the format known here."""
+    def _missing(self, found: int) -> list[str]:
+        """Statements that bring a file of one format to that of here."""
+        if found == FORMAT:
+            return []
+        steps = [statement for older in range(found, FORMAT) for statement in self._migrations.get(older, ())]
+        return [*(steps if found else self._schema), f"pragma user_version = {FORMAT}"]
+
+    def _format(self, connection: sqlite3.Connection) -> int:
+        """The format of the tables; 0 where there are none."""
         # In this order: another process may make them just now, and writes the version last.
         [tables] = connection.execute("select count(*) from sqlite_master").fetchone()
         [found] = connection.execute("pragma user_version").fetchone()
@@ -119,7 +136,7 @@ class ProfileFile:
             raise self._unusable(
                 "it is an SQLite database of something else; expected one that PCP made", _ELSEWHERE
             )
-        return bool(found)
+        return int(found)
 
     def _share(self, connection: sqlite3.Connection) -> None:
         """Let readers read while another process writes. SQLite does not wait by itself where two processes do this."""

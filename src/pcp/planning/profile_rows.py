@@ -9,8 +9,9 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.planning.hardware import Hardware
-from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measurement import Failure, Judgement, Measurement
 from pcp.planning.path import NotAPath, Path
+from pcp.planning.prediction.region import LONGEST_PACKED, NotARegion, Region
 
 LONGEST_LINE = 1 << 24
 _LONGEST_WORDS = 4096
@@ -35,7 +36,7 @@ class About:
     text: str
 
 
-Row = Measurement | Path | Hardware | About
+Row = Measurement | Path | Hardware | About | Region
 
 
 def digest_of(measurement: Measurement) -> str:
@@ -55,6 +56,8 @@ def line_of(row: Row) -> str:
             return _json({"hardware": asdict(row)})
         case About():
             return _json({"about": asdict(row)})
+        case Region():
+            return _json({"region": {"digest": row.digest, "program": row.to_text()}})
 
 
 def row_of(line: str) -> Row:
@@ -83,10 +86,20 @@ def row_of(line: str) -> Row:
     if kind == "about":
         digest, text = _members(value, ("digest", "text"))
         return About(_digest(digest, "digest"), _text(text, "text"))
+    if kind == "region":
+        return _region(value)
     raise InvalidRows(f"it holds {kind[:40]!r}; expected one of {_KINDS}")
 
 
-_KINDS = "measurement, path, hardware, about"
+_KINDS = "measurement, path, hardware, about, region"
+
+
+def _region(value: Any) -> Region:
+    digest, text = _members(value, ("digest", "program"))
+    try:
+        return Region.from_text(_digest(digest, "digest"), _text(text, "program", 2 * LONGEST_PACKED))
+    except NotARegion as error:
+        raise InvalidRows(str(error)) from None
 
 
 def _measurement(value: Any) -> Measurement:
@@ -110,7 +123,43 @@ def _measurement(value: Any) -> Measurement:
         None if failure is None else Failure(failure),
         _text(found["detail"], "detail"),
         _number(found["when"], "when"),
+        judgement_of(found["judgement"]),
     )
+
+
+def judgement_of(value: Any) -> Judgement | None:
+    """The judgement in a value of JSON.
+
+    Raises:
+        InvalidRows: there is none in it.
+    """
+    if value is None:
+        return None
+    names = tuple(field.name for field in fields(Judgement))
+    found = dict(zip(names, _members(value, names), strict=True))
+    return Judgement(
+        _text(found["result"], "result"),
+        _error(found["slice_error"], "slice_error") or 0.0,
+        _text(found["slice"], "slice"),
+        _error(found["plain_slice"], "plain_slice") or 0.0,
+        _text(found["reference"], "reference"),
+        _named_errors(found["grouped"], "grouped"),
+        _named_errors(found["shares"], "shares"),
+        tuple(_text(each, "ignored") for each in _list(found["ignored"], "ignored")),
+    )
+
+
+def _named_errors(value: Any, name: str) -> tuple[tuple[str, float], ...]:
+    pairs = [_list(each, name) for each in _list(value, name)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise InvalidRows(f"{name} is {repr(value)[:40]}; expected pairs of a name and an error")
+    return tuple((_text(each, name), _error(error, name) or 0.0) for each, error in pairs)
+
+
+def _list(value: Any, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InvalidRows(f"{name} is {repr(value)[:40]}; expected a list")
+    return value
 
 
 def _members(value: Any, names: tuple[str, ...]) -> list[Any]:
@@ -150,9 +199,20 @@ def _number(value: Any, name: str) -> float:
 
 def _plain(value: Any) -> Any:
     """A value that JSON has; it has no infinity."""
-    if isinstance(value, float) and math.isinf(value):
-        return "inf"
-    return list(value) if isinstance(value, tuple) else value
+    match value:
+        case float() if math.isinf(value):
+            return "inf"
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case tuple() | list():
+            return [_plain(each) for each in value]
+        case _:
+            return value
+
+
+def judgement_text(judgement: Judgement | None) -> str | None:
+    """A judgement as JSON; `judgement_of` reads it."""
+    return None if judgement is None else _json(_plain(asdict(judgement)))
 
 
 def _json(value: Any) -> str:

@@ -11,6 +11,7 @@ from pcp.planning.duels import Duels, is_won
 from pcp.planning.measurement import Measurement
 from pcp.planning.path import Path
 from pcp.planning.selection import Experience, Selection
+from pcp.planning.significance import GAPS, is_faster_in
 from pcp.planning.tuning import Alternative, Tuned, considered
 from pcp.planning.whole import COARSE_SECONDS
 
@@ -52,7 +53,15 @@ class Refinement:
         left = evidence.seconds_left - EFFORT * evidence.seconds_spent
         self._until = max(left, FOR_LAST * evidence.budget)
         self._change_classes()
-        self.duels.whole.measured(self.path(self.champion), evidence, times=2)
+        self._confirm()
+
+    def _confirm(self) -> None:
+        """Measure the champion against the plain program once more, and again where two blocks disagree."""
+        whole, path = self.duels.whole, self.path(self.champion)
+        for times in range(2, 2 + len(GAPS)):
+            row = whole.measured_again(path, self.duels.evidence, times)
+            if row is None or row.failure is not None or is_faster_in(row.blocks):
+                return
 
     def _change_classes(self) -> None:
         """Go through the classes, the costliest first, until nothing changes or the time is up."""
@@ -95,8 +104,8 @@ class Refinement:
         row = whole.measured(self.path(selection), self.duels.evidence, seconds=COARSE_SECONDS)
         if row is None:
             return False
-        if row.error is not None:
-            self.experience.model.learn(selection, row.error)
+        if row.least_tolerance is not None:
+            self.experience.model.learn(selection, row.least_tolerance)
         if not whole.accepts(row, self.memory_limit):
             return False
         self.champion = selection

@@ -2,13 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from pcp.planning.capacity import human
-from pcp.planning.measurement import Measurement
+from pcp.planning.measurement import Judgement, Measurement
 from pcp.planning.path import Path
+from pcp.planning.predicted_path import Prediction
 from pcp.planning.search import Found
 from pcp.planning.significance import undisturbed
+from pcp.planning.tolerance import SLICES
 from pcp.planning.tuning import Tuned
 
 
@@ -22,8 +25,10 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     """
     if found is None or tolerance is None:
         return _unsearched(path)
-    lines = [f"  path        {_named(path)}: {_cost(found.measurement)}"]
-    lines.append(f"  error       {_error(found, tolerance)}")
+    cost = _cost(found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
+    lines = [f"  path        {_named(path)}: {cost}"]
+    first, *further = _errors(found, tolerance)
+    lines += [f"  error       {first}", *(f"              {each}" for each in further)]
     if found.measurement is not None and found.measurement.peak_bytes is not None:
         lines.append(
             f"  memory      {human(found.measurement.peak_bytes)} at most in one call when it was measured"
@@ -48,7 +53,9 @@ def as_json(path: Path, found: Found | None, tolerance: float | None) -> dict[st
         "plain": path.is_plain,
         "tolerance": tolerance,
         "error": None if row is None else row.error,
+        "predicted": None if found is None or found.prediction is None else asdict(found.prediction),
         "plain_error": None if row is None else row.plain_error,
+        "judgement": None if row is None or row.judgement is None else asdict(row.judgement),
         "seconds": undisturbed(row.seconds) if row is not None and row.seconds else None,
         "plain_seconds": undisturbed(row.plain_seconds) if row is not None and row.plain_seconds else None,
         "peak_bytes": None if row is None else row.peak_bytes,
@@ -89,17 +96,44 @@ def _cost(row: Measurement | None) -> str:
     )
 
 
-def _error(found: Found, tolerance: float) -> str:
-    row = found.measurement
-    if not tolerance:
-        return "none: the bits of the plain path are asked for"
-    if row is None or row.error is None:
-        return f"not measured; the tolerance is {tolerance:g}"
-    relative = f", {row.error / row.plain_error:.3g} times that" if row.plain_error else ""
+def _predicted_cost(prediction: Prediction) -> str:
     return (
-        f"{row.error:.2e} of at most {tolerance:g}; the plain float32 path has {row.plain_error or 0.0:.1e}{relative}"
-        f"{'; ' + row.detail if row.detail else ''}"
+        f"predicted, not measured: its sites should take {prediction.ratio:.2f} of their plain time "
+        f"({prediction.measured} classes of sites were measured, {prediction.similar} are like others that were)"
     )
+
+
+def _errors(found: Found, tolerance: float) -> list[str]:
+    """What is known of the error, of which result it is, and how it was judged."""
+    row = found.measurement
+    if found.prediction is not None:
+        return [
+            f"not measured; predicted to be at most {found.prediction.error:.1e}, from sites alone; the tolerance is "
+            f"{tolerance:g}; plan with a budget to measure it"
+        ]
+    if not tolerance:
+        return ["none: the bits of the plain path are asked for"]
+    if row is None or row.error is None:
+        return [f"not measured; the tolerance is {tolerance:g}"]
+    judgement = row.judgement or Judgement()
+    of = f" in result {judgement.result}" if judgement.result else ""
+    slices = f" in {judgement.slice}" if judgement.slice else ""
+    lines = [
+        f"{row.error:.2e} of at most {tolerance:g}{of}; the plain path has {row.plain_error or 0.0:.1e}",
+        f"of a slice {judgement.slice_error:.2e} of at most {SLICES * tolerance:g}{slices}; "
+        f"the plain path has {judgement.plain_slice:.1e}",
+    ]
+    if judgement.reference == "float32":
+        lines.append("against float32 in full precision; what that misses is estimated and added")
+    if judgement.grouped:
+        shown = ", ".join(f"{name} (missed by {missed:.1e})" for name, missed in judgement.grouped[:4])
+        more = f" and {len(judgement.grouped) - 4} more" if len(judgement.grouped) > 4 else ""
+        lines.append(f"on the scale of their group, because the plain path misses them: {shown}{more}")
+    for name, part in judgement.shares:
+        lines.append(f"result {name} differs in {part:.2g} of its elements")
+    if judgement.ignored:
+        lines.append(f"ignored, as asked for: {', '.join(judgement.ignored)}")
+    return lines
 
 
 def _class(each: Tuned, found: Found) -> list[str]:
@@ -111,6 +145,8 @@ def _class(each: Tuned, found: Found) -> list[str]:
     times = ""
     if row is not None and row.seconds:
         times = f"  {seconds(row.typical)} against {seconds(undisturbed(row.plain_seconds))}, error {row.error or 0.0:.1e}"
+    elif chosen is not None and chosen.name in each.forecasts:
+        times = f"  predicted to take {each.forecasts[chosen.name].ratio:.2f} of the plain operation's time"
     elif each.plain_seconds:
         times = f"  {seconds(each.plain_seconds)}"
     lines = [f"    {each.sites}: {name}{times}{where}"]

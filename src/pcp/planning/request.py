@@ -48,14 +48,18 @@ class Request:
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
         options: of the compiler, for the subject and the candidate alike.
-        tolerance: the largest error that is worth timing; a larger one is a failure. 0 asks for the bits of the plain path.
-        exact_inputs: how many of the inputs are judged by `exact`, which may be slow; the others are compared with the plain
-            results. None judges all.
+        tolerance: the largest error that is worth timing, as `pcp.planning.tolerance` defines it; a larger one is a failure.
+            0 asks for the bits of the plain path.
+        judged_at: the tolerance that decides what is judged on the scale of its group, and whether float32 serves as the
+            reference; None judges all on its own and in float64.
+        ignored: places of results that are not judged.
         calls: of each program to time, at least.
         timing_seconds: how long calls are timed; 0 times none.
         rival: the time of the best other candidate, relative to the plain program's; infinite where none is known. Timing goes
             on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
             candidate or the plain program.
+        site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
+            kinds of operands. None verifies nothing.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -68,10 +72,12 @@ class Request:
     inputs: Recipe | Sequence[Arrays] = field(default_factory=Recipe)
     options: CompileOptions = field(default_factory=dict)
     tolerance: float | None = None
-    exact_inputs: int | None = None
+    judged_at: float | None = None
+    ignored: tuple[int, ...] = ()
     calls: int = CALLS
     timing_seconds: float = TIMING_SECONDS
     rival: float | None = None
+    site: str | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

@@ -9,19 +9,22 @@ where it stopped.
 
 import logging
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel
 from pcp.planning.duels import Duels, is_won
 from pcp.planning.evidence import Evidence
-from pcp.planning.measurement import Measurement
+from pcp.planning.losses import Losses, should_gain
+from pcp.planning.measurement import Judgement, Measurement
 from pcp.planning.path import Path, PathMismatch
+from pcp.planning.predicted_path import Prediction, predicted_path
 from pcp.planning.refinement import Refinement
 from pcp.planning.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.significance import MARGIN, is_faster
+from pcp.planning.significance import MARGIN, is_faster_in
+from pcp.planning.site_checks import holds_at_its_sites
 from pcp.planning.site_classes import kernels_by_site, site_classes
+from pcp.planning.tolerance import least_tolerance
 from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
 from pcp.planning.whole import COARSE_SECONDS, Whole, culprit
 
@@ -42,7 +45,7 @@ OFTEN_SECONDS = 0.25
 
 
 class ToleranceUnreachable(PCPError):
-    """A tolerance that no known path is within, not even the plain one."""
+    """A tolerance that the plain path misses, so that no path is within it."""
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Found:
         measured: how many measurements were made, others than those from the database.
         notes: what was left out and why, one sentence each.
         complete: whether nothing was left out for lack of time.
+        prediction: what is expected of the path, where it was not measured.
     """
 
     path: Path
@@ -66,6 +70,7 @@ class Found:
     measured: int = 0
     notes: list[str] = field(default_factory=list)
     complete: bool = True
+    prediction: Prediction | None = None
 
 
 class Search:
@@ -89,9 +94,12 @@ class Search:
         self._chosen: Selection = {}  # the fastest so far
         self._ratio = 1.0  # the whole's time by it, relative to the plain program's
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
+        self._lost: list[Selection] = []  # that should have been faster than the plain program
+        self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
+        self._budget = evidence.budget  # before Ctrl-C ends it
 
     def run(self) -> Found:
         """Search.
@@ -100,16 +108,21 @@ class Search:
             ToleranceUnreachable: every path that was measured is less exact, the plain one included.
         """
         try:
+            self._check_plain()
             if self._is_short_of_time():
                 self._try_everywhere()
             self.classes = tune(self._sites, self.evidence)
             self._experience.model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
             self._try_whole()
+            self._confirm_losses()
             self._refine()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
+            self.evidence.budget = 0.0  # nothing more is measured
+            if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
+                raise  # no path was measured yet
         return self._best()
 
     def _is_short_of_time(self) -> bool:
@@ -195,17 +208,31 @@ class Search:
             if self.whole.is_broken(row):
                 if not self._ban_culprit(selection, row):
                     break
-            elif row.error is not None and row.error > self.whole.tolerance:
+            elif row.least_tolerance is not None and row.least_tolerance > self.whole.tolerance:
                 if not path.choices:
                     break
-                self._experience.model.learn(selection, row.error)
-            elif is_faster(row.seconds, row.plain_seconds) and self._is_better(path, row):
-                self._experience.model.learn(selection, row.error or 0.0)
+                self._experience.model.learn(selection, row.least_tolerance)
+            elif is_faster_in(row.blocks) and self._is_better(path, row):
+                self._experience.model.learn(selection, row.least_tolerance or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
                 self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
-            elif not alone or not self._ban_least(selection):
-                break
+            else:
+                if should_gain(selection, row):
+                    self._lost.append(selection)
+                if not alone or not self._ban_least(selection):
+                    break
         return faster
+
+    def _confirm_losses(self) -> None:
+        """Measure again what lost although it should have won; what wins then is used after all."""
+        losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
+        for selection, row in losses.that_win(self._lost):
+            if self.whole.accepts(row, self.memory_limit) and self._is_better(self._path(selection), row):
+                self._ratio, self._chosen = row.ratio, selection
+            self._experience.banned -= self._set_aside
+        if losses.trouble:
+            self._say(f"a loss was not confirmed: {losses.trouble}")
+            self.complete = False
 
     def _is_better(self, path: Path, row: Measurement) -> bool:
         """Whether a path that should save more than the fastest so far takes its place.
@@ -262,7 +289,8 @@ class Search:
         for digest in chosen[: (len(chosen) + 1) // 2]:
             kernel = selection[digest].kernel
             if kernel is not None:
-                self._experience.banned.add((digest, kernel.name))
+                self._set_aside.add((digest, kernel.name))
+        self._experience.banned |= self._set_aside
         self._say("kernels that are faster alone are not in the whole program; half of them are left out")
         return len(chosen) > 1
 
@@ -274,67 +302,48 @@ class Search:
         fast: dict[str, tuple[Path, Measurement]] = {}
         first: tuple[Path, Measurement] | None = None
         for digest, row in known.items():
-            if not whole.accepts(row, self.memory_limit) or not is_faster(row.seconds, row.plain_seconds):
+            if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
                 continue
             path = evidence.path(digest)
             if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
                 continue
+            if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
+                continue
             fast[digest] = path, row
             if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
                 first = path, row
+        if first is None and not self._budget:
+            predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
+            if predicted is not None:
+                path, prediction = predicted
+                return replace(self._found(path, None), prediction=prediction)
         if first is None:
             plain = Path.plain(whole.program, whole.options)
-            return self._found(plain, self._checked_plain(known.values()))
+            return self._found(plain, evidence.known(whole.subject).get(plain.digest))
         return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
 
-    def _checked_plain(self, known: Iterable[Measurement]) -> Measurement | None:
-        """What is known of the plain path.
+    def _check_plain(self) -> None:
+        """Look at how wrong the plain path is.
 
         Raises:
-            ToleranceUnreachable: it is not exact enough either.
+            ToleranceUnreachable: it misses the tolerance.
         """
-        whole, evidence = self.whole, self.evidence
-        plain = Path.plain(whole.program, whole.options)
+        whole = self.whole
         if not whole.tolerance:
-            return None
-        row = evidence.known(whole.subject).get(plain.digest)
-        errors = [each.plain_error for each in known if each.plain_error is not None]
-        if row is None and not errors:
-            try:
-                row = whole.measured(plain, evidence)
-            except KeyboardInterrupt:
-                self._say("it was interrupted")
-        if row is not None and row.error is not None:
-            errors.append(row.error)
-        if not errors:
-            log.warning(
-                "the error of the plain path is not known: there was no time to measure it; it is used as it is"
+            return
+        row = whole.plain_judged(self.evidence)
+        if row is None or row.least_tolerance is None:
+            words = f"the error of the plain path is not known: {self.evidence.trouble}"
+            log.warning("%s", words)
+            self.notes.append(words)
+        elif row.least_tolerance > whole.tolerance:
+            name, why = _worst_result(row)
+            raise ToleranceUnreachable(
+                f"the plain path of program {whole.program.digest[:12]} misses the tolerance of {whole.tolerance:g}: {why}; "
+                f"no path is within a tolerance that the plain one misses. Give a tolerance of at least "
+                f"{1.05 * row.least_tolerance:.1e}, write the program in wider types, or leave that result out by "
+                f"judge={{{name!r}: 'ignore'}}"
             )
-            return row
-        if max(errors) > whole.tolerance:
-            raise self._unreachable(max(errors))
-        return row or Measurement(
-            whole.subject,
-            plain.digest,
-            evidence.hardware.digest,
-            evidence.versions,
-            error=max(errors),
-            plain_error=max(errors),
-        )
-
-    def _unreachable(self, plain_error: float) -> ToleranceUnreachable:
-        rows = self.evidence.known(self.whole.subject).values()
-        others = sorted((row.error, row.path) for row in rows if row.error is not None)[:3]
-        listed = "; ".join(
-            [
-                f"the plain path {plain_error:.3g}",
-                *(f"path {path[:12]} {error:.3g}" for error, path in others),
-            ]
-        )
-        return ToleranceUnreachable(
-            f"no path of program {self.whole.program.digest[:12]} has an error of at most {self.whole.tolerance:g}; the best "
-            f"that were measured: {listed}; give a tolerance of at least {plain_error:.1e}, or none"
-        )
 
     def _found(self, path: Path, row: Measurement | None) -> Found:
         named = {choice.site: choice.kernel for choice in path.choices}
@@ -363,3 +372,13 @@ def _is_here(path: Path) -> bool:
         log.info("a known path is not followed: %s", error)
         return False
     return True
+
+
+def _worst_result(row: Measurement) -> tuple[str, str]:
+    """The name of the result that needs the largest tolerance, and how wrong it is."""
+    judgement, error = row.judgement or Judgement(), row.error or 0.0
+    if least_tolerance(0.0, judgement.slice_error) > error:
+        name = judgement.slice.partition(", ")[0]
+        return name, f"the error of a slice ({judgement.slice}) is {judgement.slice_error:.3g}"
+    kind = "share of differing elements" if judgement.result in dict(judgement.shares) else "error"
+    return judgement.result, f"the {kind} of result {judgement.result} is {error:.3g}"

@@ -3,24 +3,41 @@
 Whatever else the machine does only adds time, and often half of all calls are disturbed; so times are compared by their lower
 quartile, the median of the faster half. Near ties keep what there is, so that numerics do not change from one planning to the
 next.
+
+Calls that follow one another are disturbed alike: what else the machine does often lasts for seconds. So a *block*, calls made
+in one go, counts as one sample of the machine, and blocks apart in time as several. Blocks during which the plain program took
+longer than during the calmest one say little, and are left out where there are calm ones.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 MARGIN = 0.02
 """A gain below this is a tie, however sure it is."""
 CONFIDENCE = 0.99
+CALM = 1.15
+"""A block is calm if calls took at most this many times as long as in the calmest."""
+GAPS = (1.0, 2.0, 3.0)
+"""Seconds between measurements of what is in doubt: whatever else a machine does lasts for seconds."""
 _RESAMPLES = 1000
 _FEWEST = 3
 _QUARTILE = 25
 
 
+Block = tuple[Sequence[float], Sequence[float]]
+"""Seconds of calls of a candidate and of what it is compared with, made in turn, one soon after another."""
+
+
 def undisturbed(seconds: Sequence[float]) -> float:
     """The time of a call that little disturbs: the lower quartile; infinite where there are none."""
-    return float(np.percentile(seconds, _QUARTILE)) if len(seconds) else math.inf
+    if not len(seconds):
+        return math.inf
+    ordered = sorted(seconds)
+    place, part = divmod((len(ordered) - 1) * _QUARTILE / 100, 1.0)
+    lower, upper = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return float(lower + part * (upper - lower))
 
 
 def is_faster(
@@ -40,6 +57,56 @@ def is_faster(
         return False
     gains = undisturbed(candidate) < (1 - margin) * undisturbed(incumbent)
     return gains and upper_ratio(candidate, incumbent, confidence) < 1
+
+
+def is_faster_in(blocks: Sequence[Block], margin: float = MARGIN, confidence: float = CONFIDENCE) -> bool:
+    """The same of several blocks apart in time.
+
+    Blocks are resampled, and calls inside of them, so that many calls in one block do not make up for few blocks.
+
+    Arguments:
+        blocks: the first of each is the candidate's.
+        margin: the least gain.
+        confidence: that there is a gain at all, one-sided.
+
+    Source: Davison, Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8 (hierarchical data).
+    """
+    sound = [block for block in blocks if min(map(len, block)) >= _FEWEST]
+    mine, other = joint(sound or blocks)
+    if len(sound) < 2:
+        return is_faster(mine, other, margin, confidence)
+    if undisturbed(mine) >= (1 - margin) * undisturbed(other):
+        return False
+    rng = np.random.default_rng(0)
+    length = max(min(map(len, block)) for block in sound)
+    chosen = rng.integers(0, len(sound), (len(sound), _RESAMPLES))
+    drawn = np.empty((2, _RESAMPLES, len(sound), length))
+    for slot, blocks_of_slot in enumerate(chosen):
+        for index, block in enumerate(sound):
+            rows = np.flatnonzero(blocks_of_slot == index)
+            calls = rng.integers(0, min(map(len, block)), (len(rows), length))
+            for which, times in enumerate(block):
+                drawn[which, rows, slot] = np.asarray(times)[calls]
+    quartiles = np.percentile(drawn.reshape(2, _RESAMPLES, -1), _QUARTILE, axis=2)
+    return float(np.quantile(quartiles[0] / quartiles[1], confidence)) < 1
+
+
+def joint(blocks: Iterable[Block]) -> Block:
+    """The calls of all blocks as those of one."""
+    listed = list(blocks)
+    return tuple(x for mine, _ in listed for x in mine), tuple(x for _, other in listed for x in other)
+
+
+def calm_blocks(blocks: Sequence[Block], least: float = math.inf) -> list[bool]:
+    """Whether each block was calm: neither program took much longer in it than in the calmest.
+
+    Arguments:
+        blocks: of one candidate, beside what it is compared with.
+        least: undisturbed seconds of what it is compared with, as far as other blocks have shown.
+    """
+    times = np.array([[undisturbed(mine), undisturbed(other)] for mine, other in blocks]).reshape(-1, 2)
+    best = np.minimum(times.min(axis=0, initial=math.inf), [math.inf, least])
+    return [bool(calm) for calm in (times <= CALM * best).all(axis=1)]
 
 
 def upper_ratio(

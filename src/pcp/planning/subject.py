@@ -9,31 +9,20 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from pcp.backends import Backend, Device, Executable
-from pcp.backends.base import Buffer, CompileOptions, OutOfMemory
+from pcp.backends import Backend, Device
+from pcp.backends.base import Buffer, CompileOptions
 from pcp.ir import Program, Role
-from pcp.ops.elementwise import convert
 from pcp.planning.comparison import Comparison
+from pcp.planning.judge import Judge
 from pcp.planning.kept_results import Results, kept_results, loaded
 from pcp.planning.random_inputs import Recipe, random_arguments
-from pcp.planning.timing import Runnable, awaited, timed
-from pcp.planning.tolerance import FLOAT32_FAILS, ResultError
-from pcp.tensor import Tensor
-from pcp.tracing import call, spec, trace
+from pcp.planning.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
+from pcp.planning.timing import Runnable, timed
 
 log = logging.getLogger("pcp.planning.subject")
-
-_QUICKLY: dict[str, CompileOptions] = {
-    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
-    "cuda": {"xla_gpu_autotune_level": 0},
-}
-"""Float64 results are computed once, and products are not what these options slow down: compiling takes a third."""
 
 
 class Subject:
@@ -43,7 +32,7 @@ class Subject:
         program: the plain program.
         exact: the same in float64, if errors are wanted.
         inputs: a recipe, or files of arrays, one list for each call.
-        exact_inputs: how many of the lists are judged by `exact`.
+        judged_at, ignored: as in `Request`.
         options: of the compiler.
         folder: for results.
         stage: told what is going on.
@@ -54,7 +43,8 @@ class Subject:
         program: Program,
         exact: Program | None,
         inputs: Recipe | Sequence[Sequence[str]],
-        exact_inputs: int | None,
+        judged_at: float | None,
+        ignored: Sequence[int],
         options: CompileOptions,
         folder: Path,
         backend: Backend,
@@ -68,37 +58,82 @@ class Subject:
         self.plain = Runnable(backend.compile(program, device, options, cache=True), program.arguments)
         self.plain_seconds: list[float] = []
         """Of calls of the plain program as they happened."""
-        self._recipe = inputs
-        sets = inputs.sets if isinstance(inputs, Recipe) else len(inputs)
+        self.is_judged = exact is not None
+        """Whether errors are those against exact results, rather than against the plain ones."""
         self.inputs: list[list[Buffer]] = []
-        self._exact: list[Results] = []
+        self.judges: list[Judge] = []
+        self._recipe = inputs
+        self._judged_at, self._ignored = judged_at, ignored
+        self._folder, self._stage = folder, stage
         self._plain: list[Results] = []
+        self._others: list[Results] = []
         self._deterministic: bool | None = None
-        judged_exactly = 0 if exact is None else sets if exact_inputs is None else min(exact_inputs, sets)
-        oracle = None if exact is None else Oracle(exact, program, backend, device)
-        for index in range(sets):
+        reference = None if exact is None else Reference(exact, program, backend, device)
+        self.reference = "float64"
+        if (judged_at or 0.0) >= FLOAT32_SERVES and not float64_is_small(
+            program, self.plain.executable.memory
+        ):
+            self.reference = "float32"
+        for index in range(inputs.sets if isinstance(inputs, Recipe) else len(inputs)):
             stage("inputs")
-            placed = self._placed(index)
-            if oracle is not None and index < judged_exactly:
-                stage("float64")
-                name = f"exact-{_key(program, oracle.exact, inputs, index)}"
-                self._exact.append(
-                    kept_results(
-                        folder / name, program.results, device, functools.partial(oracle.run, placed)
-                    )
-                )
+            self.inputs.append(self._placed(index))
             stage("plain")
-            name = f"plain-{os.getpid()}-{_key(program, program, inputs, index)}"
-            run = functools.partial(self._timed_plain, placed)
-            self._plain.append(kept_results(folder / name, program.results, device, run))
-            self.inputs.append(placed)
-        self._unsure = self._uncomputable() if judged_exactly < sets else set()
+            self._plain.append(self._kept(f"plain-{os.getpid()}", index, program, self._timed_plain))
+            self.judges.append(self._judge(index, reference))
+
+    def _judge(self, index: int, reference: Reference | None) -> Judge:
+        """What judges results on one list of arguments."""
+        if reference is None:
+            return self._held_against(index, self._plain[index])
+        if self.reference == "float32":
+            made = self._held_against(
+                index,
+                self._evaluated(index, "float32", reference.float32),
+                self._evaluated(index, "roundings", reference.other_roundings),
+            )
+            if all(each.least_plain <= (self._judged_at or 0.0) for each in made.plain):
+                return made
+            log.info("float32 seems to miss the tolerance of %g: float64 will say", self._judged_at)
+            self.reference = "float64"
+        return self._held_against(index, self._evaluated(index, "float64", reference.float64))
+
+    def _held_against(self, index: int, right: Results, *doubts: Results) -> Judge:
+        return Judge(
+            self.program,
+            self.inputs[index],
+            right,
+            self._plain[index],
+            self.comparison,
+            self._judged_at,
+            self._ignored,
+            doubts,
+        )
+
+    def _evaluated(self, index: int, name: str, oracle: Oracle | None) -> Results:
+        """Results on one list of arguments by an oracle; without one those of the plain path."""
+        if oracle is None:
+            return self._plain[index]
+        self._stage(name)
+        self._others.append(self._kept(f"exact-{name}", index, oracle.program, oracle.run))
+        return self._others[-1]
+
+    def _kept(
+        self, name: str, index: int, program: Program, run: Callable[[Sequence[Buffer]], list[Buffer]]
+    ) -> Results:
+        folder = self._folder / f"{name}-{_key(self.program, program, self._recipe, index)}"
+        made = functools.partial(run, self.inputs[index])
+        return kept_results(folder, self.program.results, self.device, made)
+
+    @property
+    def ignored_names(self) -> list[str]:
+        """The results that are not judged."""
+        return [self.program.results[place].name or str(place) for place in self._ignored]
 
     @property
     def bytes(self) -> int:
         """Memory that it takes."""
         arguments = len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
-        return arguments + sum(kept.bytes for kept in (*self._exact, *self._plain))
+        return arguments + sum(kept.bytes for kept in (*self._others, *self._plain))
 
     @property
     def is_deterministic(self) -> bool:
@@ -121,47 +156,6 @@ class Subject:
     def plain_results(self, index: int) -> Iterator[Any]:
         """The results of the plain program on one list of arguments."""
         return iter(self._plain[index])
-
-    def errors(self, index: int, found: Sequence[Any]) -> tuple[list[ResultError], bool]:
-        """The errors of results on one list of arguments, and whether they are those against float64.
-
-        Where no float64 results are asked for, plain ones take their place, but for what float32 cannot compute.
-        """
-        is_exact = index < len(self._exact)
-        rights = self._exact[index] if is_exact else self._plain[index]
-        errors = []
-        for place, (right, plain, y) in enumerate(zip(rights, self._plain[index], found, strict=True)):
-            if place in self._unsure and not is_exact:
-                errors.append(self._only_finite(place, plain, y))
-            else:
-                errors.append(self._error(index, place, right, plain if is_exact else None, y))
-        return errors, is_exact
-
-    def _error(self, index: int, place: int, right: Any, plain: Any, y: Any) -> ResultError:
-        entry = self.program.results[place]
-        named = replace(entry, name=entry.name or str(place))
-        before, kept = None, 0.0
-        for argument, buffer in zip(self.program.arguments, self.inputs[index], strict=True):
-            if argument.alias == place and argument.spec.dtype.is_differentiable:
-                before, kept = buffer, argument.kept
-        return self.comparison.error(named, right, plain, y, before, kept)
-
-    def _only_finite(self, place: int, plain: Any, y: Any) -> ResultError:
-        finite = np.isfinite(np.asarray(y)) | ~np.isfinite(np.asarray(plain))
-        name = self.program.results[place].name or str(place)
-        return ResultError(name, 0.0 if finite.all() else float("inf"), 0.0)
-
-    def _uncomputable(self) -> set[int]:
-        """The results of which float32 computes less than four digits, by the first list of arguments."""
-        if not self._exact:
-            return set()
-        pairs = enumerate(zip(self._exact[0], self._plain[0], strict=True))
-        return {
-            place
-            for place, (right, plain) in pairs
-            if self.program.results[place].spec.dtype.is_differentiable
-            and self._error(0, place, right, None, plain).error > FLOAT32_FAILS
-        }
 
     def _timed_plain(self, placed: Sequence[Buffer]) -> list[Buffer]:
         results, seconds = timed(self.plain, placed, self.backend, self.device)
@@ -193,59 +187,6 @@ class Subject:
                 elif entry.alias is not None:
                     placed[i] = results[entry.alias]
         return placed
-
-
-class Oracle:
-    """A program in float64, run where it fits.
-
-    Arguments:
-        program: in float64.
-        narrow: the same as it was, whose arguments it takes.
-        device: where the others run; what does not fit there runs on the processor.
-    """
-
-    def __init__(self, program: Program, narrow: Program, backend: Backend, device: Device) -> None:
-        self.exact, self._narrow = program, narrow
-        self._backend, self._device = backend, device
-        self._executable: Executable | None = None
-
-    def run(self, arguments: Sequence[Any]) -> list[Buffer]:
-        """The results in float64 for arguments of the program as it was, which stay as they are."""
-        try:
-            return self._run(arguments)
-        except OutOfMemory as error:
-            host = next((each for each in self._backend.devices() if each.kind == "cpu"), self._device)
-            if host == self._device:
-                raise
-            log.info(
-                "float64 results come from the processor, since %s has too little memory: %s",
-                self._device,
-                error,
-            )
-            self._device, self._executable = host, None
-            return self._run(arguments)
-
-    def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
-        if self._executable is None:
-            options = _QUICKLY.get(self._device.kind, {})
-            self._executable = self._backend.compile(self._program, self._device, options, cache=True)
-        is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
-        given = [
-            each if here else self._backend.place(np.asarray(each), entry.spec, self._device, alias=False)
-            for each, here, entry in zip(arguments, is_here, self._narrow.arguments, strict=True)
-        ]
-        return awaited(self._executable.run(given))
-
-    @functools.cached_property
-    def _program(self) -> Program:
-        """The program in float64 with arguments as they were, so that they need not be there twice."""
-        wide = [entry.spec.dtype for entry in self.exact.arguments]
-
-        def run(*arguments: Tensor) -> Any:
-            given = [convert(argument, dtype) for argument, dtype in zip(arguments, wide, strict=True)]
-            return call(self.exact, *self.exact.argument_tree.unflatten(given))
-
-        return trace(run, *(spec(entry.spec.shape, entry.spec.dtype) for entry in self._narrow.arguments))
 
 
 def place(program: Program, arrays: Iterable[Any], backend: Backend, device: Device) -> list[Buffer]:

@@ -1,30 +1,39 @@
-"""How wrong results are, against a float64 evaluation; the measure that a tolerance is compared with.
+"""The tolerance: what the error of a result is, and when results are within a tolerance.
 
-The error of a tensor y is ||y - y64|| / ||y64||. A tensor that the plain float32 path itself cannot compute to 1e-4, because it
-is zero or cancels in exact arithmetic, is judged on the scale at which float32 worked: ||y - y64|| / (||y32 - y64|| / 2^-24). A
-number that is not finite where the exact one is makes the error infinite. State is judged by what is added to what stays of it,
-so that an update does not hide behind the parameter that it is added to, nor a gradient behind its moment: m' - beta m is as
-wrong as the gradient. How much stays a program says of each argument (`Argument.kept`); where it says nothing, all of it.
+The error of a result y is its forward error, ||y - y64|| / ||y64||, where y64 is what exact arithmetic gives, estimated as
+`pcp.planning.reference` says. A slice of y along an axis is also judged: its error is ||y_i - y64_i|| divided by the larger of
+||y64_i|| and the mean norm of the slices along that axis, so that one zeroed row of 20,000 shows. Results are within a
+tolerance if every error is at most that, and every error of a slice at most `SLICES` times that.
+
+Three kinds of results are judged otherwise, and a plan names them:
+
+- An integer or boolean result is judged by the share of its elements that differ.
+- A gradient or update of a training step that the plain path itself misses at the tolerance, because it is zero in exact
+  arithmetic (the bias of attention's keys), is judged on the scale of its group: the root mean square over the elements of the
+  group's tensors that the plain path meets.
+- What the user ignores is left out.
+
+State is judged by what is added to the part of it that stays, so that an update does not hide behind the parameter that it is
+added to, nor a gradient behind its moment: m' - beta m is as wrong as the gradient. How much stays a program says of each
+argument (`Argument.kept`); where it says nothing, all of it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
+SLICES = 10.0
+"""How many times the tolerance the error of a slice may be."""
+USUAL_TOLERANCE = 1e-2
+"""At which results are judged where no tolerance is given: paths that are explored, and sites alone."""
 
-from pcp.ir import Program
 
-FLOAT32_FAILS = 1e-4
-"""The relative error of the plain path from which on a tensor is judged on the scale of float32's own error."""
-UNIT = 2.0**-24
-"""The rounding error of float32."""
-_CHUNK = 1 << 14
-_SAFE_SQUARES = (1e-200, 1e300)
+class Judged(enum.StrEnum):
+    """What the error of a result is relative to."""
 
-Array = np.ndarray[Any, Any]
-Norms = tuple[float, float, float]
-"""Of y - exact, exact and plain - exact."""
+    norm = "its norm"
+    group = "the scale of its group"
+    share = "the number of its elements"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,145 +42,40 @@ class ResultError:
 
     Arguments:
         name: of the result.
-        error: the measure of this module.
+        error: relative to what `judged` says.
         plain: the same of the plain path.
+        slice_error: the largest of any slice; 0 for integers, and where there are no slices.
+        plain_slice: the same of the plain path.
+        slice: which slice that is, as `axis 0, index 17`; empty where there is none.
+        judged: what the errors are relative to.
+        missed: the plain path's error relative to the result's own norm, where `judged` is the group.
     """
 
     name: str
     error: float
     plain: float
+    slice_error: float = 0.0
+    plain_slice: float = 0.0
+    slice: str = ""
+    judged: Judged = Judged.norm
+    missed: float = 0.0
+
+    @property
+    def least_tolerance(self) -> float:
+        """The smallest tolerance that it is within."""
+        return least_tolerance(self.error, self.slice_error)
+
+    @property
+    def least_plain(self) -> float:
+        """The smallest tolerance that the plain path's result is within."""
+        return least_tolerance(self.plain, self.plain_slice)
 
 
-def error_of(y: Array, exact: Array, plain: Array | None = None) -> float:
-    """The error of one tensor.
-
-    Arguments:
-        y: the tensor, real or complex.
-        exact: the same in float64.
-        plain: the same by the plain path; None takes the relative error whatever it is.
-    """
-    norms = _norms_of_finite(y, exact, exact if plain is None else plain)
-    if norms is None:
-        return _error_in_general(y, exact, plain)
-    return error_from(norms, plain is not None)
+def least_tolerance(error: float, slice_error: float) -> float:
+    """The smallest tolerance that a result with these errors is within."""
+    return max(error, slice_error / SLICES)
 
 
-def error_from(norms: Norms, has_plain: bool) -> float:
-    """The error of one tensor of which three norms are known; without a plain path the relative one."""
-    distance, scale, missed = norms
-    if has_plain and missed > FLOAT32_FAILS * scale:
-        scale = missed / UNIT
-    return distance / scale
-
-
-def is_safe(squares: Array) -> bool:
-    """Whether the squares of three norms are numbers that float64 holds, and not too small for their roots to be exact."""
-    return bool((squares[:2] > _SAFE_SQUARES[0]).all() and (squares < _SAFE_SQUARES[1]).all())
-
-
-def _norms_of_finite(y: Array, exact: Array, plain: Array) -> Norms | None:
-    """The norms of y - exact, exact and plain - exact, in one walk over memory.
-
-    Returns:
-        None where some number is not finite, or is so large or small that its square leaves float64.
-    """
-    parts = [array.reshape(-1) for array in (y, exact, plain)]
-    squares = np.zeros(3)
-    with np.errstate(all="ignore"):
-        for start in range(0, exact.size, _CHUNK):
-            found, right, near = (
-                part[start : start + _CHUNK].astype(exact.dtype, copy=False) for part in parts
-            )
-            for index, vector in enumerate((found - right, right, near - right)):
-                squares[index] += np.sum(
-                    (vector * vector.conj()).real
-                )  # one thread: a BLAS's others would spin
-    if not is_safe(squares):
-        return None
-    distance, scale, missed = map(float, np.sqrt(squares))
-    return distance, scale, missed
-
-
-def _error_in_general(y: Array, exact: Array, plain: Array | None) -> float:
-    wide = y.astype(exact.dtype)
-    finite = np.isfinite(exact)
-    if (
-        not np.array_equal(wide[~finite], exact[~finite], equal_nan=True)
-        or not np.isfinite(wide[finite]).all()
-    ):
-        return float("inf")
-    distance = _norm(wide[finite] - exact[finite])
-    if distance == 0.0:
-        return 0.0
-    scale = _norm(exact[finite])
-    if plain is not None:
-        missed = _norm(plain.astype(exact.dtype)[finite] - exact[finite])
-        if missed > FLOAT32_FAILS * scale:
-            scale = missed / UNIT
-    return distance / scale if scale > 0.0 else float("inf")
-
-
-def judged(program: Program, arguments: Sequence[Any], results: Iterable[Any]) -> Iterator[Array]:
-    """What is judged of a call: every result, of a state what is new in it, in float64 or complex128, one after another.
-
-    Arguments:
-        program: what was called.
-        arguments: its flat arguments before the call.
-        results: its flat results.
-    """
-    donors = {
-        entry.alias: (entry.kept, before)
-        for entry, before in zip(program.arguments, arguments, strict=True)
-        if entry.alias is not None and entry.spec.dtype.is_differentiable and entry.kept
-    }
-    for index, result in enumerate(results):
-        kept, before = donors.get(index, (0.0, None))
-        yield added(result, before, kept)
-
-
-def added(result: Any, before: Any, kept: float) -> Array:
-    """A result in float64 or complex128, less what stays in it of the state it comes from, if it does from any."""
-    made = np.asarray(result).astype(_wide(result))
-    if before is not None and kept:
-        made -= kept * np.asarray(before).astype(made.dtype)
-    return made
-
-
-def errors_of(
-    program: Program, exact: Iterable[Array], plain: Iterable[Array], found: Iterable[Array]
-) -> list[ResultError]:
-    """The error of every floating-point result, and that of the plain path; other results must be equal to the plain ones.
-
-    Arguments:
-        program: what was called, for the names of its results.
-        exact, plain, found: what `judged` made of the results in float64, by the plain path, and by the path in question.
-    """
-    made = []
-    for index, (entry, y64, y32, y) in enumerate(zip(program.results, exact, plain, found, strict=True)):
-        name = entry.name or str(index)
-        if entry.spec.dtype.is_differentiable:
-            made.append(ResultError(name, error_of(y, y64, y32), error_of(y32, y64, y32)))
-        else:
-            made.append(ResultError(name, _unequal(y, y32), 0.0))
-    return made
-
-
-def worst(errors: Sequence[ResultError]) -> float:
-    """The largest error; 0 if there are none."""
-    return max((entry.error for entry in errors), default=0.0)
-
-
-def _unequal(y: Array, expected: Array) -> float:
-    return 0.0 if np.array_equal(y, expected) else float("inf")
-
-
-def _norm(x: Array) -> float:
-    largest = float(np.max(np.abs(x), initial=0.0))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    return largest * float(np.linalg.norm((x / largest).ravel()))
-
-
-def _wide(array: Any) -> np.dtype[Any]:
-    kind = np.asarray(array).dtype
-    return np.dtype(np.complex128 if kind.kind == "c" else np.float64 if kind.kind in "fV" else kind)
+def worst(errors: Sequence[ResultError]) -> ResultError | None:
+    """The result that needs the largest tolerance; None if there are none."""
+    return max(errors, key=lambda each: each.least_tolerance, default=None)

@@ -12,11 +12,13 @@ from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
 from pcp.backends.base import CompileOptions
 from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
-from pcp.planning.measurement import Failure
+from pcp.planning.judge import named_places
+from pcp.planning.measurement import Failure, Judgement
 from pcp.planning.request import PythonFunction
 from pcp.planning.subject import Subject
 from pcp.planning.timing import Runnable, Variations, timed, times_in_turn
-from pcp.planning.tolerance import ResultError
+from pcp.planning.tolerance import SLICES, Judged, ResultError, worst
+from pcp.planning.verification.at_site import fault_at_site
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""
@@ -38,6 +40,7 @@ class Trial:
     peak_bytes: int | None = None
     failure: Failure | None = None
     detail: str = ""
+    judgement: Judgement | None = None
 
 
 class Refused(Exception):
@@ -57,6 +60,7 @@ def tried(
     seconds: float,
     rival: float | None,
     stage: Stage,
+    site: str | None = None,
 ) -> Trial:
     """Try a candidate.
 
@@ -64,18 +68,23 @@ def tried(
         subject: what it is compared with.
         candidate: what claims to compute the same.
         options: of the compiler.
-        tolerance, calls, seconds, rival: as in `Request`.
+        tolerance, calls, seconds, rival, site: as in `Request`.
         stage: told what is going on.
     """
     try:
         stage("candidate")
+        if isinstance(candidate, Program) and candidate == subject.program and not seconds:
+            return _of_plain(subject, tolerance)
         runnable = _compiled(subject, candidate, options)
+        if site is not None:
+            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            if fault is not None:
+                raise Refused(*fault)
         return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
     except Refused as refused:
         return refused.trial
     except CompilationFailed as error:
-        full = "RESOURCE_EXHAUSTED" in str(error)
-        return Trial(failure=Failure.out_of_memory if full else Failure.compile_error, detail=str(error))
+        return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
     except ExecutionFailed as error:
         return Trial(failure=Failure.run_error, detail=str(error))
     except (OutOfMemory, MemoryError) as error:
@@ -132,7 +141,6 @@ def _judged(
     stage: Stage,
 ) -> Trial:
     errors: list[ResultError] = []
-    known = False
     first: list[Any] = []
     fastest = math.inf
     for index, buffers in enumerate(subject.inputs):
@@ -143,33 +151,58 @@ def _judged(
         stage("judging")
         if tolerance == 0.0:
             _check_bits(subject, index, found)
-        made, exactly = subject.errors(index, found)
-        known = known or exactly
-        errors += made if exactly or not known else [each for each in made if not math.isfinite(each.error)]
-        _check_errors(subject, made, found, tolerance, exactly, known)
+        made = subject.judges[index].errors(found)
+        errors += made
+        _check_errors(subject, made, found, tolerance)
     del found  # memory is short where a program is large
     stage("candidate")
     again, took = timed(runnable, subject.inputs[0], subject.backend, subject.device)
     stage("judging")
     _check_repeated(subject, first, again)
     del again, first
-    largest = max(errors, key=lambda each: each.error, default=None)
-    plain_error = max((each.plain for each in errors), default=0.0)
     mine, plain_times = [], []
     if seconds > 0:
         stage("timing")
         # What is given from outside might remember results of equal arguments, so that its second call says nothing.
         is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
         mine, plain_times = _times(subject, runnable, calls, seconds, rival, took if is_long else None)
+    peak = runnable.executable.memory.peak
+    return replace(_with_errors(subject, errors), seconds=mine, plain_seconds=plain_times, peak_bytes=peak)
+
+
+def _of_plain(subject: Subject, tolerance: float | None) -> Trial:
+    """What is known of the plain program without running it again."""
+    errors = [each for judge in subject.judges for each in judge.plain]
+    made = replace(_with_errors(subject, errors), peak_bytes=subject.plain.executable.memory.peak)
+    largest = worst(errors)
+    if tolerance and largest is not None and not largest.least_tolerance <= tolerance:
+        return replace(made, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))
+    return made
+
+
+def _with_errors(subject: Subject, errors: Sequence[ResultError]) -> Trial:
+    """A trial that says of the worst errors whose they are and how they were found."""
+    if not subject.is_judged:
+        return Trial()
+    largest = max(errors, key=lambda each: each.error, default=None)
+    slices = max(errors, key=lambda each: each.slice_error, default=None)
+    judged = {each.name: each for each in sorted(errors, key=lambda each: each.error)}  # the worst counts
+    judgement = Judgement(
+        largest.name if largest and largest.error else "",
+        slices.slice_error if slices else 0.0,
+        f"{slices.name}, {slices.slice}" if slices and slices.slice else "",
+        max((each.plain_slice for each in errors), default=0.0),
+        subject.reference,
+        tuple((name, each.missed) for name, each in judged.items() if each.judged is Judged.group),
+        tuple(
+            (name, each.error) for name, each in judged.items() if each.judged is Judged.share and each.error
+        ),
+        tuple(subject.ignored_names),
+    )
     return Trial(
-        tuple(mine),
-        tuple(plain_times),
-        (largest.error if largest else 0.0) if known else None,
-        plain_error if known else None,
-        runnable.executable.memory.peak,
-        detail=f"the largest error is in result {largest.name}"
-        if known and largest and largest.error
-        else "",
+        error=largest.error if largest else 0.0,
+        plain_error=max((each.plain for each in errors), default=0.0),
+        judgement=judgement,
     )
 
 
@@ -227,35 +260,37 @@ def _name(subject: Subject, place: int) -> str:
 
 
 def _check_errors(
-    subject: Subject,
-    errors: Sequence[ResultError],
-    found: Sequence[Any],
-    tolerance: float | None,
-    exactly: bool,
-    known: bool,
+    subject: Subject, errors: Sequence[ResultError], found: Sequence[Any], tolerance: float | None
 ) -> None:
-    worst = max(errors, key=lambda each: each.error, default=None)
-    if worst is None or (math.isinf(worst.error) and math.isinf(worst.plain)):
+    largest = worst(errors)
+    if largest is None or (math.isinf(largest.error) and math.isinf(largest.plain)):
         return
     limit = math.inf if tolerance is None or tolerance == 0.0 else tolerance
-    if known and not exactly:
-        limit *= 2  # the plain results have an error of their own
-    if math.isfinite(worst.error) and worst.error <= limit:
+    if math.isfinite(largest.least_tolerance) and largest.least_tolerance <= limit:
         return
-    place = next(i for i, each in enumerate(errors) if each is worst)
-    value = np.asarray(found[place])
-    if not math.isfinite(worst.error):
-        is_finite = not subject.program.results[place].spec.dtype.is_differentiable or bool(
+    if math.isfinite(largest.error):
+        failure, detail = Failure.inaccurate, _too_wrong(subject, largest, limit)
+    else:
+        value = np.asarray(found[next(iter(named_places(subject.program, [largest.name])))])
+        is_finite = value.dtype.kind not in "fVc" or bool(
             np.isfinite(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)).all()
         )
         failure = Failure.inaccurate if is_finite else Failure.not_finite
-        detail = f"result {worst.name} is " + ("wrong" if is_finite else "not finite where it should be")
-    else:
-        failure = Failure.inaccurate
-        of = "of" if exactly else "relative to the plain results, of"
-        detail = f"the error {of} result {worst.name} is {worst.error:.3g}; the tolerance is {tolerance:g}"
+        detail = f"result {largest.name} is " + ("wrong" if is_finite else "not finite where it should be")
     refused = Refused(failure, detail)
-    if exactly:
-        plain = max(each.plain for each in errors)
-        refused.trial = Trial(error=worst.error, plain_error=plain, failure=failure, detail=detail)
+    refused.trial = replace(_with_errors(subject, errors), failure=failure, detail=detail)
     raise refused
+
+
+def _too_wrong(subject: Subject, wrong: ResultError, tolerance: float) -> str:
+    """Why a result is not within a tolerance."""
+    of = "of" if subject.is_judged else "relative to the plain results, of"
+    if wrong.judged is Judged.share:
+        return f"a share of {wrong.error:.3g} of result {wrong.name} differs; the tolerance is {tolerance:g}"
+    scale = ", on the scale of its group," if wrong.judged is Judged.group else ""
+    if wrong.error <= tolerance:
+        return (
+            f"the error {of} a slice of result {wrong.name} ({wrong.slice}){scale} is {wrong.slice_error:.3g}; "
+            f"the tolerance for slices is {SLICES * tolerance:g}"
+        )
+    return f"the error {of} result {wrong.name}{scale} is {wrong.error:.3g}; the tolerance is {tolerance:g}"

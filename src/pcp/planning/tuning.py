@@ -3,20 +3,23 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
 from pcp.planning.cost_model import estimated_seconds
-from pcp.planning.evidence import Evidence
+from pcp.planning.evidence import Evidence, Pooled
 from pcp.planning.index_ranges import index_ranges
 from pcp.planning.measurement import Measurement
 from pcp.planning.oracle import widened
+from pcp.planning.prediction.model import Forecast
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Request
-from pcp.planning.significance import is_faster, undisturbed
+from pcp.planning.significance import GAPS, MARGIN, is_faster_in, undisturbed
 from pcp.planning.site_classes import SiteClass, share
+from pcp.planning.tolerance import USUAL_TOLERANCE
+from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -37,8 +40,10 @@ TIE = 1.05
 PERHAPS = 1.15
 """A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
 SEEMS_FASTER = 0.95
-REPEATS = 3
+REPEATS = 1 + len(GAPS)
 """How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
+PLAUSIBLE = 1.5
+"""A kernel that takes more than this many times as long as the operation is not one that noise alone made slow."""
 FOR_WHOLE = 0.4
 """The part of the budget that classes leave for measuring the whole program."""
 
@@ -51,7 +56,7 @@ class Alternative:
         kernel: the kernel; None is the operation itself.
         ratio: its time relative to the operation's, alone.
         saved: seconds that all sites of the class save in one call of the program, by times taken alone.
-        error: of its results, alone.
+        error: the smallest tolerance that its results are within, alone.
     """
 
     kernel: Kernel | None
@@ -71,6 +76,7 @@ class Tuned:
         rows: what was measured, by kernel name.
         skipped: kernel names that were not measured, and why.
         complete: whether none was skipped for lack of time, or could not be measured.
+        forecasts: of kernels that were not measured, by name, from regions like this one.
     """
 
     sites: SiteClass
@@ -79,12 +85,22 @@ class Tuned:
     rows: dict[str, Measurement] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     complete: bool = True
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
 
 
 def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
-    """Measure every kernel for every class, the costliest classes first, as long as there is time."""
+    """Measure every kernel for every class, the costliest classes first, as long as there is time.
+
+    What is in doubt is measured again when all classes were gone through, so that its calls are apart in time.
+    """
     evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
-    return [_tuned(each, share(each, classes), evidence) for each in classes]
+    tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
+    while True:
+        measured = evidence.measured
+        for each in tunings:
+            each.measure()
+        if evidence.measured == measured:
+            return [each.result() for each in tunings]
 
 
 def kernel_label(kernel: Kernel) -> str:
@@ -92,102 +108,185 @@ def kernel_label(kernel: Kernel) -> str:
     return f"{kernel.name}@{kernel.version}"
 
 
-def _tuned(each: SiteClass, part: float, evidence: Evidence) -> Tuned:
-    tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
-    if part < NEGLIGIBLE:
-        tuned.skipped = {kernel.name: "it takes too small a part of the time" for kernel in each.kernels}
+class _Tuning:
+    """The measuring of one class.
+
+    Arguments:
+        each: the class.
+        part: of the time of all classes.
+        evidence: measures.
+    """
+
+    def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
+        self._each, self._evidence = each, evidence
+        self._tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
+        self._ordered: list[Kernel] = []
+        if part < NEGLIGIBLE:
+            self._tuned.skipped = dict.fromkeys(
+                (kernel.name for kernel in each.kernels), "it takes too small a part of the time"
+            )
+            return
+        self._programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
+        self._estimates = {kernel: estimated_seconds(program) for kernel, program in self._programs.items()}
+        known = evidence.known(each.digest)
+        for kernel in each.kernels:
+            forecast = (
+                None
+                if kernel_label(kernel) in known
+                else evidence.cost_model.forecast(each.region, kernel_label(kernel))
+            )
+            if forecast is not None:
+                self._tuned.forecasts[kernel.name] = forecast
+        places = evidence.ranking(each.digest)
+        self._ordered = sorted(
+            each.kernels,
+            key=lambda kernel: (places.get(kernel_label(kernel), len(places)), self._expected(kernel)),
+        )
+
+    def _expected(self, kernel: Kernel) -> float:
+        """The kernel's time relative to the operation's, by similar regions, or else by what it computes."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None:
+            return forecast.ratio
+        return self._estimates[kernel] * self._each.uses / max(self._each.estimate, 1e-12)
+
+    def measure(self) -> None:
+        """Measure what was not measured yet, and what is in doubt, once each."""
+        tuned = self._tuned
+        for kernel in self._ordered:
+            is_known = kernel_label(kernel) in self._evidence.known(self._each.digest)
+            reason = "" if is_known else self._hopeless(kernel)
+            if reason:
+                tuned.skipped[kernel.name] = reason
+                continue
+            row = self._measured(kernel)
+            if row is None:
+                tuned.skipped[kernel.name] = self._evidence.trouble
+                tuned.complete = False
+                continue
+            tuned.skipped.pop(kernel.name, None)
+            tuned.rows[kernel.name] = row
+
+    def result(self) -> Tuned:
+        """What was measured."""
+        tuned = self._tuned
+        known = self._evidence.known(self._each.digest)
+        tuned.rows = {
+            kernel.name: known[kernel_label(kernel)] for kernel in self._ordered if kernel.name in tuned.rows
+        }
+        tuned.plain_seconds = min(
+            (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+        )
+        tuned.alternatives = _alternatives(tuned)
+        if not self._evidence.budget:
+            self._add_predicted()
         return tuned
-    programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
-    estimates = {kernel: estimated_seconds(program) for kernel, program in programs.items()}
-    places = evidence.ranking(each.digest)
-    ordered = sorted(
-        each.kernels, key=lambda kernel: (places.get(kernel_label(kernel), len(places)), estimates[kernel])
-    )
 
-    @functools.cache
-    def subject() -> tuple[Program, Recipe]:
-        sets = 2 if each.estimate < LARGE_SECONDS * each.uses else 1
-        return widened(each.region), Recipe(sets=sets, ranges=index_ranges(each.region))
+    def _add_predicted(self) -> None:
+        """Add kernels that nobody has the time to measure here, where similar sites say surely that they are faster.
 
-    def rival(kernel: Kernel) -> float | None:
+        They are those that compute the operation's own arithmetic, in another order at most: how wrong others are is not known
+        before they are measured at an equal site.
+        """
+        each, tuned = self._each, self._tuned
+        if not tuned.plain_seconds:
+            learnt = self._evidence.cost_model.plain_seconds(each.region, each.family)
+            tuned.plain_seconds = learnt or each.estimate / max(1, each.uses)
+        for kernel in self._ordered:
+            forecast = tuned.forecasts.get(kernel.name)
+            if (
+                forecast is None
+                or forecast.error is None
+                or forecast.most > 1 - MARGIN
+                or kernel.effect is Effect.lowers_precision
+            ):
+                continue
+            saved = each.uses * tuned.plain_seconds * (1 - forecast.ratio)
+            tuned.alternatives.append(Alternative(kernel, forecast.ratio, saved, forecast.error))
+        tuned.alternatives.sort(key=lambda one: one.ratio)
+
+    def _measured(self, kernel: Kernel) -> Measurement | None:
+        """What is known of a kernel, measured once, or once more if that is in doubt."""
+        each, label, evidence = self._each, kernel_label(kernel), self._evidence
+        doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
+        count = evidence.count(each.digest, label)
+        if doubtful and not evidence.rest(each.digest, label, GAPS[count - 1]):
+            self._tuned.complete = False
+            return evidence.known(each.digest)[label]
+        row = evidence.of(
+            each.digest,
+            label,
+            lambda: self._request(kernel),
+            lambda _: not doubtful or evidence.count(each.digest, label) > count,
+            f"{kernel.name} for {each}",
+            about=each.signature,
+            until=FOR_WHOLE * evidence.budget,
+            region=each.region,
+        )
+        return row or evidence.known(each.digest).get(label)
+
+    def _is_in_doubt(self, kernel: Kernel) -> bool:
+        """Whether a kernel may be faster than what was measured of it says, or is said to be so only by noise.
+
+        It is if it seems faster than the operation, and is near to its rival, but not beyond noise; if all its calls were made
+        while the machine was disturbed; and if it is the best of a class for which nothing is faster.
+        """
+        row = self._tuned.rows[kernel.name]
+        count = self._evidence.count(self._each.digest, kernel_label(kernel))
+        if not _is_sound(row) or not row.blocks or count >= REPEATS or is_faster_in(row.blocks):
+            return False
+        rival = self._rival(kernel)
+        if row.ratio < (SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)):
+            return True
+        if row.ratio > PLAUSIBLE:
+            return False
+        sound = {name: each for name, each in self._tuned.rows.items() if _is_sound(each) and each.blocks}
+        if any(is_faster_in(each.blocks) for each in sound.values()):
+            return isinstance(row, Pooled) and not row.is_calm and count < 2
+        return kernel.name == min(sound, key=lambda name: sound[name].ratio)
+
+    def _hopeless(self, kernel: Kernel) -> str:
+        """Why a kernel cannot pay: by similar regions, or by what another took here and how much more it does."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None and forecast.least > PERHAPS:
+            return "by what it took at similar sites, it would be slower than the operation"
+        estimates = self._estimates
+        for other, estimate in estimates.items():
+            row = self._tuned.rows.get(other.name)
+            if row is None or not row.seconds or estimate <= 0:
+                continue
+            expected = row.ratio * estimates[kernel] / estimate
+            if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
+                return "by what others took, it would be slower than the operation"
+        return ""
+
+    def _rival(self, kernel: Kernel) -> float | None:
         """What the kernel has to be near to, to be of interest; None where it has no rival."""
-        ratios = [row.ratio for row in tuned.rows.values() if _is_sound(row) and row.seconds]
+        ratios = [row.ratio for row in self._tuned.rows.values() if _is_sound(row) and row.seconds]
         if ratios:
             return BEATEN * min(ratios)
-        others = [estimate for other, estimate in estimates.items() if other is not kernel]
-        return math.inf if any(other <= MUCH_MORE * estimates[kernel] for other in others) else None
+        others = [estimate for other, estimate in self._estimates.items() if other is not kernel]
+        return math.inf if any(other <= MUCH_MORE * self._estimates[kernel] for other in others) else None
 
-    def request(kernel: Kernel) -> Request:
-        exact, recipe = subject()
+    @functools.cached_property
+    def _subject(self) -> tuple[Program, Recipe]:
+        sets = 2 if self._each.estimate < LARGE_SECONDS * self._each.uses else 1
+        return widened(self._each.region), Recipe(sets=sets, ranges=index_ranges(self._each.region))
+
+    def _request(self, kernel: Kernel) -> Request:
+        exact, recipe = self._subject
         return Request(
-            each.region,
-            programs[kernel],
+            self._each.region,
+            self._programs[kernel],
             kernel_label(kernel),
             exact,
             recipe,
-            exact_inputs=1,
+            judged_at=USUAL_TOLERANCE,
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,
-            rival=rival(kernel) if recipe.sets > 1 else None,
+            rival=self._rival(kernel) if recipe.sets > 1 else None,
+            site=kernel.nonfinite,
         )
-
-    for kernel in ordered:
-        reason = _hopeless(kernel, estimates, tuned.rows)
-        if reason:
-            tuned.skipped[kernel.name] = reason
-            continue
-        row = _decided(each, kernel, rival(kernel), functools.partial(request, kernel), evidence)
-        if row is None:
-            tuned.skipped[kernel.name] = evidence.trouble
-            tuned.complete = False
-            continue
-        tuned.rows[kernel.name] = row
-    tuned.plain_seconds = min(
-        (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
-    )
-    tuned.alternatives = _alternatives(tuned)
-    return tuned
-
-
-def _decided(
-    each: SiteClass, kernel: Kernel, rival: float | None, request: Callable[[], Request], evidence: Evidence
-) -> Measurement | None:
-    """What is known of a kernel; one that seems faster than the operation and near to its rival, but not beyond noise, is
-    measured again, a few times at most."""
-    interesting = SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)
-    row = None
-    for repeat in range(1, REPEATS + 1):
-
-        def enough(row: Measurement, times: int = repeat) -> bool:
-            seems_faster = row.failure is None and row.ratio < interesting
-            is_often = evidence.count(each.digest, kernel_label(kernel)) >= times
-            return not seems_faster or is_often or is_faster(row.seconds, row.plain_seconds)
-
-        row = (
-            evidence.of(
-                each.digest,
-                kernel_label(kernel),
-                request,
-                enough,
-                f"{kernel.name} for {each}",
-                about=each.signature,
-                until=FOR_WHOLE * evidence.budget,
-            )
-            or row
-        )
-    return row
-
-
-def _hopeless(kernel: Kernel, estimates: dict[Kernel, float], rows: dict[str, Measurement]) -> str:
-    """Why a kernel cannot pay, from the measured time of another and the model's idea of how much more it does."""
-    for other, estimate in estimates.items():
-        row = rows.get(other.name)
-        if row is None or not row.seconds or estimate <= 0:
-            continue
-        expected = row.ratio * estimates[kernel] / estimate
-        if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
-            return "by what others took, it would be slower than the operation"
-    return ""
 
 
 def considered(tuned: Tuned) -> list[Alternative]:
@@ -211,7 +310,7 @@ def _alternatives(tuned: Tuned) -> list[Alternative]:
     found = []
     for one in considered(tuned):
         row = None if one.kernel is None else tuned.rows[one.kernel.name]
-        if row is not None and is_faster(row.seconds, row.plain_seconds):
+        if row is not None and is_faster_in(row.blocks):
             found.append(one)
     found.sort(key=lambda one: (one.ratio, one.error))
     near = [one for one in found if one.ratio <= TIE * found[0].ratio]
@@ -222,7 +321,7 @@ def _alternatives(tuned: Tuned) -> list[Alternative]:
 
 def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
     saved = tuned.sites.uses * tuned.plain_seconds * (1.0 - row.ratio)
-    return Alternative(kernel, row.ratio, saved, row.error or 0.0)
+    return Alternative(kernel, row.ratio, saved, row.least_tolerance or 0.0)
 
 
 def _is_sound(row: Measurement) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pcp.backends.base import CompileOptions
@@ -12,13 +12,15 @@ from pcp.ir import Program, Role
 from pcp.kernels import Kernel
 from pcp.planning.evidence import Evidence
 from pcp.planning.index_ranges import index_ranges
-from pcp.planning.measurement import Failure, Measurement
+from pcp.planning.measurement import Failure, Judgement, Measurement
 from pcp.planning.oracle import widened
 from pcp.planning.path import Path
 from pcp.planning.preparation import prepared
 from pcp.planning.random_inputs import Recipe
 from pcp.planning.request import Arrays, Request
+from pcp.planning.significance import GAPS, is_faster_in
 from pcp.planning.site_classes import SiteClass, kernels_by_site
+from pcp.planning.tolerance import USUAL_TOLERANCE
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -40,6 +42,7 @@ class Whole:
         options: of the compiler.
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
+        ignored: places of results that are not judged.
     """
 
     program: Program
@@ -47,16 +50,30 @@ class Whole:
     options: CompileOptions
     example: Sequence[Arrays] | None = None
     example_digest: str = ""
+    ignored: tuple[int, ...] = ()
 
     @property
     def subject(self) -> str:
         """What it is called in the database: errors depend on arguments and on what is judged, and equal bits are another
         question than errors."""
-        kept = [(i, entry.kept) for i, entry in enumerate(self.program.arguments) if entry.kept != 1.0]
-        if self.tolerance and not self.example_digest and not kept:
+        if not self.tolerance:
+            facts: list[object] = ["bits"]
+        else:
+            entries = self.program.arguments
+            facts = [(i, entry.kept) for i, entry in enumerate(entries) if entry.kept != 1.0]
+            grouped = [(i, entry.group) for i, entry in enumerate(entries) if entry.group]
+            # Which gradients are judged on the scale of their group depends on the tolerance.
+            facts += [self.judged_at, *grouped] if grouped else []
+            facts += [("ignored", self.ignored)] if self.ignored else []
+            facts += [self.example_digest] if self.example_digest else []
+        if not facts:
             return self.program.digest
-        words = f"{self.program.digest} {self.example_digest} {kept if self.tolerance else 'bits'}"
-        return hashlib.sha256(words.encode()).hexdigest()
+        return hashlib.sha256(f"{self.program.digest} {facts}".encode()).hexdigest()
+
+    @property
+    def judged_at(self) -> float:
+        """The tolerance that decides what is judged on the scale of its group."""
+        return self.tolerance if math.isfinite(self.tolerance) else USUAL_TOLERANCE
 
     @cached_property
     def prepared(self) -> Program:
@@ -110,12 +127,46 @@ class Whole:
 
         def enough(row: Measurement) -> bool:
             if row.failure is Failure.inaccurate:
-                return row.error is None or row.error > self.tolerance
+                return row.least_tolerance is None or row.least_tolerance > self.tolerance
             often = evidence.count(self.subject, path.digest) >= times
             return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
         return self._asked(path, evidence, seconds, enough, what, rival)
+
+    def plain_judged(self, evidence: Evidence) -> Measurement | None:
+        """How wrong the plain path is; None if that is not known and there is no time to measure it."""
+        plain = Path.plain(self.program, self.options)
+        row = self._asked(plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None)
+        known = evidence.known(self.subject).values()
+        return row or max(
+            (
+                replace(each, error=each.plain_error, judgement=_of_plain(each.judgement))
+                for each in known
+                if each.plain_error is not None
+            ),
+            key=lambda each: each.least_tolerance or 0.0,
+            default=None,
+        )
+
+    def measured_again(
+        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+    ) -> Measurement | None:
+        """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            times: how often it has to have been measured, 2 or more.
+            seconds: to time it for each time.
+        """
+        known = evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not is_faster_in(known.blocks)
+        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAPS[0]
+        is_due = evidence.count(self.subject, path.digest) < times
+        if is_due and not evidence.rest(self.subject, path.digest, gap):
+            return None
+        return self.measured(path, evidence, seconds=seconds, times=times)
 
     def runs(self, path: Path, evidence: Evidence) -> bool | None:
         """Whether a path runs at all; None if there is no time to see."""
@@ -136,7 +187,7 @@ class Whole:
     def is_exact_enough(self, row: Measurement) -> bool:
         """Whether an error was measured and is within the tolerance; bits were compared where the tolerance is 0."""
         return row.failure is None and (
-            not self.tolerance or (row.error is not None and row.error <= self.tolerance)
+            not self.tolerance or (row.least_tolerance is not None and row.least_tolerance <= self.tolerance)
         )
 
     def _asked(
@@ -162,11 +213,17 @@ class Whole:
             self.inputs,
             dict(path.options),
             self.tolerance,
-            exact_inputs=1,
+            judged_at=self.judged_at if self.tolerance else None,
+            ignored=self.ignored,
             calls=CALLS,
             timing_seconds=seconds,
             rival=rival,
         )
+
+
+def _of_plain(judgement: Judgement | None) -> Judgement | None:
+    """What a judgement of another path says of the plain one."""
+    return None if judgement is None else replace(judgement, slice_error=judgement.plain_slice)
 
 
 def culprit(

@@ -25,6 +25,8 @@ from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View, counted, direction_of
 from pcp.tensor import Tensor
 
+BETWEEN = 64
+"""Operations, at most, that are looked at between the product and the softmax, and in a mask."""
 CONTRACTED, FREE, BROADCAST = -1, -2, -3
 """Axes that the scores do not have: the width of query and key, that of the value; and any, where a mask has size 1."""
 
@@ -152,24 +154,33 @@ def _first_product(product: View, axis: int) -> tuple[Value, Value, tuple[int, .
 
 def _scores(found: Scores, axis: int) -> Scores | None:
     """Go back from the scores to the product, through masks, additions and one scale."""
+    waiting = [found]
+    for _ in range(BETWEEN):
+        if not waiting:
+            break
+        found = waiting.pop()
+        if found.product.made_by("dot_general") is not None:
+            return found
+        waiting += reversed(_before(found, axis))
+    return None
+
+
+def _before(found: Scores, axis: int) -> list[Scores]:
+    """One step back; two ways where either side of a sum may lead to the product, for a mask leads nowhere."""
     view = found.product
-    if view.made_by("dot_general") is not None:
-        return found
     selected = view.operands("select")
     if selected is not None:
         fill = selected[2].number()
         if fill is None or fill > LOWEST or found.fill not in (None, fill) or found.scale != 1:
-            return None
+            return []
         masked = _masked(replace(found, product=selected[1], fill=fill), selected[0], axis)
-        return masked and _scores(masked, axis)
+        return [] if masked is None else [masked]
     terms = view.operands("add")
     if terms is not None and found.scale == 1 and found.fill is None:
-        for inner, bias in (terms, terms[::-1]):
-            # The product is the side that leads to one; a mask leads nowhere.
-            below = _scores(replace(found, product=inner, biases=[*found.biases, _source_in(bias)]), axis)
-            if below is not None:
-                return below
-        return None
+        return [
+            replace(found, product=inner, biases=[*found.biases, _source_in(bias)])
+            for inner, bias in (terms, terms[::-1])
+        ]
     factors = view.operands("multiply", "divide")
     if factors is not None:
         turned = (factors, factors[::-1]) if view.made_by("multiply") is not None else (factors,)
@@ -177,8 +188,8 @@ def _scores(found: Scores, axis: int) -> Scores | None:
             number = scale.number()
             if number:
                 number = number if view.made_by("multiply") is not None else 1 / number
-                return _scores(replace(found, product=inner, scale=found.scale * number), axis)
-    return None
+                return [replace(found, product=inner, scale=found.scale * number)]
+    return []
 
 
 def _source_in(mask: View) -> View:
@@ -199,18 +210,19 @@ def _masked(found: Scores, mask: View, axis: int) -> Scores | None:
 
 
 def _conjuncts(mask: View) -> Iterator[View]:
-    parts = mask.operands("and")
-    chosen = mask.operands("select")
-    if mask.is_number(1):
-        return
-    if parts is not None:
-        yield from _conjuncts(parts[0])
-        yield from _conjuncts(parts[1])
-    elif chosen is not None and chosen[2].is_number(0):  # a and b, as jnp.tril writes it
-        yield from _conjuncts(chosen[0])
-        yield from _conjuncts(chosen[1])
-    else:
-        yield mask
+    waiting, split = [mask], 0
+    while waiting:
+        mask = waiting.pop()
+        if mask.is_number(1):
+            continue
+        parts, chosen = mask.operands("and"), mask.operands("select")
+        if parts is None and chosen is not None and chosen[2].is_number(0):  # as jnp.tril writes it
+            parts = chosen[:2]
+        if parts is not None and split < BETWEEN:
+            waiting += reversed(parts)
+            split += 1
+        else:
+            yield mask
 
 
 def _causal(mask: View, axis: int) -> tuple[int, int] | None:

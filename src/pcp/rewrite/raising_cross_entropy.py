@@ -20,6 +20,9 @@ from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View, counted, maker
 from pcp.tensor import Tensor
 
+CONJUNCTS = 64
+"""Conjunctions, at most, that a mask is taken apart into."""
+
 
 @dataclass(frozen=True, slots=True)
 class Picked:
@@ -179,19 +182,28 @@ def _unwrapped(numbers: View, size: int) -> View | None:
 
 def _conjuncts(mask: Value) -> Iterator[Value]:
     """What is all true where a mask is, through sums over axes of size 1."""
-    mask = View.of(mask).source().value
-    op = maker(mask)
-    if op is not None and op.name == "stablehlo.and":
-        for operand in op.operands:
-            yield from _conjuncts(operand)
-    elif op is not None and op.name == "stablehlo.reduce" and combiner(op.regions[0]) == "and":
-        gone = integers_of(op.attributes["dimensions"])
-        if all(spec_of(op.operands[0].type).shape[axis] == 1 for axis in gone):
-            yield from _conjuncts(op.operands[0])
+    waiting, split = [mask], 0
+    while waiting:
+        mask = View.of(waiting.pop()).source().value
+        parts = _parts(mask)
+        if parts and split < CONJUNCTS:
+            waiting += reversed(parts)
+            split += 1
         else:
             yield mask
-    else:
-        yield mask
+
+
+def _parts(mask: Value) -> list[Value]:
+    """What a mask is the conjunction of; nothing if it is none."""
+    op = maker(mask)
+    if op is None:
+        return []
+    if op.name == "stablehlo.and":
+        return list(op.operands)
+    if op.name != "stablehlo.reduce" or combiner(op.regions[0]) != "and":
+        return []
+    gone, shape = integers_of(op.attributes["dimensions"]), spec_of(op.operands[0].type).shape
+    return [op.operands[0]] if all(shape[axis] == 1 for axis in gone) else []
 
 
 def _is_bound(mask: Value, numbers: Value, size: int) -> bool:

@@ -15,6 +15,7 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir import Argument, Builder, InvalidProgram, Program, Result, Role, Tree, UnknownDType
 from pcp.ir.bindings import Value, context, flatten, inline_calls, ir
+from pcp.ir.depth_first import depth_first
 from pcp.ir.digest import complex_constant, has_effect
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
@@ -212,19 +213,9 @@ class _Body:
 
     def with_copies(self, operations: Iterable[_Operation]) -> list[_Operation]:
         """Some of the sequence, each operation after what is copied for it."""
-        found: list[_Operation] = []
-        here: set[int] = set()
-
-        def add(each: _Operation) -> None:
-            for number in each.takes:
-                if number in self._copies and number not in here:
-                    here.add(number)
-                    add(self._copies[number])
-            found.append(each)
-
-        for each in operations:
-            add(each)
-        return found
+        return depth_first(
+            operations, lambda each: [self._copies[n] for n in each.takes if n in self._copies]
+        )
 
 
 class _Cutter:

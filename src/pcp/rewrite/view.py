@@ -1,7 +1,7 @@
 """Looking back along the dataflow from a value, through what only moves, spreads or drops axes."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -20,6 +20,10 @@ _ONE_OPERAND = (
 
 DEPTH = 8
 """How far back two values are compared; no pattern computes a longer chain twice."""
+FOLDED = 64
+"""Operations, at most, from whose constants a number is folded, or behind which a count of places is sought."""
+CONDITIONS = 2
+"""Selections, at most, that are decided by one another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +48,15 @@ class View:
         """Sizes of the value's axes."""
         return spec_of(self.value.type).shape
 
-    def source(self) -> "View":
-        """What the value is a broadcast, transpose or reshape (that adds or drops axes of size 1) of."""
+    def source(self, conditions: int = CONDITIONS) -> "View":
+        """What the value is a broadcast, transpose or reshape (that adds or drops axes of size 1) of.
+
+        Arguments:
+            conditions: how many selections may stand behind one another's conditions.
+        """
         view = self
         while (op := maker(view.value)) is not None:
-            before = view.selected(op) if op.name == "stablehlo.select" else view.moved(op)
+            before = view.selected(op, conditions) if op.name == "stablehlo.select" else view.moved(op)
             if before is None:
                 break
             view = before
@@ -59,9 +67,9 @@ class View:
         axes = _axes_before(op, self.axes) if op.name in _ONE_OPERAND else None
         return None if axes is None else View(op.operands[0], axes)
 
-    def selected(self, op: ir.Operation) -> "View | None":
+    def selected(self, op: ir.Operation, conditions: int) -> "View | None":
         """The one side of a selection that is always taken, if that is known."""
-        condition = View.of(op.operands[0]).number()
+        condition = View.of(op.operands[0]).number(conditions - 1) if conditions else None
         return None if condition is None else View(op.operands[1 if condition else 2], self.axes)
 
     def made_by(self, *names: str) -> ir.Operation | None:
@@ -85,25 +93,33 @@ class View:
             a == b or a is None or b is None for a, b in zip(ours.axes, theirs.axes, strict=True)
         )
 
-    def number(self) -> float | None:
-        """The number that every element is, if that is a constant."""
-        source = self.source()
-        op = maker(source.value)
-        if op is None or "complex" in str(op.results[0].type):
-            return None
-        if op.name == "stablehlo.constant":
-            return _splat(op.attributes["value"])
-        name = op.name.partition(".")[2]
-        folded = _FOLDED.get(name)
-        if folded is None or (spec_of(op.results[0].type).dtype.is_float and not name.endswith("sqrt")):
-            return None
-        operands = []
-        for operand in op.operands:
-            number = View.of(operand).number()
+    def number(self, conditions: int = CONDITIONS) -> float | None:
+        """The number that every element is, if that is a constant, or folded from few.
+
+        Arguments:
+            conditions: as for `source`.
+        """
+        sought = self.source(conditions).value
+        known: dict[Value, float] = {}
+        waiting = [sought]
+        while waiting and len(waiting) + len(known) <= FOLDED:
+            op = maker(waiting[-1])
+            if op is None or "complex" in str(op.results[0].type):
+                return None
+            operands: list[Value] = []
+            if op.name != "stablehlo.constant":
+                if not _is_folded(op):
+                    return None
+                operands = [View.of(operand).source(conditions).value for operand in op.operands]
+                missing = [operand for operand in operands if operand not in known]
+                if missing:
+                    waiting += reversed(missing)
+                    continue
+            number = _number_of(op, [known[operand] for operand in operands])
             if number is None:
                 return None
-            operands.append(number)
-        return folded(op, *operands)
+            known[waiting.pop()] = number
+        return known.get(sought)
 
     def is_number(self, *numbers: float) -> bool:
         """Whether every element is one of these numbers, to the precision of float32."""
@@ -148,6 +164,18 @@ def _splat(elements: ir.Attribute) -> float | None:
         return None
     number = elements.get_splat_value()
     return float(number.value) if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
+
+
+def _is_folded(op: ir.Operation) -> bool:
+    name = op.name.partition(".")[2]
+    return name in _FOLDED and (name.endswith("sqrt") or not spec_of(op.results[0].type).dtype.is_float)
+
+
+def _number_of(op: ir.Operation, operands: Sequence[float]) -> float | None:
+    """The number that all elements of a result are, from those of the operands."""
+    if op.name == "stablehlo.constant":
+        return _splat(op.attributes["value"])
+    return _FOLDED[op.name.partition(".")[2]](op, *operands)
 
 
 def direction_of(op: ir.Operation) -> str:
@@ -203,18 +231,28 @@ def maker(value: Value) -> ir.Operation | None:
 
 def counted(value: View) -> tuple[int, int] | None:
     """The axis that a value counts along, and where it begins."""
-    source = value.source()
-    op = source.made_by("iota")
-    if op is not None:
-        axis = source.axes[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
-        return None if axis is None else (axis, 0)
-    for name, sign in (("add", 1), ("subtract", -1)):
-        parts = value.operands(name)
-        if parts is not None:
-            for inner, more in (parts, parts[::-1])[: 2 if sign == 1 else 1]:
-                start, number = counted(inner), more.number()
-                if start is not None and number is not None:
-                    return start[0], start[1] + sign * int(number)
+    start = 0
+    for _ in range(FOLDED):
+        source = value.source()
+        op = source.made_by("iota")
+        if op is not None:
+            axis = source.axes[ir.IntegerAttr(op.attributes["iota_dimension"]).value]
+            return None if axis is None else (axis, start)
+        shifted = _shifted(value)
+        if shifted is None:
+            return None
+        value, start = shifted[0], start + shifted[1]
+    return None
+
+
+def _shifted(value: View) -> tuple[View, int] | None:
+    """What a number is added to, and the number."""
+    added, subtracted = value.operands("add"), value.operands("subtract")
+    pairs = (added, added[::-1]) if added is not None else (subtracted,) if subtracted is not None else ()
+    for inner, more in pairs:
+        number = more.number()
+        if number is not None:
+            return inner, int(number) if added is not None else -int(number)
     return None
 
 

@@ -1,9 +1,9 @@
 """The training step: forward pass, gradient and update of every parameter as one Program with donated state."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from pcp.autodiff import ByteBudget, Remat, value_and_grad
 from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
+from pcp.ir.custom_derivatives import without_custom_derivatives
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.rewrite.raising import raised
@@ -20,6 +21,7 @@ from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batch
 from pcp.training.carried_buffers import loss_with_buffers
 
 Metrics = dict[str, Tensor]
+_Fact = TypeVar("_Fact")
 
 
 class NotALoss(PCPError):
@@ -38,18 +40,27 @@ class TrainingStep(Program):
     optimizer: Optimizer = field(compare=False, repr=False, kw_only=True)
 
     def initial_state(self, parameters: Any, buffers: Any = None) -> dict[str, Any]:
-        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays."""
+        """The state before the first step, from parameters, and buffers if the loss has some, that are arrays.
+
+        Arrays on a device are copied: the first step takes the memory of its state, and those that were given stay.
+        """
         return initial_state(parameters, self.optimizer, buffers)
 
 
 def initial_state(parameters: Any, optimizer: Optimizer, buffers: Any = None) -> dict[str, Any]:
     """The state before the first step, from parameters and buffers that are arrays."""
     return {
-        **({} if buffers is None else {"buffers": buffers}),
-        "params": parameters,
+        **({} if buffers is None else {"buffers": map_tree(_own, buffers)}),
+        "params": map_tree(_own, parameters),
         "optimizer": optimizer.initial_state(parameters),
         "step": np.zeros((), np.int32),
     }
+
+
+def _own(array: Any) -> Any:
+    """An array whose memory a step may take: a copy of one on a device. Of any other, placing it there makes a copy anyway."""
+    is_deleted = getattr(array, "is_deleted", None)
+    return array if is_deleted is None or is_deleted() else array.copy()
 
 
 def training_step(
@@ -102,7 +113,9 @@ def training_step(
     initial = initial_state(example, optimizer, held)
     if isinstance(policy := policy_of(remat), ByteBudget):
         remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
-    differentiated = value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    differentiated = without_custom_derivatives(
+        value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
+    )
     whole = widened(tuple(batch), accumulate)
 
     def evaluated(state: dict[str, Any], params: Any, *batch: Any) -> tuple[Any, Any]:
@@ -130,19 +143,28 @@ def training_step(
         new = {**carried, "params": params, "optimizer": moments, "step": state["step"] + 1}
         return new, {"loss": loss, "gradient_norm": norm, **reported, **metrics}
 
-    traced = trace(step, initial, whole, roles=(Role.state, Role.input)).keeping(_kept(initial, optimizer))
-    return TrainingStep(traced.bytecode, optimizer=optimizer)
+    traced = trace(step, initial, whole, roles=(Role.state, Role.input))
+    described = traced.describing_state(
+        _by_argument(initial, {f"optimizer.{entry}": kept for entry, kept in kept_by(optimizer).items()}),
+        _by_argument(initial, {group: group for group in _groups(initial)}),
+    )
+    return TrainingStep(described.bytecode, optimizer=optimizer)
 
 
-def _kept(state: dict[str, Any], optimizer: Optimizer) -> dict[str, float]:
-    """By argument, the factor with which an optimizer's state stands in its successor."""
+def _groups(state: dict[str, Any]) -> list[str]:
+    """The parts of a state in which gradients or updates of all parameters stand."""
+    moments = state["optimizer"] if isinstance(state["optimizer"], dict) else {}
+    return ["params", *(f"optimizer.{entry}" for entry in moments)]
+
+
+def _by_argument(state: dict[str, Any], parts: Mapping[str, _Fact]) -> dict[str, _Fact]:
+    """What is known of parts of the state, for every argument in them by name."""
     _, tree = flatten({"state": state})
-    factors = {f"state.optimizer.{entry}": factor for entry, factor in kept_by(optimizer).items()}
     return {
-        name: factor
+        name: fact
         for name in tree.names()
-        for prefix, factor in factors.items()
-        if name == prefix or name.startswith(f"{prefix}.")
+        for part, fact in parts.items()
+        if name == f"state.{part}" or name.startswith(f"state.{part}.")
     }
 
 

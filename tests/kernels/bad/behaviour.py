@@ -4,6 +4,7 @@ from tests.kernels.planted import Planted
 
 WRONG = ("wrong", "less accurate than it claims", "wrong in places", "not finite", "hides infinities or NaN")
 REFERENCE = 'gradient = "reference"'
+DETERMINISTIC = "deterministic = true\n"
 NUMPY_PRODUCT = """
 def numpy_product(x, y):
     return np.asarray(x, np.float64) @ np.asarray(y, np.float64)
@@ -84,7 +85,7 @@ def kernel(query, key, value, causal):
         "def kernel(x, axis):\n    made = softmax(x, axis)\n"
         "    return outside(lambda each: np.where(np.random.random(each.shape) < 0.5, each, np.nextafter(each, np.float32(0))), made, made)",
         ("nondeterministic",),
-        manifest=REFERENCE,
+        manifest=DETERMINISTIC + REFERENCE,
         kind="nondeterministic",
     ),
     Planted(
@@ -101,7 +102,7 @@ def kernel(x, y, contract, batch):
     return outside(order, made, x, y, made)
 """,
         ("nondeterministic",),
-        manifest=REFERENCE,
+        manifest=DETERMINISTIC + REFERENCE,
         kind="nondeterministic",
     ),
     Planted(
@@ -112,6 +113,16 @@ def kernel(indices, updates, rows):
     return embedding_gradient(indices[order], updates[order], rows)
 """,
         ("nondeterministic",),
+        manifest=DETERMINISTIC,
+        kind="nondeterministic",
+    ),
+    Planted(
+        "softmax.noise_beyond_rounding",
+        "def kernel(x, axis):\n    made = softmax(x, axis)\n"
+        "    return outside(lambda each: (each * (1 + 2e-5 * np.random.random(each.shape))).astype(np.float32), made, made)",
+        ("nondeterministic", *WRONG),
+        "lowers precision",
+        manifest=REFERENCE,
         kind="nondeterministic",
     ),
     # skipped work

@@ -22,7 +22,86 @@ def by_parts(x, y, contract, batch, terms):
     return sum(made[1:], made[0])
 """
 
+STRASSEN = """
+def strassen(a, b, levels):
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if levels == 0 or min(m, k, n) < 2 or m % 2 or k % 2 or n % 2:
+        return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+    quarters = lambda z: [half for rows in jnp.split(z, 2, -2) for half in jnp.split(rows, 2, -1)]
+    a11, a12, a21, a22 = quarters(a)
+    b11, b12, b21, b22 = quarters(b)
+    p1, p2 = strassen(a11 + a22, b11 + b22, levels - 1), strassen(a21 + a22, b11, levels - 1)
+    p3, p4 = strassen(a11, b12 - b22, levels - 1), strassen(a22, b21 - b11, levels - 1)
+    p5 = strassen(a11 + a12, b22, levels - 1)
+    p6, p7 = strassen(a21 - a11, b11 + b12, levels - 1), strassen(a12 - a22, b21 + b22, levels - 1)
+    top = jnp.concatenate([p1 + p4 - p5 + p7, p3 + p5], -1)
+    return jnp.concatenate([top, jnp.concatenate([p2 + p4, p1 - p2 + p3 + p6], -1)], -2)
+
+def kernel(x, y, contract, batch):
+    a = x if contract[0][0] == x.ndim - 1 else jnp.swapaxes(x, -1, -2)
+    b = y if contract[1][0] == y.ndim - 2 else jnp.swapaxes(y, -1, -2)
+    return strassen(a, b, LEVELS)
+"""
+
 PLANTED = [
+    Planted(
+        "product.strassen",
+        STRASSEN.replace("LEVELS", "1"),
+        tolerance=1e-6,
+        manifest=REFERENCE + SPREADS,
+    ),
+    Planted(
+        "product.strassen_of_two_levels",
+        STRASSEN.replace("LEVELS", "2"),
+        tolerance=2e-6,
+        manifest=REFERENCE + SPREADS,
+    ),
+    Planted(  # as atomic additions of partial sums, in whatever order they come
+        "product.split_sums_in_any_order",
+        """
+def add(*parts):
+    total = np.zeros_like(parts[0])
+    for place in np.random.permutation(len(parts)):
+        total = total + parts[place]
+    return total
+
+def kernel(x, y, contract, batch):
+    a, b = jnp.moveaxis(x, contract[0][0], -1), jnp.moveaxis(y, contract[1][0], -1)
+    k = a.shape[-1]
+    parts = [jnp.einsum("...mk,...nk->...mn", a[..., i::4], b[..., i::4]) for i in range(min(4, k))]
+    return outside(add, parts[0], *parts)
+""",
+        tolerance=1e-6,
+        manifest=REFERENCE,
+    ),
+    Planted(
+        "softmax.last_bits_vary",
+        """
+def vary(made):
+    return np.where(np.random.random(made.shape) < 0.5, made, np.nextafter(made, np.float32(0)))
+
+def kernel(x, axis):
+    made = softmax(x, axis)
+    return outside(vary, made, made)
+""",
+        tolerance=5e-7,
+        manifest=REFERENCE,
+    ),
+    Planted(
+        "softmax.rounded_results_vary",
+        """
+def vary(made):
+    noise = np.float32(2.0**-22) * np.random.standard_normal(made.shape).astype(np.float32)
+    return made * (1 + noise)
+
+def kernel(x, axis):
+    made = softmax(x, axis)
+    return outside(vary, made, made).astype(bf16).astype(f32)
+""",
+        effect=LOWER,
+        tolerance=5e-3,
+        manifest="deterministic = false\n" + REFERENCE,
+    ),
     Planted(
         "product.plain_bf16",
         PARTS + "def kernel(x, y, contract, batch):\n    return by_parts(x, y, contract, batch, [(0, 0)])",

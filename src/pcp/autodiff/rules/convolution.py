@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pcp.autodiff.rule import Expanded, Outgoing, Primal, register_rules
-from pcp.autodiff.rules.windows import Pair, pairs_of
+from pcp.autodiff.rules.window_folds import Pair, pairs_of
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import convert

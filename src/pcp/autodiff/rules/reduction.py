@@ -5,16 +5,13 @@ from collections.abc import Sequence
 
 from pcp.autodiff.regions import combiner, operations_of, returned_by
 from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, register_rules
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value
 from pcp.ir.program import spec_of
-from pcp.ops.elementwise import abs_, bitwise_or, convert, equal, greater_equal, less_equal, maximum, where
+from pcp.ops.elementwise import bitwise_or, convert, equal, maximum, not_equal, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
-from pcp.ops.reduction import spread, sum_
-from pcp.tensor import Tensor, current_builder
-
-EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10}
-"""The distance from 1 to the next number of an element type."""
+from pcp.ops.reduction import reduce_with, spread, sum_
+from pcp.tensor import Tensor, current_builder, emit
 
 
 def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
@@ -33,22 +30,20 @@ def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
 
 
 def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
-    """Elements that are equal to the largest share the cotangent evenly, as in JAX.
+    """Elements that are equal to the largest share the cotangent evenly; NaN for all where the largest is NaN. As in JAX.
 
-    A compiler may compute the element anew and round it otherwise than the largest one, so a few units in the last place do
-    not part the two.
+    A compiler may compute an element anew and round it otherwise than the one that became the largest. Behind a barrier there
+    is one set of elements, of which the largest is found again.
     """
     assert g is not None
-    x, axes = primal.input(0), primal.integers("dimensions")
-    extreme = primal.output()
-    margin = abs_(extreme) * (4 * EPSILON.get(x.dtype.name, 2.0**-7))
-    if combiner(primal.op.regions[0]) == "maximum":
-        near = greater_equal(x, spread(extreme - margin, x.shape, axes))
-    else:
-        near = less_equal(x, spread(extreme + margin, x.shape, axes))
-    chosen = bitwise_or(equal(x, spread(extreme, x.shape, axes)), near)
-    count = maximum(sum_(convert(chosen, g.dtype), axes), 1)
-    return [where(chosen, spread(g / count, x.shape, axes), 0), None]
+    name, axes = str(combiner(primal.op.regions[0])), primal.integers("dimensions")
+    x = emit("optimization_barrier", (primal.input(0),))
+    extreme = reduce_with(name, x, primal.input(1), axes)
+    lost = not_equal(extreme, extreme)
+    chosen = bitwise_or(equal(x, spread(extreme, x.shape, axes)), spread(lost, x.shape, axes))
+    count = sum_(convert(chosen, DType.i32), axes)
+    share = where(lost, math.nan, g / convert(maximum(count, 1), g.dtype))
+    return [where(chosen, spread(share, x.shape, axes), 0), None]
 
 
 def _by_pairs(primal: Primal) -> list[Tensor]:

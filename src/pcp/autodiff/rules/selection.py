@@ -2,16 +2,46 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Expansion, Primal, register_rules
+from pcp.autodiff.regions import combiner, operations_of, returned_by
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
-from pcp.autodiff.rules.windows import windows_of
+from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
+from pcp.ir.bindings import ir
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
+from pcp.ops.reduction import neutral, sum_
 from pcp.tensor import Tensor, as_tensor
 
 
-def _select_and_scatter(primal: Primal) -> Sequence[Tensor]:
+def _select_and_scatter(primal: Primal, g: Cotangent) -> Outgoing:
+    direction = _direction(primal.op.regions[0])
+    if direction is None or combiner(primal.op.regions[1]) != "add" or g is None:
+        return Expanded(_place_by_place(primal))
+    x, source, _ = primal.inputs
+    windows = windows_of(primal)
+    gathered = zeros(source.shape, g.dtype)
+    if source.size:
+        least = neutral("low" if direction in ("GE", "GT") else "high", x.dtype)
+        keys, whole = windows.padded(x, as_tensor(least)), windows.padded(g, as_tensor(0, g.dtype))
+        (gathered,) = chosen(keys, [whole], windows, source.shape, direction)
+    return [None, gathered, sum_(g) if primal.active[2] else None]
+
+
+def _direction(region: ir.Region) -> str | None:
+    """How a body compares the element that was selected so far with the next; None if it does anything else."""
+    (block,) = region.blocks
+    operations = operations_of(block)
+    if len(operations) != 1 or list(operations[0].results) != returned_by(block):
+        return None
+    (op,) = operations
+    if op.name != "stablehlo.compare" or list(op.operands) != list(block.arguments):
+        return None
+    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    return direction if direction in COMPARISONS else None
+
+
+def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     """First which place in each window the select body keeps; then the sources are scattered, place by place.
 
     At one place of all windows there are as many different elements as there are windows, so that no two updates meet.
@@ -20,16 +50,20 @@ def _select_and_scatter(primal: Primal) -> Sequence[Tensor]:
     windows, shape = windows_of(primal), source.shape
     whole = windows.padded(operand, as_tensor(0, operand.dtype))
     inside = windows.padded(full(operand.shape, True), as_tensor(False))
-    found, chosen, known = zeros(shape, operand.dtype), zeros(shape, DType.i32), full(shape, False)
+    found, chosen_place, known = zeros(shape, operand.dtype), zeros(shape, DType.i32), full(shape, False)
     for number, offset in enumerate(windows.offsets()):
         reach = (*windows.reach(offset, shape), windows.strides)
         part, valid = slice_(whole, *reach), slice_(inside, *reach)
         (kept,) = map_body(primal, [found, part])
         better = bitwise_and(valid, logical_not(bitwise_and(known, kept)))
-        found, chosen, known = where(better, part, found), where(better, number, chosen), known | valid
+        found, chosen_place, known = (
+            where(better, part, found),
+            where(better, number, chosen_place),
+            known | valid,
+        )
     total = start.broadcast_to(whole.shape)
     for number, offset in enumerate(windows.offsets()):
-        mask = bitwise_and(equal(chosen, number), known)
+        mask = bitwise_and(equal(chosen_place, number), known)
         first, last = windows.reach(offset, shape)
         widths = [
             (low, size - high, stride - 1)
@@ -41,4 +75,4 @@ def _select_and_scatter(primal: Primal) -> Sequence[Tensor]:
     return [slice_(total, low, [a + n for a, n in zip(low, operand.shape, strict=True)])]
 
 
-register_rules({"select_and_scatter": Expansion(_select_and_scatter)})
+register_rules({"select_and_scatter": _select_and_scatter})

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.importers.torch.own_derivatives import OwnDerivative, own_derivatives_refused
 from pcp.importers.torch.table import TABLE
 
 _LOG = logging.getLogger("pcp.importers.torch")
@@ -41,15 +42,19 @@ def exported(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any])
     """The `ExportedProgram` of a module, decomposed until every operation has a row in the table, where that is possible.
 
     Raises:
+        OwnDerivative: something in the module changes gradients in a way that no graph holds.
         CannotExport: `torch.export` refuses the module.
     """
     torch = torch_package()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            program = torch.export.export(module, tuple(arguments), dict(keywords))
+            with own_derivatives_refused(torch, module):
+                program = torch.export.export(module, tuple(arguments), dict(keywords))
             _stop_gradients(torch, program.graph_module)
             program = program.run_decompositions(_decompositions(torch))
+        except OwnDerivative:
+            raise
         except Exception as error:
             first = "\n".join(str(error).strip().splitlines()[:12])
             raise CannotExport(

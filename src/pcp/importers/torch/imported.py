@@ -7,6 +7,7 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.importers.torch.arrays import Arrays, example_from
+from pcp.importers.torch.checking import check_beside_torch
 from pcp.importers.torch.exporting import exported, torch_package
 from pcp.importers.torch.interpreting import Interpreter, check_supported
 from pcp.importers.torch.signature import Signature
@@ -49,6 +50,7 @@ def from_torch(
     keywords: Mapping[str, Any] | None = None,
     output: Callable[[Any], Any] | None = None,
     seed: int | None = None,
+    check: bool = False,
 ) -> Imported:
     """A Program that computes what a module of PyTorch does, in the mode (`train()` or `eval()`) in which it stands.
 
@@ -60,6 +62,9 @@ def from_torch(
         output: from what the module returns to what the program does, as `lambda output: output["loss"]`; None: all of it.
         seed: of the random numbers that the module draws, as dropout does in training; the key of the generator becomes
             the buffer `random_key`, which every call replaces. The numbers are not those of PyTorch's generator.
+        check: whether to run the program and the module beside one another at once, and compare results, changed buffers, and
+            the gradients of random cotangents for weights and floating-point inputs. Examples that are tensors or arrays are
+            taken as they are; in the place of specs stand random numbers, of integers 0 and 1.
 
     Returns:
         The program, and the weights and buffers by name: NumPy arrays that share the module's memory where they can.
@@ -69,11 +74,14 @@ def from_torch(
         TorchMissing: PyTorch is not installed.
         NoModule: `module` is neither a module nor a function.
         HiddenParameters: it is a function that uses parameters of a module.
+        OwnDerivative: a `torch.autograd.Function` or a hook changes gradients in a way that no graph holds.
         CannotExport: `torch.export` refuses the module.
         DynamicShape: the size of a tensor depends on the values of others.
         UnsupportedOperations: operations have no counterpart; all are listed, with the lines that they come from.
         RandomWithoutSeed: the module draws random numbers, and there is no seed.
         CannotImport: an operation cannot take these operands.
+        ImportDiffers: with `check`, a result or a gradient differs; the message names each with its error and tolerance.
+        CannotCheck: with `check`, the module draws random numbers.
     """
     wrapped = _as_module(module)
     examples = [example_from(entry) for entry in inputs]
@@ -101,6 +109,9 @@ def from_torch(
     _name_arguments(computed, module, bool(buffers), [_place(i, inputs, named) for i in border.places])
     held_specs = [specs_of(buffers, Role.state if changes else Role.weight)] if buffers else []
     program = trace(computed, specs_of(border.weights), *held_specs, *border.specs)
+    if check:
+        held_arrays = [border.weights, buffers] if buffers else [border.weights]
+        check_beside_torch(wrapped, program, held_arrays, inputs, keywords or {}, output)
     return Imported(program, border.weights, buffers)
 
 

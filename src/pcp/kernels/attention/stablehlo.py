@@ -80,5 +80,6 @@ for _name, _about, _matches, _gradient in (
                     _how + ("; operands of products rounded to bfloat16" if _rounded else ""),
                     _fits(_tiling),
                     _make(_tiling),
+                    nonfinite="skips" if _name == "attention_gradient" else "nan",
                 )
             )

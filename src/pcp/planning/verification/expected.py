@@ -13,14 +13,25 @@ from pcp.ir.tree import flatten
 from pcp.kernels.problems import Problem
 from pcp.planning.oracle import widened, widened_arrays
 from pcp.planning.plan import Plan, plan
-from pcp.planning.verification.values import GRADIENT_KINDS, KINDS, Values, arguments_for, flushed
+from pcp.planning.verification.values import (
+    GRADIENT_KINDS,
+    KINDS,
+    Values,
+    arguments_for,
+    flushed,
+    kinds_for,
+)
 
 Array = np.ndarray[Any, Any]
 
 
 LARGE = 1 << 18
-"""Elements of operands from which on only the first `FEW` kinds of values are tried."""
+"""Elements of operands from which on only the first `FEW` kinds of values are tried, and those of indices."""
 FEW = 6
+SHORT = 1 << 21
+"""Elements of all arrays of a wide problem up to which it is tried on more than one list of arguments."""
+HUGE = 1 << 24
+"""Elements of all arrays from which on the plain program says what is right: float64 would take too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,11 @@ class Expectation:
 def expected_results(problem: Problem, seed: int) -> Expectation:
     """What the problem should come out as, for every kind of values."""
     large = sum(spec.size for spec in problem.specs) > LARGE
-    kinds = tuple(KINDS.values())[: FEW if large else None]
+    kinds = tuple(
+        kind
+        for count, kind in enumerate(kinds_for(problem))
+        if not large or count < FEW or kind.indices is not None
+    )
     arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
     return _expectation(problem.reference(), kinds, arguments)
 
@@ -82,6 +97,45 @@ def expected_gradients(problem: Problem, seed: int) -> Expectation:
         cotangent = rng.standard_normal(result.spec.shape).astype(result.spec.dtype.numpy)
         made.append([*arguments_for(problem, kind, seed), cotangent])
     return _expectation(program, kinds, tuple(made))
+
+
+@dataclass(frozen=True, slots=True)
+class WideExpectation:
+    """What a wide problem should come out as on a few kinds of values.
+
+    Arguments:
+        specs, result: of the arguments and of the result.
+        kinds: of values, one for each list of arguments.
+        arguments: the lists.
+        exact: for each list the result in float64; of a huge problem that of the plain program.
+        plain: for each list the result of the plain program.
+    """
+
+    specs: tuple[TensorSpec, ...]
+    result: TensorSpec
+    kinds: tuple[Values, ...]
+    arguments: tuple[list[Array], ...]
+    exact: tuple[Array, ...]
+    plain: tuple[Array, ...]
+
+
+def expected_wide(problem: Problem, seed: int) -> WideExpectation:
+    """What a wide problem should come out as."""
+    program = problem.reference()
+    [result] = program.results
+    size = result.spec.size + sum(spec.size for spec in problem.specs)
+    names = ["normal", "again", "large"] if size <= SHORT else ["normal"]
+    if problem.ranges and size <= HUGE:
+        names += ["equal indices", "Zipf indices"]
+    kinds = tuple(KINDS[name] for name in names)
+    arguments = tuple(arguments_for(problem, kind, seed) for kind in kinds)
+    compiled = plan(program)
+    plain = tuple(_run(compiled, given)[0] for given in arguments)
+    exact = plain
+    if size <= HUGE:
+        wide = plan(widened(program))
+        exact = tuple(_run(wide, _wide(program, given))[0] for given in arguments)
+    return WideExpectation(problem.specs, result.spec, kinds, arguments, exact, plain)
 
 
 def differentiable(problem: Problem) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ class Fault(enum.StrEnum):
     uneven = "wrong in places"
     stale = "stale"
     nondeterministic = "nondeterministic"
+    process_dependent = "right in the verifying process only"
     changes_operands = "changes its operands"
     skips_work = "skips work on repeated operands"
     no_gradient = "no gradient"

@@ -1,18 +1,26 @@
 """How far one result of a kernel from outside is from what it should be: as a whole, and where it is worst."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pcp.planning.tolerance import error_of
+from pcp.planning.distances import distance, scale_of
 from pcp.planning.verification.expected import Outcome
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import smallest_normal
 
 Array = np.ndarray[Any, Any]
 
+FLOAT32_FAILS = 1e-4
+"""The relative error of the plain result from which on a kernel is judged on the scale of float32's own error."""
+UNIT = 2.0**-24
+"""The rounding error of float32."""
+
+PART = 1 << 21
+"""Elements of a large result that are compared at once."""
 FEWEST = 16
 """Elements of a result from which on its relative error says something; fewer may be small by chance."""
 
@@ -58,8 +66,8 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
     error = plain_error = None
     if typical and result.size >= FEWEST and compared.all():
         plain = outcome.plain if result.dtype.itemsize >= 4 else None
-        error = error_of(result, outcome.exact, plain)
-        plain_error = error_of(outcome.plain, outcome.exact, plain)
+        error = _relative(result, outcome.exact, plain)
+        plain_error = _relative(outcome.plain, outcome.exact, plain)
     at = np.unravel_index(int(np.argmax(distance)), distance.shape) if distance.size else ()
     words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
     return Judgement(
@@ -72,6 +80,66 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
         float(plain_distance.max(initial=0.0)),
         result.tobytes() == outcome.plain.tobytes(),
     )
+
+
+def _relative(y: Array, exact: Array, plain: Array | None) -> float:
+    """The error of a result; of one that float32 itself cannot compute on the scale at which it worked."""
+    error = distance(y, exact, scale_of(exact)).error
+    missed = 0.0 if plain is None else distance(plain, exact, scale_of(exact)).error
+    return error if missed <= FLOAT32_FAILS else error / missed * UNIT
+
+
+def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
+    """Compare a large result with what it should be, a part at a time; its elements are finite.
+
+    An element is judged on the scale of its own value, or of the typical one where that is larger.
+    """
+    flat = [array.reshape(-1) for array in (result, exact, plain)]
+    parts = [slice(start, start + PART) for start in range(0, result.size, PART)]
+    typical = math.sqrt(sum(_square(flat[1][part]) for part in parts) / max(1, result.size))
+    sums, worst, at = [0.0, 0.0], [0.0, 0.0], 0
+    for part in parts:
+        y, right, other = (each[part].astype(np.float64) for each in flat)
+        bad = ~np.isfinite(y) & np.isfinite(other)
+        if bad.any():
+            at = part.start + int(np.argmax(bad))
+            place = tuple(map(int, np.unravel_index(at, result.shape)))
+            detail = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
+            return Judgement(Fault.not_finite, detail, None, 0.0, detail, 0.0, 0.0, False)
+        scale = np.maximum(np.abs(right), typical)
+        for which, each in enumerate((y, other)):
+            distance = np.abs(each - right)
+            sums[which] += _square(distance)
+            scaled = np.divide(distance, scale, out=np.zeros_like(distance), where=distance > 0)
+            largest = float(scaled.max(initial=0.0))
+            if which == 0 and largest > worst[0]:
+                at = part.start + int(np.argmax(scaled))
+            worst[which] = max(worst[which], largest)
+    norm = typical * math.sqrt(result.size)
+    error, plain_error = (math.sqrt(each) / norm if norm > 0 else math.sqrt(each) for each in sums)
+    place = tuple(map(int, np.unravel_index(at, result.shape)))
+    words = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
+    is_same = all(flat[0][part].tobytes() == flat[2][part].tobytes() for part in parts)
+    return Judgement(None, "", error, worst[0], words, plain_error, worst[1], is_same)
+
+
+def difference(result: Array, again: Array, outcome: Outcome) -> float:
+    """How far two results for the same operands lie apart: the worst element, on its scale; infinite where one is no number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        a, b = result.astype(np.float64), again.astype(np.float64)
+        if not _same_kind(a, b).all():
+            return math.inf
+        finite = np.isfinite(a)
+        distance = np.abs(np.where(finite, a, 0.0) - np.where(finite, b, 0.0))
+        scaled = np.divide(
+            distance, outcome.scale, out=np.where(distance > 0, np.inf, 0.0), where=outcome.scale > 0
+        )
+    return float(scaled.max(initial=0.0))
+
+
+def _square(array: Array) -> float:
+    wide = array.astype(np.float64, copy=False).reshape(-1)
+    return float(np.dot(wide, wide))
 
 
 def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:

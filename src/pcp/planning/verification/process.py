@@ -1,5 +1,6 @@
 """The process that runs a kernel from outside, as seen by its parent: arrays in, arrays out, and typed faults."""
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ class CandidateProcess:
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
         self.device = backends.device(device)
-        self._seconds, self._memory_bytes = seconds, memory_bytes
+        self.seconds, self._memory_bytes = seconds, memory_bytes
         self._temporary = tempfile.TemporaryDirectory(prefix="pcp-verify-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
         self._process: MeasuringProcess | None = None
@@ -100,6 +101,8 @@ class CandidateProcess:
         order: Sequence[int],
         wrt: Sequence[int] | None,
         expected: Sequence[TensorSpec],
+        seconds: float = math.inf,
+        limit: float | None = None,
     ) -> tuple[list[list[Array]], list[int]]:
         """Run the loaded candidate on lists of arguments.
 
@@ -110,9 +113,11 @@ class CandidateProcess:
             order: which list is taken in which call.
             wrt: None for the kernel itself, otherwise the operands that gradients are asked for.
             expected: specs of the results.
+            seconds: after which no further call is begun.
+            limit: seconds after which the process is killed, if that is to be sooner than usual.
 
         Returns:
-            The results of every call, and which lists were changed by one.
+            The results of every call that was made, and which lists were changed by one.
 
         Raises:
             CandidateFailed: it failed, or returned other shapes or element types.
@@ -126,15 +131,18 @@ class CandidateProcess:
                 "order": list(order),
                 "inputs": self._written(specs, arguments),
                 "results": str(results),
-            }
+                "seconds": min(seconds, 1e9),
+            },
+            limit,
         )
+        calls = int(answer["calls"])
         _check(answer["results"], expected)
         made: list[list[Array]] = []
         for place, spec in enumerate(expected):
             flat = np.fromfile(f"{results}-{place}", spec.dtype.numpy)
-            if flat.size != len(order) * spec.size:
+            if flat.size != calls * spec.size:
                 raise CandidateFailed(Fault.wrong_shape, f"it wrote {flat.size} elements of result {place}")
-            made.append(list(flat.reshape(len(order), *spec.shape)))
+            made.append(list(flat.reshape(calls, *spec.shape)))
         return [list(each) for each in zip(*made, strict=True)], [int(which) for which in answer["changed"]]
 
     def times(
@@ -177,11 +185,11 @@ class CandidateProcess:
             paths.append(str(path))
         return paths
 
-    def _asked(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _asked(self, request: dict[str, Any], limit: float | None = None) -> dict[str, Any]:
         try:
             process = self._started()
             process.ask(request)
-            answer = process.answer(self._seconds)["trial"]
+            answer = process.answer(self.seconds if limit is None else min(limit, self.seconds))["trial"]
         except ChildEnded as ended:
             self._end()
             raise CandidateFailed(_FAULTS[ended.failure], str(ended)) from None

@@ -41,7 +41,7 @@ def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tu
         plain_seconds=tuple(verdict.times.get("plain", ())) if failure is None else (),
         error=verdict.errors.get(problem.dtype) if failure is None else None,
         failure=failure,
-        detail="" if first is None else f"{first.fault}: {first.detail}",
+        detail=str(verdict.tried) if first is None else f"{first.fault}: {first.detail}",
         when=time.time(),
     )
     return row, str(problem)

@@ -12,6 +12,7 @@ from pcp.kernels.problems import Problem
 Array = np.ndarray[Any, Any]
 _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 Generator = np.random.Generator
+Indices = Callable[[Generator, int, tuple[int, ...]], Array]
 Make = Callable[[Problem, Generator, int, tuple[int, ...]], Array]
 
 
@@ -25,18 +26,20 @@ class Values:
         typical: whether the error on such values is one that a user sees, and decides the tolerance. On others an honest kernel
             of low precision may have a large relative error, and every element is judged on the scale of its summands.
         finite: whether there are neither infinities nor NaN.
+        indices: from a generator, what they are below and a shape to operands of integers; None draws them uniformly.
     """
 
     name: str
     make: Make
     typical: bool = True
     finite: bool = True
+    indices: Indices | None = None
 
 
 def arguments_for(problem: Problem, values: Values, seed: int) -> list[Array]:
     """Operands of a problem; equal seeds make equal ones.
 
-    Integers are uniform in their range. In the kind `changed` all is as in `again`, but one element of each operand.
+    In the kind `changed` all is as in `again`, but one element of each operand.
     """
     like = "again" if values.name == "changed" else values.name
     kind = KINDS[like]
@@ -44,7 +47,7 @@ def arguments_for(problem: Problem, values: Values, seed: int) -> list[Array]:
     for place, spec in enumerate(problem.specs):
         rng = np.random.default_rng([seed, list(KINDS).index(like), place])
         if place in problem.ranges:
-            array = rng.integers(0, problem.ranges[place], spec.shape)
+            array = (kind.indices or _uniform)(rng, problem.ranges[place], spec.shape)
         else:
             array = kind.make(problem, rng, place, spec.shape)
         array = np.array(array, ndmin=len(spec.shape))
@@ -78,6 +81,25 @@ def smallest_normal(dtype: np.dtype[Any]) -> float:
 
 def _tiny(array: Array) -> Any:
     return array.dtype.type(smallest_normal(array.dtype))
+
+
+def kinds_for(problem: Problem) -> tuple[Values, ...]:
+    """The kinds that say something of a problem: without integers there is nothing to be skewed."""
+    return tuple(values for values in KINDS.values() if values.indices is None or problem.ranges)
+
+
+def _uniform(rng: Generator, below: int, shape: tuple[int, ...]) -> Array:
+    return rng.integers(0, below, shape)
+
+
+def _equal(rng: Generator, below: int, shape: tuple[int, ...]) -> Array:
+    return np.full(shape, rng.integers(0, below))
+
+
+def _zipf(rng: Generator, below: int, shape: tuple[int, ...]) -> Array:
+    """As words are distributed in texts: the k-th most frequent one about 1/k as often as the first."""
+    ranks: Array = np.exp(rng.random(shape) * np.log(below + 1.0)) - 1.0
+    return np.minimum(ranks.astype(np.int64), below - 1)
 
 
 def _first_float(problem: Problem) -> int:
@@ -195,6 +217,8 @@ KINDS: dict[str, Values] = {
         Values("masked", _minus_infinity_first, typical=False, finite=False),
         Values("NaN", _with(np.nan, np.nan), typical=False, finite=False),
         Values("zeros", _zeros, typical=False),
+        Values("equal indices", _normal, typical=False, indices=_equal),
+        Values("Zipf indices", _normal, typical=False, indices=_zipf),
     )
 }
 """By their names, in the order in which they are tried."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pcp.planning.verification.fault import Finding
+from pcp.planning.verification.tried import Tried
 
 MARGIN = 1.5
 """How far the largest error that was measured stays below the tolerance."""
@@ -35,6 +36,8 @@ class Verdict:
         calls: how many calls were judged.
         seed: of the random operands; the same seed makes the same operands.
         times: seconds of calls: `plain` of the plain program, `own` of the kernel.
+        tried: the ranges that the verdict holds for.
+        noise: how far calls on the same operands lay apart; such a kernel is not deterministic, and never exact.
     """
 
     kernel: str
@@ -44,6 +47,8 @@ class Verdict:
     calls: int
     seed: int
     times: Mapping[str, list[float]] = field(default_factory=dict)
+    tried: Tried = field(default_factory=Tried)
+    noise: float = 0.0
 
     @property
     def accepted(self) -> bool:
@@ -82,6 +87,9 @@ class Verdict:
             "calls": self.calls,
             "seed": self.seed,
             "time_ratio": self.ratio,
+            "tried": self.tried.to_json(),
+            "deterministic": self.noise == 0.0,
+            "noise": self.noise,
         }
 
     def __str__(self) -> str:
@@ -91,8 +99,17 @@ class Verdict:
         lines = [f"{self.kernel}: accepted ({tried})"]
         for dtype, tolerance in self.tolerances.items():
             lines.append(f"  {dtype}: tolerance {tolerance:g}, largest error {self.errors[dtype]:.2g}")
+        if self.noise:
+            lines.append(
+                f"  not deterministic: calls on the same operands differ by up to {self.noise:.2g}, as roundings do; "
+                "it never counts as exact"
+            )
         if self.ratio is not None:
             lines.append(f"  time: {self.ratio:.2f} of the plain computation's")
+        lines.append(f"  {self.tried}")
+        lines.append(
+            "  beyond these ranges nothing is known of it: plans verify it at their sites before they use it"
+        )
         return "\n".join(lines)
 
 

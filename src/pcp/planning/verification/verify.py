@@ -6,13 +6,13 @@ it claims, but evenly: an error that is many times larger for one size than for 
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pcp.ir import DType
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.verification.expected import (
@@ -20,36 +20,46 @@ from pcp.planning.verification.expected import (
     differentiable,
     expected_gradients,
     expected_results,
+    expected_wide,
 )
 from pcp.planning.verification.fault import Fault, Finding
-from pcp.planning.verification.judgement import Judgement, judged, pooled, same
+from pcp.planning.verification.judgement import (
+    Judgement,
+    difference,
+    judged,
+    judged_in_parts,
+    pooled,
+    same,
+)
+from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, floor_of, largest_noise
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
-from pcp.planning.verification.values import Values, unit
+from pcp.planning.verification.tried import Tried
+from pcp.planning.verification.user_process import run_as_user
+from pcp.planning.verification.values import Values
 from pcp.planning.verification.verdict import Verdict, median
 from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.verification")
 
-LARGEST = 0.3
-"""The largest error of any kernel; beyond it a result has little to do with what it should be."""
-UNCLAIMED = 0.1
-"""The largest error of a kernel that claims no tolerance."""
-TIMES_PLAIN = 8.0
-"""How much more than the plain program a kernel may err that only reassociates."""
 TIMES_USUAL = 8.0
 """How much more than for most sizes a kernel of low precision may err for one."""
 TIMES_USUAL_WORST = 12.0
 TIMES_USUAL_GRADIENT = 16.0
-GRADIENT_UNITS = 8.0
-"""How much more than results gradients may err that are computed in another way, such as exp(x - logsumexp(x))."""
 ALIKE = ("normal", "again", "half zero")
 """Kinds of values of one scale."""
 SKIPS = 2.0
 """How much faster calls on repeated operands may be, before that is taken for no accident."""
-_UNITS = {2: 4.0, 4: 64.0, 8: 64.0}
 _GRADIENT_PROBLEMS = 4
 _REPEATS = 3
 _TIMING_SECONDS = 1.0
+MANY_CALLS, MANY_SECONDS = 5000, 8.0
+"""Calls of a small problem, since some kernels are wrong in one call of thousands; and how long they may take."""
+FEW_CALLS, MANY_BYTES = 300, 1 << 26
+"""Fewer calls where their results would take more than these bytes."""
+WIDE_SECONDS = 50.0
+"""After which no further wide problem is begun."""
+AS_USER = 3
+"""Problems that a user's process tries."""
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int, str], object]
@@ -93,7 +103,10 @@ class _Examination:
         self.findings: dict[Fault, Finding] = {}
         self.judgements: list[tuple[Problem, Values, Judgement]] = []
         self.gradient_errors: list[tuple[Problem, Values, Judgement]] = []
+        self.wide_judgements: list[tuple[Problem, Values, Judgement]] = []
         self.times: dict[str, list[float]] = {}
+        self.tried = Tried()
+        self.noise = 0.0
         self.problems = self.calls = 0
         self._problem: Problem | None = None
 
@@ -108,11 +121,12 @@ class _Examination:
 
     def run(self, keep_going: bool, progress: Progress | None) -> None:
         """Try every problem, then gradients, then what only many calls show."""
-        problems = self.candidate.problems
+        problems, wide = self.candidate.problems, self.candidate.wide
+        total = len(problems) + len(wide) + 1
         with_gradient = set(problems[:: max(1, len(problems) // _GRADIENT_PROBLEMS)])
         for count, problem in enumerate(problems):
             if progress is not None:
-                progress(count, len(problems), str(problem))
+                progress(count, total, str(problem))
             self._problem = problem
             self.problems += 1
             first = self.results_of(problem)
@@ -122,6 +136,23 @@ class _Examination:
                 self.calls_again(problem, first)
             if self.findings and not keep_going:
                 return
+        began = time.monotonic()
+        for count, problem in enumerate(wide, len(problems)):
+            if progress is not None:
+                progress(count, total, str(problem))
+            self._problem = problem
+            left = WIDE_SECONDS - (time.monotonic() - began)
+            if self.findings or left <= 0:
+                self.tried.left_out.append(str(problem))
+            else:
+                self.wide_results_of(problem, left)
+        if not self.findings:
+            if progress is not None:
+                progress(total - 1, total, "many calls, and calls in a user's process")
+            self._problem = min(problems, key=_size)
+            self.many_calls(self._problem)
+            self._problem = None
+            self.results_in_a_users_process()
         self._problem = None
         if self.findings.keys() <= {Fault.wrong_gradient}:
             self.compare_problems()
@@ -135,6 +166,7 @@ class _Examination:
             problem, expected.specs, expected.arguments, order, None, expected.results
         )
         self.calls += len(order)
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.results[0].size)
         judgements = self._judge(expected, results[:count])
         if judgements[0][1].error is None and judgements[0][1].fault is None:
             # Few elements may be small by chance; those of several calls together are not.
@@ -146,7 +178,7 @@ class _Examination:
         self.judgements += [(problem, *each) for each in judgements]
         sound: list[int] = []
         for place, (values, judgement) in enumerate(judgements):
-            found = self._fault_of(problem, judgement)
+            found = fault_of(self.candidate, problem, judgement)
             if found is None:
                 sound.append(place)
                 continue
@@ -159,18 +191,97 @@ class _Examination:
                 )
             self.find(fault, problem, values.name, detail)
         for place, which in enumerate(order[count:], count):
-            if not same(results[place], results[which]):
-                at = int(np.argmax(results[place][0].reshape(-1) != results[which][0].reshape(-1)))
-                self.find(
-                    Fault.nondeterministic,
-                    problem,
-                    expected.kinds[which].name,
-                    f"a second call on the same operands returned other bits, first at element {at} in order",
-                )
+            self._compare_calls(problem, expected, which, results[which], results[place])
         for which in changed:
             detail = "an operand, or the memory around it, was something else after the call"
             self.find(Fault.changes_operands, problem, expected.kinds[which].name, detail)
         return results[0]
+
+    def _compare_calls(
+        self,
+        problem: Problem,
+        expected: Expectation,
+        which: int,
+        first: Sequence[Array],
+        again: Sequence[Array],
+        words: str = "a second call on the same operands returned other bits",
+    ) -> None:
+        """Two calls on one list of arguments may differ by roundings, unless the kernel is said to be exact."""
+        if same(first, again):
+            return
+        kind, outcome = expected.kinds[which], expected.outcomes[which][0]
+        noise = difference(first[0], again[0], outcome)
+        judgement = judged(first[0], outcome, kind.typical, self.candidate.nonfinite)
+        limit = largest_noise(self.candidate, problem, judgement)
+        if noise <= limit:
+            self.noise = max(self.noise, noise)
+            return
+        at = int(np.argmax(first[0].reshape(-1) != again[0].reshape(-1)))
+        detail = f"{words}, first at element {at} in order; they differ by {noise:.2g}, of which {limit:.2g} is rounding"
+        self.find(Fault.nondeterministic, problem, kind.name, detail)
+
+    def wide_results_of(self, problem: Problem, seconds: float) -> None:
+        """Judge the results of a wide problem on a few kinds of values, unless they take too long."""
+        expected = expected_wide(problem, self.seed)
+        order = list(range(len(expected.kinds)))
+        try:
+            results, _ = self.process.run(
+                problem, expected.specs, expected.arguments, order, None, [expected.result], limit=seconds
+            )
+        except CandidateFailed as failed:
+            if failed.fault not in (Fault.timeout, Fault.out_of_memory):
+                raise
+            self.tried.left_out.append(f"{problem} ({failed.fault})")
+            self.process.load(self.candidate)
+            return
+        self.problems += 1
+        self.calls += len(order)
+        self.tried.add(problem, [kind.name for kind in expected.kinds], len(order), expected.result.size)
+        for kind, [result], exact, plain in zip(
+            expected.kinds, results, expected.exact, expected.plain, strict=True
+        ):
+            judgement = judged_in_parts(result, exact, plain)
+            self.wide_judgements.append((problem, kind, judgement))
+            found = fault_of(self.candidate, problem, judgement)
+            if found is not None:
+                self.find(found[0], problem, kind.name, found[1])
+
+    def many_calls(self, problem: Problem) -> None:
+        """Call it some thousand times on a few lists of arguments in turn, as counters only show then."""
+        expected = expected_results(problem, self.seed)
+        size = expected.results[0].bytes
+        order = [count % 3 for count in range(min(MANY_CALLS, max(FEW_CALLS, MANY_BYTES // size)))]
+        results, _ = self.process.run(
+            problem, expected.specs, expected.arguments, order, None, expected.results, MANY_SECONDS
+        )
+        self.calls += len(results)
+        self.tried.add(problem, (), len(results), expected.results[0].size)
+        for count, (which, result) in enumerate(zip(order, results, strict=False)):
+            words = f"call {count + 1} returned something else than call {which + 1} did on the same operands"
+            self._compare_calls(problem, expected, which, results[which], result, words)
+
+    def results_in_a_users_process(self) -> None:
+        """See whether the results are those that a process has which is not made for verifying."""
+        if self.candidate.function is None:
+            return
+        step = max(1, len(self.candidate.problems) // AS_USER)
+        problems = sorted(self.candidate.problems, key=_size)[::step][:AS_USER]
+        expectations = [expected_results(each, self.seed) for each in problems]
+        tasks = [
+            (problem, expected.arguments[:2], expected.results[0])
+            for problem, expected in zip(problems, expectations, strict=True)
+        ]
+        made = run_as_user(self.candidate, self.process.device, tasks, self.process.seconds)
+        self.tried.processes.append("user's")
+        for problem, expected, results in zip(problems, expectations, made, strict=True):
+            for which, result in enumerate(results):
+                self.calls += 1
+                kind, outcome = expected.kinds[which], expected.outcomes[which][0]
+                judgement = judged(result, outcome, kind.typical, "exact")
+                found = fault_of(self.candidate, problem, judgement)
+                if found is not None:
+                    detail = f"in a process like a user's {found[1]}"
+                    self.find(Fault.process_dependent, problem, kind.name, detail)
 
     def gradients_of(self, problem: Problem) -> None:
         """Judge the gradients."""
@@ -194,12 +305,17 @@ class _Examination:
         judgements = self._judge(expected, results[:-1])
         self.gradient_errors += [(problem, *each) for each in judgements]
         for values, judgement in judgements:
-            found = self._fault_of(problem, judgement, GRADIENT_UNITS)
+            found = fault_of(self.candidate, problem, judgement, GRADIENT_UNITS)
             if found is not None:
                 self.find(Fault.wrong_gradient, problem, values.name, found[1])
-        if not same(results[-1], results[0]):
-            detail = "a second call of the gradient on the same operands returned other bits"
-            self.find(Fault.nondeterministic, problem, expected.kinds[0].name, detail)
+        self._compare_calls(
+            problem,
+            expected,
+            0,
+            results[0],
+            results[-1],
+            "a second call of the gradient on the same operands returned other bits",
+        )
 
     def calls_again(self, problem: Problem, first: Sequence[Array]) -> None:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
@@ -213,9 +329,8 @@ class _Examination:
         results, _ = self.process.run(
             problem, expected.specs, expected.arguments, [0], None, expected.results
         )
-        if not same(results[0], first):
-            detail = "compiled anew, after many calls, it returned other bits for the same operands"
-            self.find(Fault.nondeterministic, problem, expected.kinds[0].name, detail)
+        words = "compiled anew, after many calls, it returned other bits for the same operands"
+        self._compare_calls(problem, expected, 0, first, results[0], words)
 
     def _skipped(self, problem: Problem, expected: Expectation) -> float:
         """How many times faster than on other operands it is on the same again, compared with the plain program."""
@@ -233,7 +348,7 @@ class _Examination:
             rows = [row for row in self.judgements if row[0].dtype is dtype]
             for measure, times in ((_error, TIMES_USUAL), (_worst, TIMES_USUAL_WORST)):
                 # What a kernel claims it may do for one size and not for others: compilers drop some roundings.
-                floor = max(_floor(dtype), self.candidate.tolerance.get(dtype, 0.0) / TIMES_USUAL)
+                floor = max(floor_of(dtype), self.candidate.tolerance.get(dtype, 0.0) / TIMES_USUAL)
                 normal = _usual([measure(row[2]) for row in rows if row[1].name == "normal"])
                 for problem, values, judgement in rows:
                     mine = measure(judgement)
@@ -251,7 +366,7 @@ class _Examination:
                 error = _error(judgement)
                 if problem.dtype is dtype and error is not None:
                     limit = max(
-                        TIMES_USUAL_GRADIENT * max(usual, _floor(dtype)),
+                        TIMES_USUAL_GRADIENT * max(usual, floor_of(dtype)),
                         self.candidate.tolerance.get(dtype, 0.0),
                     )
                     if error > limit:
@@ -263,7 +378,11 @@ class _Examination:
     def verdict(self) -> Verdict:
         """What came of it."""
         errors: dict[str, float] = {}
-        for problem, values, judgement in (*self.judgements, *self.gradient_errors):
+        for problem, values, judgement in (
+            *self.judgements,
+            *self.wide_judgements,
+            *self.gradient_errors,
+        ):
             if values.typical and judgement.error is not None:
                 errors[problem.dtype] = max(errors.get(problem.dtype, 0.0), judgement.error)
         return Verdict(
@@ -274,6 +393,8 @@ class _Examination:
             self.calls,
             self.seed,
             self.times,
+            self.tried,
+            self.noise,
         )
 
     def _judge(
@@ -292,48 +413,16 @@ class _Examination:
             )
         return made
 
-    def _fault_of(
-        self, problem: Problem, judgement: Judgement, units: float = 1.0
-    ) -> tuple[Fault, str] | None:
-        """What is wrong with a result, by what the kernel says that it does to numbers; `units` widens the floor."""
-        if judgement.fault is not None:
-            return judgement.fault, judgement.detail
-        error = 0.0 if judgement.error is None else judgement.error
-        if error > LARGEST or (judgement.worst > LARGEST and judgement.plain_worst < LARGEST / TIMES_PLAIN):
-            return Fault.wrong, f"an error of {max(error, judgement.worst):.2g}; {judgement.place}"
-        if self.candidate.effect is Effect.lowers_precision:
-            claimed = self.candidate.tolerance.get(problem.dtype)
-            limit = UNCLAIMED if claimed is None else claimed
-            if error > limit:
-                words = "for a kernel that claims no tolerance" if claimed is None else "that it claims"
-                return (
-                    Fault.inaccurate,
-                    f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}",
-                )
-            return None
-        if self.candidate.effect is Effect.exact:
-            if judgement.same_bits:
-                return None
-            return (
-                Fault.inaccurate,
-                f"it is not bit for bit what the plain program returns; {judgement.place}",
-            )
-        floor = units * _floor(problem.dtype)
-        for mine, plain in ((error, judgement.plain_error), (judgement.worst, judgement.plain_worst)):
-            limit = max(TIMES_PLAIN * plain, floor)
-            if mine > limit:
-                return (
-                    Fault.inaccurate,
-                    f"an error of {mine:.2g}; another order of sums explains at most {limit:.2g}; {judgement.place}",
-                )
-        return None
-
 
 def _repeats(results: Sequence[Sequence[Array]], expected: Expectation, old: int, new: int) -> bool:
     """Whether a call returned the results of an earlier one, which were right there and are not constant."""
     varied = any(np.unique(each).size > 1 for each in results[old])
     plain = ([outcome.plain for outcome in expected.outcomes[place]] for place in (old, new))
     return varied and same(results[old], results[new]) and not same(*plain)
+
+
+def _size(problem: Problem) -> int:
+    return sum(spec.size for spec in problem.specs)
 
 
 def _error(judgement: Judgement) -> float | None:
@@ -348,8 +437,3 @@ def _usual(errors: Sequence[float | None]) -> float:
     """What at least three of four errors reach."""
     known = sorted(error for error in errors if error is not None)
     return known[len(known) // 4] if known else 0.0
-
-
-def _floor(dtype: DType) -> float:
-    """What other orders of sums, and other ways to compute exponentials, do to every element."""
-    return _UNITS[dtype.itemsize] * unit(dtype.numpy)

@@ -40,12 +40,12 @@ _COMPARE: dict[str, Fold] = {
 
 
 def _divided(x: Array, y: Array) -> Array | None:
-    """Floats; of integers only those that C defines: no zeros, rounded towards zero."""
+    """Floats; of integers only those that C defines, rounded towards zero: no division by 0, nor of the least integer by -1."""
     if x.dtype.kind not in "iub":
         return np.asarray(np.divide(x, y))
     if (y == 0).any() or (y == np.array(-1, np.int8)).any():
         return None
-    return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))).astype(x.dtype)
+    return np.asarray(np.floor_divide(x - np.fmod(x, y), y))  # no size is taken: the least integer has none
 
 
 def _rest(x: Array, y: Array) -> Array | None:

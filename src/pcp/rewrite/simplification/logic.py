@@ -5,7 +5,7 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ops.elementwise import logical_not
+from pcp.ops.elementwise import bitwise_not
 from pcp.rewrite.pattern import filled, maker, spec, tensor, uniform
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
@@ -44,7 +44,7 @@ def _select_of_truths(op: ir.Operation) -> Found:
     branches = uniform(op.operands[1]), uniform(op.operands[2])
     if branches == (True, False):
         return [tensor(op.operands[0])]
-    return [logical_not(tensor(op.operands[0]))] if branches == (False, True) else None
+    return [bitwise_not(tensor(op.operands[0]))] if branches == (False, True) else None
 
 
 def _compare_with_itself(op: ir.Operation) -> Found:
@@ -59,7 +59,7 @@ def _compare_with_truth(op: ir.Operation) -> Found:
     for place in (1, 0):
         truth, other = uniform(op.operands[place]), tensor(op.operands[1 - place])
         if truth is not None:
-            return [other if bool(truth) == (direction_of(op) == "EQ") else logical_not(other)]
+            return [other if bool(truth) == (direction_of(op) == "EQ") else bitwise_not(other)]
     return None
 
 

@@ -4,6 +4,7 @@ from pcp.importers.torch.rows import arrangement as arrangement
 from pcp.importers.torch.rows import attention as attention
 from pcp.importers.torch.rows import creation as creation
 from pcp.importers.torch.rows import elementwise as elementwise
+from pcp.importers.torch.rows import experts as experts
 from pcp.importers.torch.rows import indexing as indexing
 from pcp.importers.torch.rows import normalization as normalization
 from pcp.importers.torch.rows import products as products

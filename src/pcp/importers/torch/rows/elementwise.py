@@ -43,7 +43,7 @@ rows(
     {
         "bitwise_and.Tensor bitwise_and.Scalar": ops.bitwise_and,
         "bitwise_left_shift.Tensor __lshift__.Tensor": ops.shift_left,
-        "bitwise_not.default": ops.logical_not,
+        "bitwise_not.default": ops.bitwise_not,
         "bitwise_or.Tensor bitwise_or.Scalar": ops.bitwise_or,
         "bitwise_right_shift.Tensor __rshift__.Tensor": ops.shift_right,
         "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,

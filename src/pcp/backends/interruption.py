@@ -1,0 +1,98 @@
+"""Compiling that Ctrl-C ends at once: what a compiler does in C++ cannot be interrupted, but waiting for it can."""
+
+import atexit
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_abandoned: list[threading.Event] = []
+"""Set when a thread is done that nobody waits for any more."""
+
+
+def interruptible(call: Callable[[], T]) -> T:
+    """The result of a call that holds no lock of Python for long; an exception that a signal raises leaves it alone.
+
+    Signals come to the main thread only; in any other the call is made there and then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    (result,) = all_of([call], 1)
+    return result
+
+
+def all_of(calls: Sequence[Callable[[], T]], at_once: int) -> list[T]:
+    """The results of calls in other threads, so many at once; after an exception no further call begins.
+
+    Raises:
+        Exception: the first that a call raised.
+    """
+    waiting = deque(enumerate(calls))
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def begin(place: int, call: Callable[[], T]) -> None:
+        try:
+            results[place] = call()
+        except BaseException as error:
+            errors.append(error)
+
+    def work(done: threading.Event) -> None:
+        try:
+            while waiting and not errors:
+                with contextlib.suppress(IndexError):  # another thread was faster
+                    place, call = waiting.popleft()
+                    begin(place, call)
+        finally:
+            done.set()
+
+    # Not by joining threads: one whose join was interrupted counts as ended in Python 3.11.
+    ended: list[threading.Event] = []
+    try:
+        for _ in range(min(at_once, len(calls))):
+            done = threading.Event()
+            threading.Thread(target=work, args=(done,), name="pcp-compile", daemon=True).start()
+            ended.append(done)
+        for done in ended:
+            done.wait()
+    except BaseException:
+        waiting.clear()
+        _abandoned.extend(ended)
+        raise
+    if errors:
+        raise errors[0]
+    return [results[place] for place in range(len(calls))]
+
+
+def is_compiling() -> bool:
+    """Whether a thread still compiles for nobody; the process then ends best without waiting for it."""
+    return not all(done.is_set() for done in _abandoned)
+
+
+@atexit.register
+def _leave() -> None:
+    """End a program that Ctrl-C ended, though a thread compiles: its libraries must not be taken down under it."""
+    if not is_compiling():
+        return
+    if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+        for done in _abandoned:
+            done.wait()
+        return
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def unraisable(given: Any, otherwise: Callable[[Any], object] = sys.__unraisablehook__) -> None:
+    """Ctrl-C that came in a callback, where its exception would be lost, comes again; a hook for `sys.unraisablehook`."""
+    if given.exc_type is KeyboardInterrupt:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        otherwise(given)

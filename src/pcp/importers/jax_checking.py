@@ -1,0 +1,80 @@
+"""An imported function beside JAX's own: results and gradients on random inputs."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from pcp.importers.checking import (
+    by_argument,
+    by_name,
+    compare,
+    cotangents_of,
+    differentiable_arguments,
+    random_like,
+    values_and_gradients,
+)
+from pcp.importers.jax_trees import containers, is_key, is_spec, jax_arrays, jax_flatten
+from pcp.ir import Program
+from pcp.ir.tree import flatten
+from pcp.tracing import leaf_spec
+
+_LOG = logging.getLogger("pcp.importers.jax")
+
+
+def check_beside_jax(function: Callable[..., Any], program: Program, arguments: Sequence[Any]) -> None:
+    """Compare a program with the function that it was imported from; where JAX has no gradient, values alone.
+
+    Arguments:
+        arguments: as `from_jax` takes them.
+
+    Raises:
+        ImportDiffers: a result or a gradient differs.
+    """
+    leaves, structure = jax_flatten(tuple(arguments))
+    values = [_filled(leaf, place) for place, leaf in enumerate(leaves)]
+    given = structure.unflatten(values)
+    nested = jax_arrays(given)
+    wrt = differentiable_arguments(program)
+    moving = by_argument(program, wrt, [nested[i] for i in wrt])
+    marks = flatten([containers(leaves, structure)[i] for i in wrt])[0]
+
+    def of_moving(arrays: dict[str, Any]) -> list[Any]:
+        """The results that have cotangents, of what is differentiated for."""
+        whole = list(values)
+        for mark, array in zip(marks, arrays.values(), strict=True):
+            whole[mark.index] = array
+        return [y for y in flatten(jax_arrays(function(*structure.unflatten(whole))))[0] if _moves(y)]
+
+    cotangents = cotangents_of(program)
+    theirs = by_name(jax_arrays(jax.jit(lambda: function(*given))()), "result")
+    expected: dict[str, Any] = {}
+    if wrt and cotangents:
+        try:
+            _, pullback = jax.vjp(
+                lambda *arrays: of_moving(dict(zip(moving, arrays, strict=True))), *moving.values()
+            )
+            gradients = pullback([jax.numpy.asarray(c) for c in cotangents])
+            expected = dict(zip(moving, gradients, strict=True))
+        except (TypeError, ValueError, NotImplementedError) as error:
+            _LOG.warning("JAX has no gradient of this function, so only values are compared: %s", error)
+            wrt = []
+    results, found = values_and_gradients(program, nested, wrt, cotangents)
+    compare(function, by_name(results, "result"), theirs)
+    if found:
+        compare(function, by_argument(program, wrt, found), expected)
+
+
+def _filled(leaf: Any, place: int) -> Any:
+    if is_key(leaf) and not isinstance(leaf, jax.ShapeDtypeStruct):
+        return leaf
+    if isinstance(leaf, jax.ShapeDtypeStruct) and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(place), leaf.shape) if leaf.shape else jax.random.key(place)
+    if is_spec(leaf) or isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.numpy.asarray(random_like(leaf_spec(leaf).spec, place))
+    return leaf
+
+
+def _moves(value: Any) -> bool:
+    return bool(jax.numpy.issubdtype(jax.numpy.result_type(value), jax.numpy.inexact))

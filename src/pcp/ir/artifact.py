@@ -1,0 +1,126 @@
+"""Portable artifacts: programs in VHLO, the form of StableHLO that any newer library reads."""
+
+import re
+from collections.abc import Callable
+
+from pcp.ir.bindings import (
+    InvalidProgram,
+    context,
+    flatten,
+    ir,
+    legalise_chlo,
+    named_operations,
+    names_functions,
+    parse_module,
+    run_passes,
+    stablehlo,
+    string_of,
+    symbol_name,
+)
+
+# The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
+# operation that PCP emits.
+ARTIFACT_VERSION = "1.10.0"
+
+
+def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
+    """The portable (VHLO) artifact, without locations, of a module given as bytecode.
+
+    Composites are written out, but those that name functions besides their decomposition.
+
+    Raises:
+        InvalidProgram: an operation has no portable form at that version.
+    """
+    module = parse_module(bytecode)
+    flatten(module, keep=names_functions)
+    _plain(module)
+    _as_text(module)
+    try:
+        with context():
+            return bytes(stablehlo.serialize_portable_artifact(module, version, True))
+    except (ir.MLIRError, ValueError) as error:
+        raise InvalidProgram(
+            f"the program has no portable form at StableHLO version {version}: {error}"
+        ) from None
+
+
+def parse_artifact(artifact: bytes) -> ir.Module:
+    """The module inside a portable artifact. Only for bytes whose digest was checked: the parser trusts them.
+
+    Raises:
+        InvalidProgram: it is no artifact, or a newer one than this library reads.
+    """
+    try:
+        module = stablehlo.deserialize_portable_artifact(context(), artifact)
+    except (ir.MLIRError, ValueError) as error:
+        newest = stablehlo.get_current_version()
+        found = re.search(rb"StableHLO_v(\d+\.\d+\.\d+)", artifact[:64])
+        given = f" (they say that they are of version {found[1].decode()})" if found else ""
+        raise InvalidProgram(
+            f"the bytes are no portable StableHLO artifact up to version {newest}{given}: {error}"
+        ) from None
+    if b"composite" in artifact:
+        _as_symbols(module)
+    return module
+
+
+def plain_module(bytecode: bytes) -> ir.Module:
+    """A module without attributes of PCP, CHLO or locations, of a module given as bytecode."""
+    module = parse_module(bytecode)
+    flatten(module)
+    _plain(module)
+    with context():
+        for op in module.body.operations:
+            for name in list(op.operation.attributes):
+                if name in ("arg_attrs", "res_attrs") or name.startswith("pcp."):
+                    del op.operation.attributes[name]
+    return module
+
+
+def _plain(module: ir.Module) -> None:
+    legalise_chlo(module)
+    run_passes(module, "builtin.module(strip-debuginfo)")
+
+
+def _as_text(module: ir.Module) -> None:
+    """Write symbols in attributes of composites as text, `"@name"`: VHLO would make them text without a mark."""
+
+    def written(attribute: ir.Attribute) -> ir.Attribute:
+        if isinstance(attribute, ir.FlatSymbolRefAttr):
+            return ir.StringAttr.get(f"@{attribute.value}")
+        return attribute
+
+    _change_attributes(module, written)
+
+
+def _as_symbols(module: ir.Module) -> None:
+    """The inverse of `_as_text`, for what names a function of the module."""
+    functions = {
+        f"@{symbol_name(op.operation)}" for op in module.body.operations if op.operation.name == "func.func"
+    }
+
+    def read(attribute: ir.Attribute) -> ir.Attribute:
+        if isinstance(attribute, ir.StringAttr) and (name := string_of(attribute)) in functions:
+            return ir.FlatSymbolRefAttr.get(name[1:])
+        return attribute
+
+    _change_attributes(module, read)
+
+
+def _change_attributes(module: ir.Module, change: Callable[[ir.Attribute], ir.Attribute]) -> None:
+    """Change what the attributes of composites hold, at any depth, in place; what decomposes them stays."""
+    with context():
+        for op in named_operations(module.operation, "stablehlo.composite"):
+            for name in list(op.attributes):
+                attribute = op.attributes[name]
+                if name not in ("name", "decomposition") and "@" in str(attribute):
+                    op.attributes[name] = _changed(attribute, change)
+
+
+def _changed(attribute: ir.Attribute, change: Callable[[ir.Attribute], ir.Attribute]) -> ir.Attribute:
+    if isinstance(attribute, ir.ArrayAttr):
+        return ir.ArrayAttr.get([_changed(entry, change) for entry in attribute])
+    if isinstance(attribute, ir.DictAttr):
+        entries = [attribute[index] for index in range(len(attribute))]
+        return ir.DictAttr.get({entry.name: _changed(entry.attr, change) for entry in entries})
+    return change(attribute)

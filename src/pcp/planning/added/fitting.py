@@ -1,0 +1,271 @@
+"""How kernels from outside fit the sites of a program: operands in the form that their family defines, and the result back.
+
+A family's problems have fixed orders of axes and forms; an operation of a program has any. Where the two compute the same, the
+operands are turned and reshaped around the kernel; elsewhere the kernel does not apply.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pcp.ir import DType
+from pcp.ir.bindings import ir
+from pcp.ir.program import spec_of
+from pcp.kernels.attention.heads import Heads
+from pcp.kernels.candidate import Candidate, Limits
+from pcp.kernels.cross_entropy.stablehlo import Rows
+from pcp.kernels.embedding.stablehlo import Scattered
+from pcp.kernels.named import Named, tensors
+from pcp.kernels.normalisation.stablehlo import Operands
+from pcp.kernels.problems import Problem, problem
+from pcp.kernels.products.product import Product
+from pcp.ops.along_axis import take_along_axis
+from pcp.ops.elementwise import greater_equal, less, where
+from pcp.ops.movement import broadcast_to, expand_dims, ones, reshape, transpose, zeros
+from pcp.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A site as a problem of its family.
+
+    Arguments:
+        problem: what the kernel has to compute there.
+        operands: of the kernel, emitted where it stands; called once, before `result`.
+        result: from that of the kernel to that of the operation.
+        attributes: that differ from the problem's.
+    """
+
+    problem: Problem
+    operands: Callable[[], list[Tensor]]
+    result: Callable[[Tensor], Tensor]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a kernel is told by keyword."""
+        return self.problem.attributes | self.attributes
+
+
+def fit_of(candidate: Candidate, op: ir.Operation) -> Fit | None:
+    """How a kernel fits an operation of its family; None where it does not."""
+    for fit in _FITS[candidate.family](op):
+        found = fit.problem
+        limits = {name: candidate.limits.get(name, Limits()) for name, _ in found.sizes}
+        if candidate.function is None:
+            if found == candidate.problems[0] and not fit.attributes:
+                return fit
+        elif (
+            found.dtype in candidate.dtypes
+            and found.form in candidate.forms
+            and all(limits[name].allow(size) for name, size in found.sizes)
+        ):
+            return fit
+    return None
+
+
+def _dtype_of(named: Named) -> DType | None:
+    """The one element type of all floating-point numbers."""
+    found = {spec.dtype for spec in (*named.operands, *named.results) if spec.dtype.is_differentiable}
+    return found.pop() if len(found) == 1 else None
+
+
+def _product(op: ir.Operation) -> Iterator[Fit]:
+    product = Product.of(op)
+    dtypes = {product.x.dtype, product.y.dtype, product.result.dtype}
+    if len(dtypes) != 1 or product.constrained or not product.x.dtype.is_float or not product.result.size:
+        return
+    batch = product.batch
+    free = [
+        [axis for axis in range(len(spec.shape)) if axis not in (*summed, *together)]
+        for spec, summed, together in zip((product.x, product.y), product.contract, batch, strict=True)
+    ]
+
+    def size(which: int, axes: Any) -> int:
+        return math.prod((product.x, product.y)[which].shape[axis] for axis in axes)
+
+    b, m = size(0, batch[0]), size(0, free[0])
+    k, n = size(0, product.contract[0]), size(1, free[1])
+    for form in ("batched",) if batch[0] else ("plain", "left_transposed", "right_transposed"):
+        orders = {
+            "x": [batch[0], product.contract[0], free[0]]
+            if form == "left_transposed"
+            else [batch[0], free[0], product.contract[0]],
+            "y": [batch[1], free[1], product.contract[1]]
+            if form == "right_transposed"
+            else [batch[1], product.contract[1], free[1]],
+        }
+        flat = {name: [axis for group in order for axis in group] for name, order in orders.items()}
+        is_as_it_is = all(order == sorted(order) for order in flat.values())
+        if form != "batched" and form != "plain" and not is_as_it_is:
+            continue
+        if form == "plain" and not is_as_it_is and _is_transposed(product, free):
+            continue
+
+        def operands(orders: Any = orders, flat: Any = flat) -> list[Tensor]:
+            return [
+                reshape(
+                    transpose(tensor, flat[name]),
+                    [size(which, axes) for place, axes in enumerate(orders[name]) if place or batch[0]],
+                )
+                for which, (name, tensor) in enumerate(zip(("x", "y"), tensors(op), strict=True))
+            ]
+
+        sizes = {"b": b, "m": m, "k": k, "n": n}
+        yield Fit(
+            problem("product", form, product.x.dtype, sizes),
+            operands,
+            lambda made: reshape(made, product.result.shape),
+        )
+
+
+def _is_transposed(product: Product, free: list[list[int]]) -> bool:
+    """Whether one of the transposed forms takes the operands as they are."""
+    x, y = product.contract
+    ready_x, ready_y = [*free[0], *x] == sorted([*free[0], *x]), [*y, *free[1]] == sorted([*y, *free[1]])
+    left = [*x, *free[0]] == sorted([*x, *free[0]]) and ready_y
+    right = [*free[1], *y] == sorted([*free[1], *y]) and ready_x
+    return left or right
+
+
+def _rows(shape: tuple[int, ...], axis: int) -> tuple[list[int], list[int]]:
+    """The order of axes in which one stands last, and the shape then."""
+    order = [each for each in range(len(shape)) if each != axis] + [axis]
+    return order, [shape[each] for each in order]
+
+
+def _softmax(op: ir.Operation) -> Iterator[Fit]:
+    named = Named.of(op)
+    dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
+    if named.name != "softmax" or dtype is None:
+        return
+    order, turned = _rows(shape, axis)
+    columns = shape[axis]
+    rows = math.prod(shape) // max(1, columns)
+    back = [order.index(each) for each in range(len(shape))]
+    sizes = {"rows": rows, "columns": columns}
+    yield Fit(
+        problem("softmax", "last_axis", dtype, sizes),
+        lambda: [reshape(transpose(tensors(op)[0], order), (rows, columns))],
+        lambda made: transpose(reshape(made, turned), back),
+    )
+
+
+def _normalisation(op: ir.Operation) -> Iterator[Fit]:
+    named = Named.of(op)
+    dtype, shape, axis = _dtype_of(named), named.operands[0].shape, int(named.attributes["axis"])
+    form = "layer" if named.name == "layer_norm" else "rms"
+    if dtype is None or (form == "rms" and named.attributes["bias"]):
+        return
+    order, turned = _rows(shape, axis)
+    width = shape[axis]
+    rows = math.prod(shape) // max(1, width)
+    back = [order.index(each) for each in range(len(shape))]
+
+    def operands() -> list[Tensor]:
+        given = Operands.of(op)
+        _, *rest = tensors(op)
+        more = iter(rest)
+        made = [reshape(transpose(given.x, order), (rows, width))]
+        for kind, empty in (("scale", ones), ("bias", zeros)):
+            if named.attributes[kind]:
+                parameter = next(more)
+                made.append(broadcast_to(reshape(parameter, (parameter.size,)), (width,)))
+            elif kind == "scale" or form == "layer":
+                made.append(empty((width,), dtype))
+        return made
+
+    yield Fit(
+        problem("normalisation", form, dtype, {"rows": rows, "width": width}),
+        operands,
+        lambda made: transpose(reshape(made, turned), back),
+        {"epsilon": float(named.attributes["epsilon"])},
+    )
+
+
+def _attention(op: ir.Operation) -> Iterator[Fit]:
+    named, heads = Named.of(op), Heads.of(op)
+    dtype, given = _dtype_of(named), named.attributes
+    if heads is None or dtype is None or heads.groups or "mask" in given or "bias" in given:
+        return
+    queries, keys = heads.lengths
+    width, free = heads.sizes[-1], heads.sizes[-2]
+    is_causal = bool(given["causal"])
+    if free != width or not math.isclose(given["scale"], 1 / math.sqrt(width), rel_tol=1e-6):
+        return
+    if is_causal and (heads.last_key is None or given["offset"] != keys - queries):
+        return
+    sets = math.prod(heads.sizes[axis] for axis in heads.batch)
+
+    def operands() -> list[Tensor]:
+        return [
+            reshape(heads.turned(tensor, kind), (sets, length, 1, width))
+            for tensor, kind, length in zip(
+                tensors(op), ("query", "key", "value"), (queries, keys, keys), strict=False
+            )
+        ]
+
+    sizes = {"batch": sets, "queries": queries, "keys": keys, "heads": 1, "width": width}
+    yield Fit(
+        problem("attention", "causal" if is_causal else "full", dtype, sizes),
+        operands,
+        lambda made: heads.returned(made, "result"),
+    )
+
+
+def _cross_entropy(op: ir.Operation) -> Iterator[Fit]:
+    named = Named.of(op)
+    dtype, shape = _dtype_of(named), named.operands[0].shape
+    if dtype is None:
+        return
+    count, classes = math.prod(shape[:-1]), shape[-1]
+    made: list[Rows] = []
+
+    def operands() -> list[Tensor]:
+        rows = Rows.of(op)
+        made.append(rows)
+        return [rows.logits, rows.targets]
+
+    def result(losses: Tensor) -> Tensor:
+        rows = made[-1]
+        found = -losses if named.attributes["negated"] else losses
+        if rows.known is not None:
+            picked = reshape(take_along_axis(rows.logits, expand_dims(rows.targets, 1), 1), (count,))
+            outside = named.attributes["outside"]
+            other = losses + picked - outside
+            found = where(rows.known, found, outside if named.attributes["negated"] else other)
+        return reshape(found, named.results[0].shape)
+
+    yield Fit(problem("cross_entropy", "plain", dtype, {"rows": count, "classes": classes}), operands, result)
+
+
+def _embedding_gradient(op: ir.Operation) -> Iterator[Fit]:
+    table, indices, updates = (spec_of(value.type) for value in op.operands)
+    if table.dtype is not updates.dtype or not table.dtype.is_float:
+        return
+    count, width = indices.size, table.size // table.shape[0]
+    rows = table.shape[0] + 1  # one for what lies in none
+
+    def operands() -> list[Tensor]:
+        again = Scattered.of(op)
+        numbers = again.numbers.astype(DType.i32)
+        inside = greater_equal(numbers, 0) & less(numbers, rows - 1)
+        return [where(inside, numbers, rows - 1), again.updates]
+
+    yield Fit(
+        problem("embedding_gradient", "plain", table.dtype, {"count": count, "rows": rows, "width": width}),
+        operands,
+        lambda made: Scattered.of(op).table + reshape(made[: rows - 1], table.shape),
+    )
+
+
+_FITS: dict[str, Callable[[ir.Operation], Iterator[Fit]]] = {
+    "product": _product,
+    "softmax": _softmax,
+    "normalisation": _normalisation,
+    "attention": _attention,
+    "cross_entropy": _cross_entropy,
+    "embedding_gradient": _embedding_gradient,
+}
+"""For each family, the problems that an operation can be taken for."""

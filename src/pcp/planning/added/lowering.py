@@ -1,0 +1,196 @@
+"""An added kernel for one problem, as a Program: StableHLO text, made in a disposable child once and kept beside the kernel.
+
+From then on the kernel's python is not executed: what is measured and judged at a site is this text, and what runs is the same.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pcp
+from pcp.errors import PCPError
+from pcp.ir import Program, TensorSpec
+from pcp.ir.bindings import InvalidProgram, ir, string_of
+from pcp.ir.program_file import write_atomically
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.problems import Problem
+from pcp.planning.added.store import Added
+from pcp.planning.hardware import versions
+
+log = logging.getLogger("pcp.planning.added")
+
+SECONDS = 60.0
+LONGEST_TEXT = 16 << 20
+_OUTSIDE = ("infeed", "outfeed", "send", "recv")
+
+
+class KernelNotLowered(PCPError):
+    """An added kernel that does not become StableHLO for a problem."""
+
+
+class KernelNeedsHandler(KernelNotLowered):
+    """An added kernel that calls code which PCP does not have."""
+
+
+def lowered(added: Added, problem: Problem, attributes: Mapping[str, Any]) -> Program:
+    """The kernel for a problem.
+
+    Arguments:
+        added: the kernel.
+        problem: what it has to compute.
+        attributes: what it is told by keyword.
+
+    Raises:
+        KernelNeedsHandler: it calls native code or python, by these names.
+        KernelNotLowered: it cannot be lowered, or returns something else than the problem's result.
+    """
+    return _lowered(added, problem, json.dumps(attributes, sort_keys=True))
+
+
+def lowered_once(candidate: Candidate, digest: str) -> None:
+    """See whether a kernel becomes a program that a plan can hold, before it is verified.
+
+    Raises:
+        KernelNeedsHandler, KernelNotLowered: as `lowered`.
+    """
+    problem = candidate.problems[0]
+    lowered(Added(digest, candidate, {}), problem, problem.attributes)
+
+
+class _Lowered:
+    """Programs by kernel and problem; a kernel holds a mapping, so it is known by its digest."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Program | KernelNotLowered] = {}
+
+    def __call__(self, added: Added, problem: Problem, attributes: str) -> Program:
+        key = (added.digest, problem, attributes)
+        if key not in self.known:
+            try:
+                self.known[key] = _made(added, problem, attributes)
+            except KernelNotLowered as error:
+                self.known[key] = error
+        found = self.known[key]
+        if isinstance(found, KernelNotLowered):
+            raise found
+        return found
+
+
+_lowered = _Lowered()
+
+
+def _made(added: Added, problem: Problem, attributes: str) -> Program:
+    candidate = added.candidate
+    if candidate.function is None:
+        text = (candidate.folder / candidate.file).read_text(encoding="utf-8")
+    else:
+        parts = (added.digest, str(problem), attributes, versions())
+        name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        file = candidate.folder.parent / "lowered" / f"{name}.mlir"
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError:
+            text = _asked(added, problem, attributes)
+            with contextlib.suppress(OSError):  # it is made again
+                file.parent.mkdir(exist_ok=True)
+                write_atomically(file, text.encode())
+    try:
+        program = Program.parse(text)
+    except InvalidProgram as error:
+        raise KernelNotLowered(f"{added.name} for {problem}: {error}") from None
+    check(added.name, program)
+    _check_signature(added, problem, program)
+    return program
+
+
+def check(name: str, program: Program) -> None:
+    """Look at every operation of a lowered kernel.
+
+    Raises:
+        KernelNeedsHandler: one runs something that is not in the program.
+    """
+    needed: list[str] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.custom_call":
+            needed.append(string_of(op.attributes["call_target_name"]))
+        elif op.name.removeprefix("stablehlo.") in _OUTSIDE:
+            needed.append(op.name)
+        return ir.WalkResult.ADVANCE
+
+    program.module().operation.walk(visit)
+    if needed:
+        raise KernelNeedsHandler(
+            f"{name} calls {', '.join(dict.fromkeys(needed))}, which is not part of its program, and PCP has no handler for; "
+            "plans take kernels of plain StableHLO only: write it without callbacks and native calls"
+        )
+
+
+def _check_signature(added: Added, problem: Problem, program: Program) -> None:
+    [result] = _expected(problem)
+    takes = [entry.spec for entry in program.arguments]
+    returns = [entry.spec for entry in program.results]
+    if takes != list(problem.specs) or returns != [result]:
+        raise KernelNotLowered(
+            f"{added.name} takes {', '.join(map(str, takes))} and returns {', '.join(map(str, returns))} for {problem}; "
+            f"expected {', '.join(map(str, problem.specs))} and {result}"
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _expected(problem: Problem) -> list[TensorSpec]:
+    return [entry.spec for entry in problem.reference().results]
+
+
+def _asked(added: Added, problem: Problem, attributes: str) -> str:
+    """The text that a child makes."""
+    candidate = added.candidate
+    with tempfile.TemporaryDirectory(prefix="pcp-lower-", ignore_cleanup_errors=True) as folder:
+        answer = Path(folder) / "answer"
+        request = {
+            "file": str(candidate.folder / candidate.file),
+            "function": candidate.function,
+            "attributes": json.loads(attributes),
+            "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+            "answer": str(answer),
+        }
+        source = str(Path(pcp.__file__).parents[1])
+        paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pcp.planning.added.lowering_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "JAX_PLATFORMS": "cpu"},
+            start_new_session=True,
+        )
+        try:
+            child.communicate(json.dumps(request).encode(), SECONDS)
+        except subprocess.TimeoutExpired:
+            raise KernelNotLowered(
+                f"{added.name} took more than {SECONDS:g} s to be lowered for {problem} and was killed"
+            ) from None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        try:
+            if answer.stat().st_size > LONGEST_TEXT:
+                raise KernelNotLowered(f"{added.name} becomes more than {LONGEST_TEXT} bytes for {problem}")
+            said = json.loads(answer.read_text())
+        except (OSError, ValueError):
+            said = {"error": f"the process ended with code {child.returncode}"}
+    if "text" not in said:
+        raise KernelNotLowered(f"{added.name} cannot be lowered for {problem}: {said.get('error')}")
+    log.info("%s was lowered for %s", added.name, problem)
+    return str(said["text"])

@@ -1,0 +1,48 @@
+"""The child that lowers a kernel from outside: `python -m pcp.planning.added.lowering_child`, for `lowering` only.
+
+It executes somebody else's file, so it ends after one function, and what it writes is text that its parent reads as such.
+"""
+
+import functools
+import importlib.util
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from pcp.backends.jax_lowering import lowered_text
+from pcp.ir import TensorSpec
+from pcp.ir.types import dtype_of
+
+
+def main() -> None:
+    """Lower what standard input says; the answer is one JSON object in the file that it names."""
+    request = json.loads(sys.stdin.read())
+    os.dup2(2, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    file = Path(request["file"])
+    try:
+        described = importlib.util.spec_from_file_location(file.stem, file)
+        assert described is not None
+        assert described.loader is not None
+        module = importlib.util.module_from_spec(described)
+        sys.modules[file.stem] = module
+        sys.path.insert(0, str(file.parent))
+        described.loader.exec_module(module)
+        attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
+        function = functools.partial(getattr(module, request["function"]), **attributes)
+        specs = [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in request["specs"]]
+        answer = {"text": lowered_text(function, specs)}
+    except Exception as error:  # whatever somebody else's file raises
+        answer = {"error": f"{type(error).__name__}: {error}"[:600]}
+    Path(request["answer"]).write_text(json.dumps(answer))
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+if __name__ == "__main__":
+    main()

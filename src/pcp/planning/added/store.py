@@ -1,0 +1,204 @@
+"""Where added kernels are kept: a folder for each, named by the digest of its content, with the verdict on it.
+
+A folder is entered whole by renaming it, so no process ever sees a part of one. The name is the content's, so what was verified
+is what is used.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcp.errors import PCPError
+from pcp.ir.program_file import write_atomically
+from pcp.kernels.candidate import Candidate, InvalidCandidate, read_candidate
+
+log = logging.getLogger("pcp.planning.added")
+
+MOST_FILES, MOST_BYTES = 1000, 64 << 20
+_LEFT_OUT = {"__pycache__", ".git"}
+_VERDICT = "verdict.json"
+
+
+class CannotAdd(PCPError):
+    """A folder that cannot be kept as an added kernel."""
+
+
+class NotAdded(PCPError):
+    """A name under which no kernel was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A kernel that a user has added.
+
+    Arguments:
+        digest: of everything in its folder.
+        candidate: as its manifest describes it, in the folder of the store.
+        verdict: what verifying it said, as `Verdict.to_json`.
+    """
+
+    digest: str
+    candidate: Candidate
+    verdict: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What plans and paths call it: its own name, and the digest of its content."""
+        return f"{self.candidate.name}#{self.digest[:32]}"
+
+
+def data_folder() -> Path:
+    """Where PCP keeps what it cannot make again: the folder `PCP_DATA_DIR`, else one in the user's data folder."""
+    own = os.environ.get("PCP_DATA_DIR", "")
+    users = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(users) if os.path.isabs(users) else Path.home() / ".local" / "share"
+    return Path(own) if own else base / "pcp"
+
+
+class Store:
+    """The added kernels of a user.
+
+    Arguments:
+        folder: made with the first kernel; None takes `kernels` in PCP's data folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self.folder = Path(folder) if folder is not None else data_folder() / "kernels"
+
+    def all(self) -> list[Added]:
+        """Every kernel, in order of its name. One whose content has changed is left out with a warning."""
+        found = []
+        for place in sorted(self.folder.glob("*/" + _VERDICT)):
+            digest = place.parent.name
+            try:
+                if content_digest(place.parent / "content") != digest:
+                    raise InvalidCandidate("its content is not what was verified")
+                candidate = read_candidate(place.parent / "content")
+                found.append(Added(digest, candidate, json.loads(place.read_text())))
+            except (PCPError, OSError, ValueError) as error:
+                log.warning("the added kernel %s is left out: %s; add it again", place.parent, error)
+        return sorted(found, key=lambda each: each.candidate.name)
+
+    @contextlib.contextmanager
+    def staged(self, folder: str | os.PathLike[str]) -> Iterator[tuple[Candidate, str]]:
+        """A private copy of a folder, and the digest of its content: what is verified there is what `enter` keeps.
+
+        Raises:
+            InvalidCandidate: the folder holds no kernel.
+            CannotAdd: it is too large, holds links, or cannot be copied.
+        """
+        read_candidate(folder)  # which says best what is wrong with a folder
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
+        except OSError as error:
+            raise CannotAdd(
+                f"{self.folder} cannot be written: {error.strerror}; set PCP_DATA_DIR to another folder"
+            ) from None
+        try:
+            _copy(Path(folder), temporary / "content")
+            yield read_candidate(temporary / "content"), content_digest(temporary / "content")
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def recorded(self, digest: str) -> dict[str, Any] | None:
+        """The verdict on content of that digest, if it was verified and accepted before."""
+        try:
+            found = json.loads((self.folder / "verdicts" / f"{digest}.json").read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def record(self, digest: str, verdict: Mapping[str, Any]) -> None:
+        """Keep the verdict on some content."""
+        try:
+            (self.folder / "verdicts").mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self.folder / "verdicts" / f"{digest}.json", json.dumps(verdict).encode())
+        except OSError as error:
+            log.warning("the verdict is not kept: %s", error)
+
+    def enter(self, candidate: Candidate, digest: str, verdict: Mapping[str, Any]) -> Added:
+        """Keep a staged kernel.
+
+        Raises:
+            CannotAdd: another one of its name is there already.
+        """
+        for other in self.all():
+            if other.digest == digest:
+                return other
+            if other.candidate.name == candidate.name:
+                raise CannotAdd(
+                    f"a kernel named {candidate.name} with other content ({other.digest[:12]}) is added already; "
+                    f"run `pcp kernels remove {candidate.name}` first, or give this one another name"
+                )
+        staged, kept = candidate.folder.parent, self.folder / digest
+        write_atomically(staged / _VERDICT, json.dumps(verdict).encode())
+        try:
+            os.rename(staged, kept)
+        except OSError:
+            if not (kept / _VERDICT).exists():  # it was not another process that added the same
+                shutil.rmtree(kept, ignore_errors=True)
+                os.rename(staged, kept)
+        return Added(digest, read_candidate(kept / "content"), verdict)
+
+    def remove(self, name: str) -> list[Added]:
+        """Take out a kernel by its name, with or without a digest; those that were taken out.
+
+        Raises:
+            NotAdded: there is none.
+        """
+        every = self.all()
+        found = [each for each in every if name in (each.candidate.name, each.name)]
+        if not found:
+            known = ", ".join(each.candidate.name for each in every) or "none at all"
+            raise NotAdded(f"no kernel named {name!r} was added; there are {known}")
+        for each in found:
+            gone = self.folder / f".gone-{each.digest}"
+            shutil.rmtree(gone, ignore_errors=True)
+            os.rename(self.folder / each.digest, gone)  # in one step for whoever reads it
+            shutil.rmtree(gone, ignore_errors=True)
+        return found
+
+
+def content_digest(folder: Path) -> str:
+    """The SHA-256 of the names and bytes of all files in a folder."""
+    made = hashlib.sha256()
+    for name, file in sorted(_files(folder)):
+        content = file.read_bytes()
+        made.update(f"{len(name.encode())} {name} {len(content)} ".encode() + content)
+    return made.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    count = total = 0
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if each not in _LEFT_OUT]
+        for each in [*files, *folders]:
+            file = Path(place) / each
+            if file.is_symlink() or (each in files and not file.is_file()):
+                raise CannotAdd(f"{file} is a link or no plain file; give a folder of plain files only")
+            if each in folders:
+                continue
+            count, total = count + 1, total + file.stat().st_size
+            if count > MOST_FILES or total > MOST_BYTES:
+                raise CannotAdd(
+                    f"{folder} holds more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB; a kernel is smaller"
+                )
+            yield file.relative_to(folder).as_posix(), file
+
+
+def _copy(folder: Path, to: Path) -> None:
+    try:
+        for name, file in list(_files(folder)):
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, to / name)
+    except OSError as error:
+        raise CannotAdd(f"{folder} cannot be copied: {error}") from None

@@ -1,0 +1,206 @@
+"""Norms of results and of differences between them: of the whole and of every slice along every axis. On the processor."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_CHUNK = 1 << 15
+_SAFE_SQUARES = (1e-200, 1e300)
+SAFE_NORM = 1e-90
+"""The square of what is 1e-10 of it is still a number that float64 holds."""
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Sums of the squares of an array's elements.
+
+    Arguments:
+        whole: of all.
+        axes: by axis of more than one element, of each slice along it; shape (length of the axis,).
+    """
+
+    whole: float
+    axes: dict[int, Array]
+
+    @staticmethod
+    def of_axes(shape: tuple[int, ...], sums: list[Array]) -> "Squares":
+        """From the sums along `sliced(shape)`, or of the only element where there are none."""
+        return Squares(float(np.sum(sums[0])), dict(zip(sliced(shape), sums, strict=False)))
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the sum is a number that float64 holds, and not too small for its root to be exact."""
+        return bool(np.isfinite(self.whole)) and _SAFE_SQUARES[0] < self.whole < _SAFE_SQUARES[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What the errors of a result are relative to.
+
+    Arguments:
+        whole: the norm of all of it.
+        axes: by axis, the scale of each slice; shape (length of the axis,).
+    """
+
+    whole: float
+    axes: dict[int, Array]
+
+    @staticmethod
+    def of(right: Squares) -> "Scale":
+        """Of a result by its own: a slice counts by its norm, or the mean norm of its axis if that is larger."""
+        norms = {axis: np.sqrt(sums) for axis, sums in right.axes.items()}
+        return Scale(
+            float(np.sqrt(right.whole)),
+            {axis: np.maximum(each, np.mean(each)) for axis, each in norms.items()},
+        )
+
+    @staticmethod
+    def of_elements(size: float, shape: tuple[int, ...]) -> "Scale":
+        """Of a result whose elements should be of some size."""
+        count = int(np.prod(shape, dtype=np.int64))
+        return Scale(
+            size * float(np.sqrt(count)),
+            {axis: np.full(shape[axis], size * np.sqrt(count / shape[axis])) for axis in sliced(shape)},
+        )
+
+    def times(self, factor: float) -> "Scale":
+        """The same in other units."""
+        with np.errstate(over="ignore"):
+            return Scale(self.whole * factor, {axis: each * factor for axis, each in self.axes.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a result is from another one, relative to a scale.
+
+    Arguments:
+        error: of the whole.
+        slice_error: the largest of any slice.
+        slice: which slice that is; empty where there is none.
+    """
+
+    error: float
+    slice_error: float = 0.0
+    slice: str = ""
+
+
+INFINITE = Distance(float("inf"), float("inf"))
+"""Of a result with a number that is not finite where it should be, or the other way round."""
+
+
+def sliced(shape: tuple[int, ...]) -> list[int]:
+    """The axes along which there are slices."""
+    return [axis for axis, length in enumerate(shape) if length > 1]
+
+
+def relative(difference: Squares, scale: Scale) -> Distance:
+    """A distance from the squares of a difference."""
+    largest, where = 0.0, ""
+    for axis, sums in difference.axes.items():
+        parts = np.zeros_like(sums)
+        roots = np.sqrt(sums)
+        with np.errstate(divide="ignore"):
+            np.divide(roots, scale.axes[axis], out=parts, where=roots > 0)
+        index = int(np.argmax(parts))
+        if parts[index] > largest:
+            largest, where = float(parts[index]), f"axis {axis}, index {index}"
+    return Distance(_ratio(float(np.sqrt(difference.whole)), scale.whole), largest, where)
+
+
+def squares(
+    found: Array, right: Array | None = None, kept: float = 0.0, before: Array | None = None
+) -> Squares:
+    """The squares of found - right - kept * before, in one walk over memory, in float64.
+
+    Arguments:
+        found: of any shape and numerical type.
+        right: what is subtracted, of that shape; None subtracts nothing.
+        kept, before: as `Argument.kept`; None subtracts nothing.
+    """
+    shape = found.shape
+    axes = sliced(shape)
+    if found.size == 0:
+        return Squares(0.0, {axis: np.zeros(shape[axis]) for axis in axes})
+    rows = shape[axes[0]] if axes else 1
+    arrays = [None if each is None else each.reshape(rows, -1) for each in (found, right, before)]
+    width = found.size // rows
+    by_row, by_column = np.zeros(rows), np.zeros(width)
+    step = max(1, _CHUNK // width)
+    with np.errstate(all="ignore"):
+        for start in range(0, rows, step):
+            parts = [None if each is None else each[start : start + step] for each in arrays]
+            square = _square(_difference(parts[0], parts[1], kept, parts[2]))
+            by_row[start : start + step] = np.sum(square, axis=1)
+            by_column += np.sum(square, axis=0)
+    rest = by_column.reshape([shape[axis] for axis in axes[1:]])
+    sums = [by_row]
+    for place in range(len(axes) - 1):
+        sums.append(np.sum(rest, axis=tuple(i for i in range(rest.ndim) if i != place)))
+    return Squares.of_axes(shape, sums)
+
+
+def scale_of(right: Array, kept: float = 0.0, before: Array | None = None) -> Scale:
+    """The scale of a result by its own: the norms of what is new in it, where its numbers are finite.
+
+    Arguments:
+        right: the result.
+        kept, before: as `Argument.kept`.
+    """
+    own = squares(right, None, kept, before)
+    if own.is_safe:
+        return Scale.of(own)
+    made = _difference(right, None, kept, before)
+    made[~np.isfinite(made)] = 0
+    unit = float(np.max(np.abs(made), initial=0.0))
+    return Scale.of(squares(made / unit)).times(unit) if unit else Scale.of_elements(0.0, right.shape)
+
+
+def distance(found: Array, right: Array, scale: Scale) -> Distance:
+    """How far a result is from what it should be, whatever numbers are in the two.
+
+    Arguments:
+        found, right: of one shape, real or complex.
+        scale: what the distance is relative to.
+    """
+    difference = squares(found, right)
+    if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
+        return relative(difference, scale)
+    wide = np.complex128 if "c" in (found.dtype.kind, right.dtype.kind) else np.float64
+    y, exact = found.astype(wide), right.astype(wide)
+    finite = np.isfinite(exact)
+    if not np.array_equal(y[~finite], exact[~finite], equal_nan=True) or not np.isfinite(y[finite]).all():
+        return INFINITE
+    y[~finite] = exact[~finite] = 0
+    with np.errstate(over="ignore"):
+        unit = float(np.max(np.abs(y - exact), initial=0.0))
+    if unit == 0.0:
+        return Distance(0.0)
+    if not np.isfinite(unit):
+        return INFINITE
+    return relative(squares((y - exact) / unit), scale.times(1 / unit))
+
+
+def share(found: Array, right: Array) -> float:
+    """The share of elements that differ."""
+    return float(np.mean(found != right)) if found.size else 0.0
+
+
+def _difference(found: Any, right: Any, kept: float, before: Any) -> Array:
+    kind = np.complex128 if np.result_type(found).kind == "c" else np.float64
+    made: Array = found.astype(kind)
+    if right is not None:
+        made -= right
+    if before is not None and kept:
+        made -= kept * before.astype(kind)
+    return made
+
+
+def _square(x: Array) -> Array:
+    return x.real**2 + x.imag**2 if x.dtype.kind == "c" else np.multiply(x, x, out=x)
+
+
+def _ratio(distance: float, scale: float) -> float:
+    return 0.0 if distance == 0.0 else distance / scale if scale > 0.0 else float("inf")

@@ -1,0 +1,103 @@
+"""What a region looks like to the cost model: a few numbers, each of which is one larger where something doubles."""
+
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from pcp.autodiff.flops import flops_of
+from pcp.autodiff.loop_trips import static_trips
+from pcp.autodiff.rule import dimension_numbers
+from pcp.ir import InvalidProgram, Program, UnknownDType
+from pcp.ir.bindings import Value, ir
+from pcp.ir.program import main_of, spec_of
+from pcp.planning.cost_model import estimated_seconds
+from pcp.planning.instrument import flat
+
+Features = npt.NDArray[np.float64]
+
+NAMES = (
+    "seconds by the analytic model",
+    "operations of products",
+    "operations of the others",
+    "bytes of arguments",
+    "bytes of results",
+    "elements that are contracted in the largest product",
+    "elements of its left operand that are not",
+    "elements of its right operand that are not",
+    "elements of its batch",
+    "last dimension of its left operand contracted",
+    "last dimension of its right operand contracted",
+    "bytes of an element",
+    "kinds of operations",
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def features_of(program: Program) -> Features:
+    """The features of a region, in the order of `NAMES`; logarithms to base 2."""
+    module = flat(program).module()
+    products: list[tuple[float, ir.Operation]] = []
+    others, kinds = 0.0, set()
+    for op, trips in _operations(main_of(module).regions[0].blocks[0], 1.0):
+        kinds.add(op.name)
+        if op.name == "stablehlo.dot_general":
+            products.append((trips * flops_of(op), op))
+        else:
+            others += trips * flops_of(op)
+    sizes = [entry.spec.bytes / max(1, entry.spec.size) for entry in program.arguments]
+    largest = max(products, key=lambda each: each[0], default=None)
+    return np.array(
+        [
+            math.log2(max(estimated_seconds(program), 1e-9)),
+            _log(sum(flops for flops, _ in products)),
+            _log(others),
+            _log(sum(entry.spec.bytes for entry in program.arguments)),
+            _log(sum(entry.spec.bytes for entry in program.results)),
+            *(_product(largest[1]) if largest else [0.0] * 6),
+            _log(max(sizes, default=0.0)),
+            _log(len(kinds)),
+        ]
+    )
+
+
+def _operations(block: ir.Block, trips: float) -> Iterator[tuple[ir.Operation, float]]:
+    """Every operation, and how often it runs."""
+    for view in block.operations:
+        op = view.operation
+        yield op, trips
+        inner = static_trips(op) if op.name == "stablehlo.while" else 1
+        for region in op.regions:
+            for each in region.blocks:
+                yield from _operations(each, trips * (inner if isinstance(inner, int) else 1))
+
+
+def _product(op: ir.Operation) -> list[float]:
+    """Sizes of a product, and which way its operands lie in memory."""
+    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    left, right = (_shape(op.operands[place]) for place in (0, 1))
+    contracted = numbers.get("lhs_contracting_dimensions", ())
+    batch = numbers.get("lhs_batching_dimensions", ())
+    depth = math.prod(left[axis] for axis in contracted)
+    batches = math.prod(left[axis] for axis in batch)
+    return [
+        _log(depth),
+        _log(math.prod(left) / max(1, depth * batches)),
+        _log(math.prod(right) / max(1, depth * batches)),
+        _log(batches),
+        float(len(left) - 1 in contracted),
+        float(len(right) - 1 in numbers.get("rhs_contracting_dimensions", ())),
+    ]
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    try:
+        return tuple(spec_of(value.type).shape)
+    except (InvalidProgram, UnknownDType):  # a token
+        return ()
+
+
+def _log(count: float) -> float:
+    return math.log2(1.0 + count)

@@ -1,0 +1,70 @@
+"""How wrong a result may be, by what a kernel says that it does to numbers."""
+
+from pcp.ir import DType
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.problems import Problem
+from pcp.planning.verification.fault import Fault
+from pcp.planning.verification.judgement import Judgement
+from pcp.planning.verification.values import unit
+from pcp.rewrite.row import Effect
+
+LARGEST = 0.3
+"""The largest error of any kernel; beyond it a result has little to do with what it should be."""
+UNCLAIMED = 0.1
+"""The largest error of a kernel that claims no tolerance."""
+TIMES_PLAIN = 8.0
+"""How much more than the plain program a kernel may err that only reassociates."""
+GRADIENT_UNITS = 8.0
+"""How much more than results gradients may err that are computed in another way, such as exp(x - logsumexp(x))."""
+NORMWISE, NORMWISE_WORST = 2.0, 16.0
+"""How much more the whole, and an element on the typical scale, may err where methods are sound whose error is bounded on the
+scale of the whole: two levels of Strassen's product."""
+_UNITS = {2: 4.0, 4: 64.0, 8: 64.0}
+
+
+def floor_of(dtype: DType) -> float:
+    """What other orders of sums, and other ways to compute exponentials, do to every element."""
+    return _UNITS[dtype.itemsize] * unit(dtype.numpy)
+
+
+def fault_of(
+    candidate: Candidate, problem: Problem, judgement: Judgement, units: float = 1.0
+) -> tuple[Fault, str] | None:
+    """What is wrong with a result; `units` widens the floor."""
+    if judgement.fault is not None:
+        return judgement.fault, judgement.detail
+    error = 0.0 if judgement.error is None else judgement.error
+    if error > LARGEST or (judgement.worst > LARGEST and judgement.plain_worst < LARGEST / TIMES_PLAIN):
+        return Fault.wrong, f"an error of {max(error, judgement.worst):.2g}; {judgement.place}"
+    if candidate.effect is Effect.lowers_precision:
+        claimed = candidate.tolerance.get(problem.dtype)
+        limit = UNCLAIMED if claimed is None else claimed
+        if error > limit:
+            words = "for a kernel that claims no tolerance" if claimed is None else "that it claims"
+            return Fault.inaccurate, f"an error of {error:.2g}, beyond {limit:g} {words}; {judgement.place}"
+        return None
+    if candidate.effect is Effect.exact:
+        if judgement.same_bits:
+            return None
+        return Fault.inaccurate, f"it is not bit for bit what the plain program returns; {judgement.place}"
+    floor = units * floor_of(problem.dtype)
+    slack = (NORMWISE, NORMWISE_WORST) if problem.definition.normwise else (1.0, 1.0)
+    pairs = ((error, judgement.plain_error), (judgement.worst, judgement.plain_worst))
+    for (mine, plain), times in zip(pairs, slack, strict=True):
+        limit = max(TIMES_PLAIN * plain, times * floor)
+        if mine > limit:
+            detail = f"an error of {mine:.2g}; another order of sums explains at most {limit:.2g}; {judgement.place}"
+            return Fault.inaccurate, detail
+    return None
+
+
+def largest_noise(candidate: Candidate, problem: Problem, judgement: Judgement) -> float:
+    """How far the results of two calls on the same operands may lie apart, on the scale of each element.
+
+    Sums whose order is left to chance, as of atomic additions, differ by roundings. A kernel that says that it is not
+    deterministic may differ by as much as it errs.
+    """
+    if candidate.effect is Effect.exact or candidate.deterministic:
+        return 0.0
+    limit = max(floor_of(problem.dtype), TIMES_PLAIN * judgement.plain_worst)
+    return limit if candidate.deterministic is None else max(limit, 2.0 * judgement.worst)

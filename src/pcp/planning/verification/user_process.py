@@ -1,0 +1,131 @@
+"""Running a kernel in a process like a user's, which nothing marks as one that verifies."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import pcp
+from pcp.backends import Device
+from pcp.ir import TensorSpec
+from pcp.kernels.candidate import Candidate
+from pcp.kernels.problems import Problem
+from pcp.planning.verification.fault import Fault
+from pcp.planning.verification.process import CandidateFailed
+
+Array = np.ndarray[Any, Any]
+_PROGRAM = Path(__file__).with_name("as_user.py")
+_POLL_SECONDS = 0.02
+
+
+def run_as_user(
+    candidate: Candidate,
+    device: Device,
+    tasks: Sequence[tuple[Problem, Sequence[Sequence[Array]], TensorSpec]],
+    seconds: float,
+) -> list[list[Array]]:
+    """Run a kernel in python as a user's program would.
+
+    Arguments:
+        candidate: a kernel in python.
+        device: where it runs.
+        tasks: for each problem the lists of arguments to call it on, and the spec of the result.
+        seconds: that the process may take.
+
+    Returns:
+        For each problem the result of every call.
+
+    Raises:
+        CandidateFailed: it did not end in time, ended without an answer, or raised an exception there.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="run-"))
+    try:
+        described = [
+            _described(folder / str(count), problem, arguments)
+            for count, (problem, arguments, _) in enumerate(tasks)
+        ]
+        settings = {
+            "source": [str(Path(pcp.__file__).parents[1])],
+            "device": str(device),
+            "file": str(candidate.folder / candidate.file),
+            "function": candidate.function,
+            "problems": described,
+        }
+        (folder / "settings.json").write_text(json.dumps(settings))
+        shutil.copyfile(_PROGRAM, folder / "train.py")
+        said = _ended(folder, seconds)
+        if "error" in said:
+            raise CandidateFailed(Fault.process_dependent, f"in a user's process it raises {said['error']}")
+        return [
+            _read(folder / str(count), len(arguments), spec)
+            for count, (_, arguments, spec) in enumerate(tasks)
+        ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array]]) -> dict[str, Any]:
+    inputs = []
+    for position, spec in enumerate(problem.specs):
+        path = f"{place}-{position}"
+        np.stack([each[position] for each in arguments]).astype(spec.dtype.numpy).tofile(path)
+        inputs.append(path)
+    return {
+        "attributes": problem.attributes,
+        "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+        "inputs": inputs,
+        "results": str(place),
+    }
+
+
+def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
+    flat = np.fromfile(file, spec.dtype.numpy)
+    if flat.size != count * spec.size:
+        raise CandidateFailed(
+            Fault.process_dependent, f"in a user's process it returns {flat.size // count} elements"
+        )
+    return list(flat.reshape(count, *spec.shape))
+
+
+def _ended(folder: Path, seconds: float) -> dict[str, Any]:
+    """What the program said. The shell that starts it ends at once, so that its parent tells nothing either."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    command = 'cd "$1" && { "$2" train.py </dev/null >log 2>&1; : > over; } &'
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command, "sh", str(folder), sys.executable],
+        env=variables,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as shell:
+        group = shell.pid
+    deadline = time.monotonic() + seconds
+    try:
+        while not (folder / "over").exists():
+            if time.monotonic() > deadline:
+                raise CandidateFailed(
+                    Fault.timeout, f"in a user's process it took more than {seconds:g} s and was killed"
+                )
+            time.sleep(_POLL_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, signal.SIGKILL)
+    try:
+        said: dict[str, Any] = json.loads((folder / "done").read_text())
+    except (OSError, ValueError):
+        log = " ".join((folder / "log").read_text(errors="replace").split())[-300:]
+        raise CandidateFailed(
+            Fault.process_dependent, f"in a user's process it ends without a result: {log}"
+        ) from None
+    return said

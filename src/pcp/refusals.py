@@ -1,0 +1,197 @@
+"""What a traced function is told about its mistakes, and the border that tells it: every message ends with the user's line.
+
+Operations check what they can say something particular about. What else goes wrong inside of one because of its arguments
+becomes a `WrongArgument` at the border, which finds the argument that its annotation does not admit.
+"""
+
+import collections.abc
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.ir import DType
+from pcp.ir.bindings import InvalidProgram
+from pcp.ir.types import InvalidShape, UnknownDType
+
+_PACKAGE = str(Path(__file__).parent)
+_METHODS = str(Path(__file__).parent / "tensor.py")
+
+
+class TracingError(PCPError):
+    """A mistake in a traced function; the message ends with the user's file and line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message + _place())
+
+
+class ShapeMismatch(TracingError):
+    """Shapes, ranks or axes that do not fit the operation."""
+
+
+class DTypeMismatch(TracingError):
+    """Element types that do not fit the operation."""
+
+
+class IndexOutOfBounds(TracingError):
+    """A static index beyond the size of its axis."""
+
+
+class LeakedTensor(TracingError):
+    """A Tensor used after the function, or the branch or loop body, that made it was traced."""
+
+
+class NoTrace(TracingError):
+    """An operation outside of any traced function."""
+
+
+class TensorHasNoValue(TracingError):
+    """A Tensor used where Python needs a number: in an `if`, a loop bound, `float()`."""
+
+
+class WrongArgument(TracingError):
+    """An argument of a kind that the operation does not take, or arguments that do not go together."""
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame of the call stack outside of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def _place() -> str:
+    where = user_frame()
+    return f"\n  at {where.f_code.co_filename}:{where.f_lineno}, in {where.f_code.co_name}" if where else ""
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_RAW = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, StopIteration)
+_UNPLACED = (InvalidShape, UnknownDType, InvalidProgram)
+_FOREIGN = {"numpy", "ml_dtypes", "jaxlib", "jax", *sys.stdlib_module_names}
+
+
+def explained(function: _F) -> _F:
+    """The function, whose caller outside of this package learns in PCP's words what is wrong with its arguments.
+
+    What a function of the caller raises, such as the body of a loop, passes unchanged.
+    """
+
+    @functools.wraps(function)
+    def bordered(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except _UNPLACED as error:
+            if _is_called_inside() or "\n  at " in str(error):
+                raise
+            raise type(error)(f"{_name(function)}: {error}{_place()}") from None
+        except _RAW as error:
+            if _is_called_inside() or not _is_own(error.__traceback__):
+                raise
+            raise WrongArgument(_explanation(function, arguments, named, error)) from error
+
+    return typing.cast(_F, bordered)
+
+
+def _is_called_inside() -> bool:
+    """Whether the caller of the border is in this package; methods of Tensor stand for their own caller."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == _METHODS:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def _is_own(traceback: TracebackType | None) -> bool:
+    """Whether an exception came from this package, or from a library on its behalf, and not from a function of the user."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        foreign = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if not frame.f_code.co_filename.startswith(_PACKAGE) and foreign not in _FOREIGN:
+            return False
+        traceback = traceback.tb_next
+    return True
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(function.__name__).rstrip("_")
+
+
+def _explanation(
+    function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any], error: Exception
+) -> str:
+    name, signature = _name(function), inspect.signature(function)
+    try:
+        bound = signature.bind(*arguments, **named).arguments
+    except TypeError as mistake:
+        return f"{name}: {mistake}; expected {name}({', '.join(signature.parameters)})"
+    hints = typing.get_type_hints(function)
+    for parameter, value in bound.items():
+        each = signature.parameters[parameter].kind is inspect.Parameter.VAR_POSITIONAL
+        for given in value if each else (value,):
+            if not admits(hints.get(parameter, Any), given):
+                expected = described(hints[parameter])
+                return f"{name}: {parameter} = {_shown(given)} was given; expected {expected}"
+    shown = ", ".join(f"{parameter} = {_shown(value)}" for parameter, value in bound.items())
+    return f"{name}: {shown} were given, which do not go together: {error}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:70]}... ({type(value).__name__})"
+
+
+_WORDS = {
+    int: "an integer", float: "a number", complex: "a number", bool: "True or False", str: "a string", type(None): "None",
+    np.ndarray: "an array", np.generic: "a NumPy scalar", DType: "an element type", dict: "a dictionary",
+}  # fmt: skip
+_MANY = {int: "integers", float: "numbers", str: "strings"}
+_WIDER: dict[type, tuple[type, ...]] = {
+    int: (int, np.integer),
+    float: (int, float, np.integer, np.floating),
+    complex: (int, float, complex, np.number),
+}
+
+
+def admits(hint: Any, value: Any) -> bool:
+    """Whether a value is what an annotation says; of containers, every element as well."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(admits(each, value) for each in inner)
+    if origin is collections.abc.Callable:
+        return callable(value)
+    if origin is tuple and (not inner or inner[-1] is not Ellipsis):
+        fits = isinstance(value, tuple | list) and len(value) == len(inner)
+        return fits and all(admits(each, entry) for each, entry in zip(inner, value, strict=True))
+    if origin in (tuple, collections.abc.Sequence, list):
+        fits = isinstance(value, collections.abc.Sequence) and not isinstance(value, str | bytes)
+        return fits and all(admits(inner[0], entry) for entry in value)
+    kind = origin or hint
+    if hint is Any or not isinstance(kind, type):
+        return True
+    if kind in _WIDER:
+        return isinstance(value, _WIDER[kind]) and not isinstance(value, bool | np.bool_)
+    return isinstance(value, kind)
+
+
+def described(hint: Any) -> str:
+    """An annotation in words."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(described(each) for each in inner))
+    if origin is collections.abc.Callable:
+        return "a function"
+    if origin in (tuple, collections.abc.Sequence, list):
+        of = [entry for entry in inner if entry is not Ellipsis]
+        return f"a sequence of {_MANY.get(of[0]) or described(of[0])}" if len(set(of)) == 1 else "a tuple"
+    kind = origin or hint
+    return _WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,243 @@
+"""What a function of JAX says about its own derivative holds in PCP: in every mode and order, saved, batched, and in loops."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.execution import run, run_in_jax
+
+import pcp
+from pcp.autodiff.rule import InvalidRule, NoDerivative
+from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.rewrite.raising import raised
+
+Array = Any
+COUNTER = iter(range(1000))
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng([next(COUNTER), *shape]).normal(size=shape).astype(np.float32)
+
+
+@jax.custom_vjp
+def sine(x: Array, scale: Array) -> Array:
+    return jnp.sin(x) * scale
+
+
+# Deliberately not the derivative of what it computes.
+sine.defvjp(
+    lambda x, scale: (sine(x, scale), (x, scale)),
+    lambda kept, g: (3 * g * jnp.cos(kept[0]) * kept[1], 5 * (g * kept[0]).sum()),
+)
+
+
+@jax.custom_jvp
+def power(x: Array) -> Array:
+    return jnp.exp(x)
+
+
+@power.defjvp
+def _power_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return power(x), 2 * power(x) * t  # calls itself
+
+
+@jax.custom_vjp
+def picked(x: Array, rows: Array) -> Array:
+    return x[rows]
+
+
+picked.defvjp(
+    lambda x, rows: (x[rows], (x, rows)),
+    lambda kept, g: (jnp.zeros_like(kept[0]).at[kept[1]].add(7 * g), None),
+)
+
+
+@jax.custom_jvp
+def halves(x: Array) -> Array:
+    return x * 0.5, jnp.argmax(x), x * 0.25
+
+
+@halves.defjvp
+def _halves_jvp(primals: Any, tangents: Any) -> Any:
+    (x,), (t,) = primals, tangents
+    return halves(x), (t * 9, np.zeros((), jax.dtypes.float0), t * x)
+
+
+@jax.custom_vjp
+def clipped(x: Array) -> Array:
+    return x
+
+
+clipped.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -0.5, 0.5),))
+
+
+def solved(x: Array) -> Array:
+    return jnp.linalg.solve(x @ x.T + 5 * jnp.eye(4), jnp.tanh(x))
+
+
+ROWS = np.array([0, 2, 2], np.int32)
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "stop_gradient": lambda x: x * jax.lax.stop_gradient(x),
+    "custom_vjp": lambda x: sine(x, 1.5),
+    "custom_jvp": power,
+    "integers": lambda x: picked(x, ROWS),
+    "several results": lambda x: halves(x)[0] + halves(x)[2],
+    "relu": lambda x: jax.nn.relu(jnp.round(x)) * x,  # many zeros, where its derivative is 0 by definition
+    "softplus": jax.nn.softplus,
+    "logsumexp": lambda x: jax.scipy.special.logsumexp(x, -1),
+    "linear solve": solved,
+    "in jit": jax.jit(lambda x: jax.jit(power)(x) + power(2 * x)),
+    "in vmap": jax.vmap(lambda row: sine(power(row), 0.5)),
+    "in scan": lambda x: jax.lax.scan(lambda c, r: (sine(c, 0.5) + jax.lax.stop_gradient(c) * r, c), x[0], x)[1],
+    "in a loop": lambda x: jax.lax.fori_loop(0, 3, lambda _, c: power(c) / 3, x),
+    "in a branch": lambda x: jax.lax.cond(x[0, 0] > 9, jnp.cos, power, x),
+    "in remat": lambda x: jax.checkpoint(lambda y: sine(power(y), y[0, 0]))(x),
+}  # fmt: skip
+
+
+def loss_of(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """A weighted sum of the results, so that no two of them stand for one another."""
+    return lambda x: (y := function(x)).ravel() @ jnp.cos(jnp.arange(y.size, dtype=y.dtype))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_first_and_second_derivatives_are_those_of_jax(name: str) -> None:
+    function = loss_of(FUNCTIONS[name])
+    x, v = normal(4, 5), normal(4, 5)
+    program = pcp.from_jax(function, pcp.spec(x.shape, "f32"))
+    value, gradient = run(pcp.value_and_grad(program), x)
+    expected, expected_gradient = run_in_jax(jax.value_and_grad(function), x)
+    np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-4, atol=1e-5)
+    along = pcp.trace(
+        lambda x, v: (pcp.call(pcp.grad(program), x) * v).sum(), *[pcp.spec(x.shape, "f32")] * 2
+    )
+    # JAX's loops, unlike the same trips written out, forget the rules in what the backward pass keeps.
+    with jax.disable_jit("loop" in name or "scan" in name):
+        second = jax.grad(lambda x: (jax.grad(function)(x) * v).sum())(x)
+    np.testing.assert_allclose(run(pcp.grad(along), x, v), second, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["stop_gradient", "custom_jvp", "several results", "relu", "in a branch"])
+def test_tangents_are_those_of_jax(name: str) -> None:
+    function = loss_of(FUNCTIONS[name])
+    x, t = normal(4, 5), normal(4, 5)
+    _, tangent = run(pcp.jvp(pcp.from_jax(function, pcp.spec(x.shape, "f32"))), x, t)
+    np.testing.assert_allclose(
+        tangent, run_in_jax(lambda: jax.jvp(function, (x,), (t,))[1]), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_custom_vjp_is_transposed_in_forward_mode_if_it_is_linear() -> None:
+    x, t = normal(4), normal(4)
+    program = pcp.from_jax(lambda x: sine(x, 2.0), pcp.spec(4, "f32"))
+    np.testing.assert_allclose(run(pcp.jvp(program), x, t)[1], 6 * np.cos(x) * t, rtol=1e-4)
+    with pytest.raises(InvalidRule, match=r"custom_derivative is not linear in the cotangent"):
+        pcp.jvp(pcp.from_jax(clipped, pcp.spec(4, "f32")))
+
+
+def both(x: Array, scale: Array) -> Array:
+    return (power(sine(jax.nn.relu(x), scale)) * x).sum()
+
+
+def test_samples_of_vmap_have_the_same_derivatives() -> None:
+    x, scale = normal(3, 5), np.float32(1.3)
+    program = pcp.from_jax(both, pcp.spec(5, "f32"), pcp.spec((), "f32"))
+    batched = pcp.vmap(program, in_axes=(0, None), size=3)
+    total = pcp.trace(
+        lambda x, s: pcp.call(batched, x, s).sum(), pcp.spec((3, 5), "f32"), pcp.spec((), "f32")
+    )
+    expected = jax.grad(lambda x, s: jax.vmap(both, (0, None))(x, s).sum(), (0, 1))(x, scale)
+    for mine, theirs in zip(run(pcp.grad(total, wrt=(0, 1)), x, scale), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4)
+    samples = run(pcp.vmap(pcp.grad(program), in_axes=(0, None), size=3), x, scale)
+    np.testing.assert_allclose(samples, expected[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("remat", ["dots_saveable", "nothing_saveable", "64KiB"])
+def test_a_backward_pass_that_keeps_less_is_the_same(remat: str) -> None:
+    x, scale = normal(5), np.float32(0.7)
+    program = pcp.from_jax(both, pcp.spec(5, "f32"), pcp.spec((), "f32"))
+    np.testing.assert_allclose(
+        run(pcp.grad(program, remat=remat), x, scale), jax.grad(both)(x, scale), rtol=1e-4
+    )
+
+
+def test_a_training_step_takes_them_and_keeps_nothing_of_them() -> None:
+    w, x = {"w": normal(5)}, normal(5)
+    program = pcp.from_jax(lambda w, x: both(w["w"] * x, 0.5), w, pcp.spec(5, "f32"))
+    step = pcp.training_step(program, pcp.optimizers.sgd(0.1))
+    assert "custom_derivative" not in step.text
+    state, _ = run(step, step.initial_state(w), (x,))
+    expected = w["w"] - 0.1 * jax.grad(lambda w: both(w * x, 0.5))(w["w"])
+    np.testing.assert_allclose(state["params"]["w"], expected, rtol=1e-4)
+
+
+def test_files_of_every_form_hold_them(tmp_path: Path) -> None:
+    program = pcp.from_jax(both, pcp.spec(5, "f32"), pcp.spec((), "f32"))
+    program.save(tmp_path / "saved")
+    (tmp_path / "text.mlir").write_text(program.text)
+    (tmp_path / "artifact.mlirbc").write_bytes(program.artifact())
+    x, scale = normal(5), np.float32(0.9)
+    expected = jax.grad(both)(x, scale)
+    found = [pcp.load(tmp_path / name) for name in ("saved", "text.mlir", "artifact.mlirbc")]
+    for other in (*found, pickle.loads(pickle.dumps(program))):
+        assert other.digest == program.digest
+        np.testing.assert_allclose(run(pcp.grad(other), x, scale), expected, rtol=1e-4)
+    assert "custom_derivative" not in program.to_stablehlo()
+
+
+def with_rule(factor: float, inside: Callable[[Array], Array] = jnp.sin) -> pcp.Program:
+    @jax.custom_vjp
+    def ruled(x: Array) -> Array:
+        return inside(x)
+
+    ruled.defvjp(lambda x: (inside(x), x), lambda x, g: (g * factor * x,))
+    return pcp.from_jax(ruled, pcp.spec(4, "f32"))
+
+
+def test_programs_that_differ_in_a_derivative_alone_differ_in_their_digests() -> None:
+    assert with_rule(2.0).digest == with_rule(2.0).digest
+    assert with_rule(2.0).digest != with_rule(3.0).digest
+    assert with_rule(2.0).digest != with_rule(2.0, jnp.cos).digest
+    assert with_rule(2.0).digest != pcp.from_jax(jnp.sin, pcp.spec(4, "f32")).digest
+    plain = without_custom_derivatives(with_rule(2.0))
+    assert plain.digest == without_custom_derivatives(with_rule(3.0)).digest
+    assert plain.digest == pcp.from_jax(jnp.sin, pcp.spec(4, "f32")).digest
+
+
+def test_what_runs_holds_no_trace_of_them() -> None:
+    """Kernels are found, and sums and products fused, as if there were no derivative."""
+    program = pcp.from_jax(lambda x: jax.nn.softmax(jax.nn.relu(x)), pcp.spec((4, 5), "f32"))
+    text = raised(without_custom_derivatives(program)).text
+    assert "custom_derivative" not in text
+    assert "pcp.softmax" in text
+
+
+def test_a_function_used_often_is_held_once() -> None:
+    def deep(x: Array) -> Array:
+        for _ in range(40):
+            x = jax.nn.relu(x * 1.1 - 0.1)
+        return x
+
+    text = pcp.from_jax(deep, pcp.spec((4, 5), "f32")).text
+    assert text.count("@relu.jvp.") == 41  # forty uses, and the function
+
+
+def test_beyond_the_third_order_the_function_is_named() -> None:
+    program = pcp.from_jax(lambda x: power(x).sum(), pcp.spec(4, "f32"))
+    x = normal(4)
+    for order in range(1, 4):
+        program = pcp.grad(program)
+        np.testing.assert_allclose(run(program, x), 2**order * np.exp(x), rtol=1e-4)
+        program = pcp.trace(lambda x, p=program: pcp.call(p, x).sum(), pcp.spec(4, "f32"))
+    with pytest.raises(
+        NoDerivative, match=r"the derivative that power itself defines was imported up to a lower order"
+    ):
+        pcp.grad(program)

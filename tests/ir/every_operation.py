@@ -1,0 +1,123 @@
+"""Programs that together hold nearly every operation, each for tests of what must be true of all programs."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from tests.autodiff.rows import ROWS as DERIVATIVES
+from tests.ir.bare_operations import BARE
+from tests.ops.composed_rows import COMPOSED
+from tests.ops.rows import ROWS, draw
+
+import pcp
+from pcp import nn
+from pcp.ir import DType, Program
+from pcp.models import gpt2
+
+DTYPES = (DType.f32, DType.bf16, DType.i32, DType.u8, DType.bool, DType.c64)
+"""One element type of each kind, and a narrow one."""
+
+TINY = gpt2.GPT2Config(layers=2, heads=2, width=8, context=6, vocabulary=11)
+
+
+def by_operation() -> Iterator[tuple[str, Program]]:
+    """A program for every row of the tables of operations, with its smallest and its largest operands."""
+    for name, rows in sorted((ROWS | COMPOSED).items()):
+        for number, row in enumerate(rows):
+            rng = np.random.default_rng(number)
+            make = row.operands or (lambda r, s, d, row=row: [draw(r, x, d, row.low, row.high) for x in s])
+            cases = [make(rng, row.shapes[-1], dtype) for dtype in DTYPES if dtype.kind in row.kinds] or [
+                make(rng, row.shapes[-1], DType.f64)
+            ]
+            yield f"{name}[{number}]", _traced(row.apply, cases)
+
+
+def _traced(apply: Callable[..., Any], cases: list[Any]) -> Program:
+    return pcp.trace(lambda given: [apply(*operands) for operands in given], cases, roles=("input",))
+
+
+def by_derivative() -> Iterator[tuple[str, Program]]:
+    """For every row of the tables of derivatives, the program of its gradients."""
+    for number, row in enumerate(DERIVATIVES):
+        rng = np.random.default_rng(number)
+        forward = pcp.trace(row.function, *[domain(rng) for domain in row.domains])
+        yield f"{row.rule}[{number}]", pcp.vjp(forward)
+
+
+def bare() -> Iterator[tuple[str, Program]]:
+    """The operations that no row has, from text."""
+    for name, text in BARE.items():
+        yield name, Program.parse(text)
+
+
+def models() -> Iterator[tuple[str, Program]]:
+    """Every model, and the gradient of its loss."""
+    tokens = pcp.spec((2, TINY.context), "i32")
+    parameters = gpt2.initial_parameters(TINY)
+    yield "gpt2", pcp.trace(lambda p, x: gpt2.logits(p, x, TINY), parameters, tokens)
+    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, TINY), parameters, tokens, tokens)
+    yield "gpt2 loss", loss
+    yield "gpt2 gradient", pcp.value_and_grad(loss)
+
+
+def layers() -> Iterator[tuple[str, Program]]:
+    """Every layer of `pcp.nn`, and the gradient of the sum of what it makes."""
+    for name, (function, given) in LAYERS.items():
+        yield name, pcp.trace(function, *given)
+        yield f"{name} gradient", pcp.vjp(pcp.trace(function, *given), 0)
+
+
+def _array(*shape: int) -> Any:
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+X, IMAGE, KERNEL = _array(3, 8), _array(2, 6, 6, 4), _array(3, 3, 4, 4)
+SEQUENCE, HEADS = _array(2, 5, 8), _array(2, 5, 2, 4)
+TARGETS = np.array([1, 7, 0], np.int32)
+
+
+def _recurrent(gates: int) -> dict[str, Any]:
+    return {"input": _array(8, 4 * gates), "hidden": _array(4, 4 * gates), "bias": _array(4 * gates)}
+
+
+LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "attention": (
+        lambda x, p: nn.attention(x, p, 2, causal=True),
+        (SEQUENCE, {"qkv": {"weight": _array(8, 24)}, "out": {"weight": _array(8, 8)}}),
+    ),
+    "avg_pool": (lambda x: nn.avg_pool(x, (2, 2)), (IMAGE,)),
+    "binary_cross_entropy": (nn.binary_cross_entropy, (X, X)),
+    "conv": (nn.conv, (IMAGE, KERNEL)),
+    "conv_transpose": (lambda x, w: nn.conv_transpose(x, w, None, 2), (IMAGE, KERNEL)),
+    "cross_entropy": (nn.cross_entropy, (X, TARGETS)),
+    "dropout": (lambda x, key: nn.dropout(x, key, 0.3), (X, np.array([1, 2], np.uint32))),
+    "elu": (nn.elu, (X,)),
+    "embedding": (lambda table, tokens: nn.embedding(tokens, table), (X, np.array([1, 0], np.int32))),
+    "gelu": (nn.gelu, (X,)),
+    "gelu, exact": (lambda x: nn.gelu(x, approximate=False), (X,)),
+    "glu": (nn.glu, (X,)),
+    "group_norm": (lambda x: nn.group_norm(x, 2), (IMAGE,)),
+    "gru": (nn.gru, (SEQUENCE, _recurrent(3))),
+    "gru_cell": (lambda x, h, p: nn.gru_cell(h, x, p), (X, X[:, :4], _recurrent(3))),
+    "huber": (nn.huber, (X, X + 1)),
+    "layer_norm": (nn.layer_norm, (X, X[0], X[1])),
+    "leaky_relu": (nn.leaky_relu, (X,)),
+    "linear": (nn.linear, (X, X.T)),
+    "log_softmax": (nn.log_softmax, (X,)),
+    "lstm": (nn.lstm, (SEQUENCE, _recurrent(4))),
+    "lstm_cell": (lambda x, s, p: nn.lstm_cell(s, x, p), (X, (X[:, :4], X[:, 4:]), _recurrent(4))),
+    "mae": (nn.mae, (X, X + 1)),
+    "max_pool": (lambda x: nn.max_pool(x, (2, 2)), (IMAGE,)),
+    "mlp": (nn.mlp, (X, {"up": {"weight": _array(8, 16)}, "down": {"weight": _array(16, 8)}})),
+    "mse": (nn.mse, (X, X + 1)),
+    "negative_log_likelihood": (nn.negative_log_likelihood, (X, TARGETS)),
+    "relu": (nn.relu, (X,)),
+    "rms_norm": (nn.rms_norm, (X, X[0])),
+    "rotary": (nn.rotary, (HEADS,)),
+    "scaled_dot_product_attention": (nn.scaled_dot_product_attention, (HEADS, HEADS, HEADS)),
+    "sigmoid": (nn.sigmoid, (X,)),
+    "silu": (nn.silu, (X,)),
+    "softmax": (nn.softmax, (X,)),
+    "softplus": (nn.softplus, (X,)),
+    "tanh": (nn.tanh, (X,)),
+}

@@ -1,0 +1,213 @@
+"""Added kernels are kept by their content, and stand at the sites of programs of any order of axes."""
+
+import functools
+import importlib.util
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.kernels.planted import Planted
+
+import pcp
+from pcp import nn
+from pcp.autodiff.gradient import value_and_vjp
+from pcp.backends.jax_lowering import lowered_text
+from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
+from pcp.kernels.candidate import InvalidCandidate
+from pcp.kernels.problems import Problem
+from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
+from pcp.planning.path import Path as PlanPath
+from pcp.rewrite.raising import raised
+
+RNG = np.random.default_rng(11)
+HONEST = {
+    "product": "def kernel(x, y, contract, batch):\n    return product(x, y, contract, batch)",
+    "softmax": "def kernel(x, axis):\n    return softmax(x, axis)",
+    "normalisation": "def kernel(x, *rest, **attributes):\n    return normalisation(x, *rest, **attributes)",
+    "attention": "def kernel(query, key, value, causal):\n    return attention(query, key, value, causal)",
+    "cross_entropy": "def kernel(logits, targets):\n    return cross_entropy(logits, targets)",
+    "embedding_gradient": "def kernel(indices, updates, rows):\n    return embedding_gradient(indices, updates, rows)",
+}
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test has a store of its own, and leaves no kernel behind."""
+    monkeypatch.setenv("PCP_DATA_DIR", str(tmp_path / "data"))
+    yield
+    register_added(Store(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def lowered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower in this process: starting one takes seconds, and this file's kernels are harmless."""
+
+    def asked(added: Added, problem: Problem, attributes: str) -> str:
+        file = added.candidate.folder / added.candidate.file
+        described = importlib.util.spec_from_file_location(f"kernel_{added.digest}", file)
+        assert described is not None
+        assert described.loader is not None
+        module = importlib.util.module_from_spec(described)
+        described.loader.exec_module(module)
+        words = {name: _tuples(value) for name, value in json.loads(attributes).items()}
+        assert added.candidate.function is not None
+        return lowered_text(
+            functools.partial(getattr(module, added.candidate.function), **words), problem.specs
+        )
+
+    monkeypatch.setattr(lowering, "_asked", asked)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def entered(planted: Planted, folder: Path) -> Added:
+    planted.plant(folder)
+    store = Store()
+    with store.staged(folder) as (candidate, digest):
+        return store.enter(candidate, digest, {"accepted": True})
+
+
+def _attend(causal: bool) -> Any:
+    return lambda q, k, v: nn.scaled_dot_product_attention(q, k, v, causal=causal)
+
+
+def _dot(contract: Any, batch: Any) -> Any:
+    return lambda x, y: pcp.dot_general(x, y, contract, batch)
+
+
+PROGRAMS: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("product", _dot(((2,), (0,)), ((), ())), ("3,5,7", "7,4")),
+    ("product", _dot(((1,), (1,)), ((), ())), ("5,7", "4,7")),
+    ("product", _dot(((0,), (0,)), ((), ())), ("7,5", "7,4")),
+    ("product", _dot(((0,), (1,)), ((), ())), ("7,5", "4,7")),
+    ("product", _dot(((0, 1), (0, 1)), ((), ())), ("3,5,7", "3,5,4")),
+    ("product", _dot(((3,), (2,)), ((0, 2), (0, 1))), ("2,5,3,7", "2,3,7,4")),
+    ("softmax", lambda x: pcp.softmax(x, 1), ("3,5,7",)),
+    ("softmax", lambda x: pcp.softmax(x, -1), ("3,5,7",)),
+    ("normalisation", nn.layer_norm, ("3,5,7", "7", "7")),
+    ("normalisation", nn.layer_norm, ("3,5,7", "7")),
+    ("normalisation", nn.rms_norm, ("5,7", "7")),
+    ("attention", _attend(True), ("2,5,3,4", "2,5,3,4", "2,5,3,4")),
+    ("attention", _attend(False), ("2,5,3,4", "2,9,3,4", "2,9,3,4")),
+    ("cross_entropy", nn.negative_log_likelihood, ("3,5,7", "i3,5")),
+]
+
+
+@pytest.mark.usefixtures("lowered_here")
+@pytest.mark.parametrize("place", range(len(PROGRAMS)))
+def test_a_kernel_stands_at_a_site_of_any_order_of_axes(place: int, tmp_path: Path) -> None:
+    family, function, shapes = PROGRAMS[place]
+    entered(Planted(f"{family}.added", HONEST[family]), tmp_path / "kernel")
+    [kernel] = register_added()
+    specs = [_spec(shape) for shape in shapes]
+    program = raised(pcp.trace(function, *specs))
+    sites = [site for site in sites_of(program, "cpu") if site.family == family]
+    assert sites
+    assert all(kernel.name in site.kernels for site in sites)
+    changed = apply_kernels(program, {site.key: kernel for site in sites})
+    assert changed.digest != program.digest
+    arguments = [
+        RNG.integers(-1, 9, spec.spec.shape).astype(np.int32)
+        if "i" in shape
+        else RNG.standard_normal(spec.spec.shape).astype(np.float32)
+        for shape, spec in zip(shapes, specs, strict=True)
+    ]
+    expected = pcp.plan(program).run(*arguments)
+    np.testing.assert_allclose(pcp.plan(changed).run(*arguments), expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("lowered_here")
+def test_the_gradient_of_an_embedding(tmp_path: Path) -> None:
+    family = "embedding_gradient"
+    entered(Planted(f"{family}.added", HONEST[family]), tmp_path / "kernel")
+    [kernel] = register_added()
+    program = value_and_vjp(pcp.trace(lambda e, t: nn.embedding(t, e), _spec("7,5"), _spec("i3,6")), 0)
+    [site] = [site for site in sites_of(program, "cpu") if site.family == family]
+    assert kernel.name in site.kernels
+    changed = apply_kernels(program, {site.key: kernel})
+    table, cotangent = (RNG.standard_normal(shape).astype(np.float32) for shape in ((7, 5), (3, 6, 5)))
+    tokens = RNG.integers(-2, 9, (3, 6)).astype(np.int32)
+    expected = pcp.plan(program).run(table, tokens, cotangent)
+    found = pcp.plan(changed).run(table, tokens, cotangent)
+    for a, b in zip(expected, found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+
+
+def _spec(text: str) -> Any:
+    shape = [int(size) for size in text.removeprefix("i").split(",")]
+    return pcp.spec(shape, "i32" if text.startswith("i") else "f32")
+
+
+@pytest.mark.usefixtures("lowered_here")
+def test_a_plan_names_the_kernel_with_its_content_and_holds_no_python(tmp_path: Path) -> None:
+    added = entered(Planted("softmax.added", HONEST["softmax"]), tmp_path / "kernel")
+    program = pcp.trace(lambda x: pcp.softmax(x, -1) * 2.0, pcp.spec((6, 9), "f32"))
+    [kernel] = register_added()
+    whole = raised(program)
+    [site] = sites_of(whole, "cpu")
+    path = PlanPath.of(program, {site.key: kernel})
+    assert path.choices[0].kernel == added.name == f"softmax.added#{added.digest[:32]}"
+    (added.candidate.folder / "kernel.py").chmod(0o600)
+    plan = pcp.plan(program, path=path)
+    assert not [op for op in plan.operations if op.name == "stablehlo.custom_call"]
+    x = RNG.standard_normal((6, 9)).astype(np.float32)
+    np.testing.assert_allclose(plan.run(x), pcp.plan(program).run(x), rtol=1e-5)
+    Store().remove("softmax.added")
+    with pytest.raises(
+        KernelNotAdded, match=rf"kernel softmax\.added with content {added.digest[:32]} was added where"
+    ) as missing:
+        pcp.plan(program, path=path)
+    assert "run `pcp kernels add FOLDER`" in str(missing.value)
+    assert not [name for name in FAMILIES["softmax"].kernels if "#" in name]
+
+
+def test_a_kernel_with_a_handler_of_its_own_is_refused_by_name(tmp_path: Path) -> None:
+    source = "def kernel(x, axis):\n    return outside(lambda y: np.asarray(y), x, softmax(x, axis))"
+    added = entered(Planted("softmax.added", source), tmp_path / "kernel")
+    with pytest.raises(
+        lowering.KernelNeedsHandler, match=r"calls xla_\w*callback\w*, which is not part of its program"
+    ):
+        lowering.lowered(added, added.candidate.problems[0], {"axis": 1})
+
+
+@pytest.mark.usefixtures("lowered_here")
+def test_one_that_cannot_be_lowered_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    entered(Planted("softmax.added", "def kernel(x, axis):\n    return x[:1]"), tmp_path / "kernel")
+    register_added()
+    program = raised(pcp.trace(pcp.softmax, pcp.spec((6, 9), "f32")))
+    with caplog.at_level(logging.WARNING):
+        [site] = sites_of(program, "cpu")
+    assert not [name for name in site.kernels if "#" in name]
+    assert (
+        "returns f32[1,9] for softmax (last_axis): x f32[6,9]; expected f32[6,9] and f32[6,9]" in caplog.text
+    )
+
+
+def test_the_store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    planted = Planted("softmax.added", HONEST["softmax"])
+    added = entered(planted, tmp_path / "kernel")
+    assert [each.name for each in Store().all()] == [added.name]
+    assert entered(planted, tmp_path / "kernel").digest == added.digest
+    other = Planted("softmax.added", HONEST["softmax"] + "\n# changed")
+    with pytest.raises(
+        CannotAdd, match=r"softmax\.added with other content .* run `pcp kernels remove softmax\.added`"
+    ):
+        entered(other, tmp_path / "other")
+    (added.candidate.folder / "kernel.py").write_text("def kernel(x, axis):\n    return x")
+    with caplog.at_level(logging.WARNING):
+        assert Store().all() == []
+    assert "its content is not what was verified; add it again" in caplog.text
+    with pytest.raises(NotAdded, match=r"no kernel named 'softmax\.added' was added; there are none at all"):
+        Store().remove("softmax.added")
+    (tmp_path / "kernel" / "link").symlink_to("kernel.py")
+    with pytest.raises(CannotAdd, match="is a link or no plain file"):
+        entered(planted, tmp_path / "kernel")
+    with pytest.raises(InvalidCandidate, match=r"has no file kernel\.toml"), Store().staged(tmp_path):
+        pass
+    assert not list(Store().folder.glob(".new-*"))

@@ -1,0 +1,67 @@
+"""What was measured of regions predicts the times of others, better than shapes and element types alone do.
+
+`regions.jsonl.gz` was measured on two cores of a Xeon processor by `python -m benchmarks prediction --measure 1200`, while the
+machine did other work, too; of each row a few calls are kept.
+"""
+
+import gzip
+import json
+from pathlib import Path as FilePath
+
+import pytest
+
+import pcp
+from pcp.planning.evidence import known_here
+from pcp.planning.measurement import Measurement
+from pcp.planning.prediction.model import CostModel
+from pcp.planning.prediction.quality import quality_of
+from pcp.planning.prediction.region import Region
+from pcp.planning.profile_database import ProfileDatabase
+
+STORED = FilePath(__file__).with_name("regions.jsonl.gz")
+
+
+@pytest.fixture
+def database(tmp_path: FilePath) -> ProfileDatabase:
+    """The stored rows; fields that a Measurement got since they were written stand at their defaults."""
+    rows: list[Measurement | Region] = []
+    for line in gzip.decompress(STORED.read_bytes()).splitlines():
+        found = json.loads(line)
+        if "measurement" in found:
+            times = {name: tuple(found["measurement"][name]) for name in ("seconds", "plain_seconds")}
+            rows.append(Measurement(**found["measurement"] | times))
+        elif "region" in found:
+            rows.append(Region.from_text(found["region"]["digest"], found["region"]["program"]))
+    made = ProfileDatabase(tmp_path / "profile.sqlite")
+    made.add_all(rows)
+    return made
+
+
+def test_stored_regions_predict_others_better_than_the_analytic_model(database: ProfileDatabase) -> None:
+    some = database.measurements()[0]
+    found = quality_of(database, some.hardware, some.versions)
+    for what, most in (("ratios", 1.25), ("seconds", 1.5)):
+        learnt, analytic = found[f"{what}, learnt"], found[f"{what}, analytic"]
+        assert learnt.count == analytic.count > 100
+        assert learnt.rank_correlation > max(0.8, analytic.rank_correlation)
+        assert learnt.median_factor < min(most, analytic.median_factor)
+        assert learnt.within_2 > max(0.85, analytic.within_2)
+
+
+def test_an_error_that_is_predicted_grows_with_the_root_of_what_is_summed_up(
+    database: ProfileDatabase,
+) -> None:
+    some = database.measurements()[0]
+    model = CostModel(lambda family: known_here(database, some.hardware, some.versions, family))
+
+    def error(depth: int) -> float:
+        program = pcp.trace(lambda x, w: x @ w, pcp.spec((64, depth), "f32"), pcp.spec((depth, 64), "f32"))
+        forecast = model.forecast(program, "product.bf16@1")
+        assert forecast is not None
+        assert forecast.error is not None
+        return forecast.error
+
+    measured = max(row.error or 0.0 for row in database.measurements(path="product.bf16@1"))
+    assert error(1024) >= measured
+    assert error(1 << 20) == pytest.approx(4 * error(1 << 16), rel=1e-3)
+    assert model.forecast(pcp.trace(lambda x: x @ x, pcp.spec((8, 8), "f32")), "product.unknown@1") is None

@@ -1,0 +1,129 @@
+"""Programs of twenty thousand operations, each of which depends on the one before: no walk's depth is that of the program."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp import ops
+from pcp.ir import NestedTooDeeply
+from pcp.ir.operations import operations_of
+from pcp.planning.cost import estimate_cost
+from pcp.rewrite.raising import raised
+from pcp.rewrite.simplify import simplify
+from tests.execution import run
+
+LENGTH = 20_000
+
+
+def chain(step: Callable[[pcp.Tensor], pcp.Tensor], length: int = LENGTH) -> Callable[..., pcp.Tensor]:
+    def function(x: pcp.Tensor) -> pcp.Tensor:
+        for _ in range(length):
+            x = step(x)
+        return x.sum()
+
+    return function
+
+
+@pytest.fixture(scope="module")
+def program() -> pcp.Program:
+    return pcp.trace(chain(lambda x: x * 1.0001), pcp.spec((3,), "f32"))
+
+
+def test_it_is_known_saved_and_listed(program: pcp.Program, tmp_path: Path) -> None:
+    program.save(tmp_path / "chain.mlir")
+    assert pcp.Program.load(tmp_path / "chain.mlir").digest == program.digest
+    assert len(operations_of(program)) > LENGTH
+    assert estimate_cost(program).kinds["multiply"].count == LENGTH
+    assert simplify(program).digest == program.digest
+
+
+@pytest.mark.parametrize(
+    "transform", [pcp.value_and_grad, pcp.jvp, lambda program: pcp.vmap(program, size=2)]
+)
+def test_it_is_transformed(transform: Callable[[pcp.Program], pcp.Program], program: pcp.Program) -> None:
+    assert len(operations_of(transform(program))) > LENGTH
+
+
+def test_patterns_look_back_a_few_operations_only() -> None:
+    """Sums of constants, masks and biases before a softmax: where patterns are sought, however long the way back is."""
+
+    def masked(x: pcp.Tensor, mask: pcp.Tensor) -> pcp.Tensor:
+        count, doubled = ops.iota((4, 4), 1), ops.full((), 1, "i32")
+        for _ in range(LENGTH // 10):
+            count, doubled = count + 1, doubled + doubled
+            x, mask = x + x, ops.bitwise_and(mask, mask)
+        seen = ops.bitwise_and(mask, count >= doubled)
+        return ops.softmax(ops.where(seen, x, -1e30)) @ x
+
+    program = pcp.trace(masked, pcp.spec((4, 4), "f32"), pcp.spec((4, 4), "bool"))
+    assert len(operations_of(raised(program))) > LENGTH // 10
+
+
+def test_a_condition_of_many_parts_and_a_step_of_many_sums_are_read_at_once() -> None:
+    """Each value is used twice, so a walk that forgets what it has seen doubles its work at every operation."""
+
+    def counting(x: pcp.Tensor) -> pcp.Tensor:
+        def more(carry: tuple[pcp.Tensor, pcp.Tensor]) -> pcp.Tensor:
+            goes_on = carry[0] < 5
+            for _ in range(LENGTH // 10):
+                goes_on = ops.bitwise_and(goes_on, goes_on)
+            return goes_on
+
+        def step(carry: tuple[pcp.Tensor, pcp.Tensor]) -> tuple[pcp.Tensor, pcp.Tensor]:
+            one = ops.full((), 1, "i32")
+            for _ in range(30):
+                one = ops.maximum(one, one)
+            return carry[0] + one, ops.sin(carry[1])
+
+        found: tuple[pcp.Tensor, pcp.Tensor] = ops.while_loop(more, step, (ops.full((), 0, "i32"), x))
+        return found[1].sum()
+
+    x = np.random.default_rng().standard_normal(3).astype(np.float32)
+    expected = x
+    for _ in range(5):
+        expected = np.sin(expected)
+    value, _ = run(pcp.value_and_grad(pcp.trace(counting, x)), x)
+    np.testing.assert_allclose(value, expected.sum(), rtol=1e-5)
+
+
+def branches(depth: int) -> str:
+    """A program of conditionals inside of one another."""
+    inner = "stablehlo.return %x : tensor<f32>"
+    ends = "{ stablehlo.return %x : tensor<f32> }) : (tensor<i1>) -> tensor<f32>"
+    text = '%y = "stablehlo.if"(%p) ({\n' * depth + inner
+    text += f"\n}}, {ends}\n stablehlo.return %y : tensor<f32>" * (depth - 1) + f"\n}}, {ends}\n"
+    head = "func.func public @main(%x: tensor<f32>, %p: tensor<i1>) -> tensor<f32>"
+    return f"{head} {{\n{text} return %y : tensor<f32> }}"
+
+
+@pytest.mark.parametrize("depth", [101, 2_000, 50_000])
+def test_regions_that_would_end_the_compiler_are_refused(depth: int) -> None:
+    assert pcp.grad(pcp.Program.parse(branches(100))).results
+    with pytest.raises(
+        NestedTooDeeply, match=r"the regions of operations .* nested more than 100 deep.*fewer"
+    ):
+        pcp.Program.parse(branches(depth))
+
+
+def test_branches_that_are_traced_inside_of_one_another_are_refused() -> None:
+    def nested(x: pcp.Tensor, depth: int = 2_000) -> pcp.Tensor:
+        return ops.cond(x > 0, lambda x: nested(x, depth - 1), lambda x: x, x) if depth else x
+
+    with pytest.raises(NestedTooDeeply, match="nested more than 100 deep"):
+        pcp.trace(lambda x: nested(x), pcp.spec((), "f32"))
+
+
+def test_containers_in_containers() -> None:
+    deep: Any = pcp.spec((2,), "f32")
+    for _ in range(2_000):
+        deep = [deep]
+    with pytest.raises(NestedTooDeeply, match=r"containers are nested more than 100 deep.*flatter"):
+        pcp.trace(lambda x: x, deep)
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(NestedTooDeeply, match="containers are nested"):
+        pcp.trace(lambda x: x, itself)
