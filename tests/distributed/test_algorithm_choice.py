@@ -76,8 +76,8 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ),
         (
             {"algorithm": "streaming", "fragments": 3},
-            "the algorithm streaming cannot run with these settings: fragments is 3; it must be at least 1 and divide inner_steps, "
-            "which is 50",
+            "the algorithm streaming cannot run with these settings: fragments is 3; it must be at least 1 and divide "
+            "inner_steps, which is 50",
         ),
         (
             {"algorithm": "streaming", "delay": 25},
