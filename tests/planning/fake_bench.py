@@ -7,6 +7,7 @@ Bench reads times and errors from how often each of them is in a candidate, so t
 import contextlib
 import functools
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -149,14 +150,9 @@ class FakeBench:
             1000 if timed else None,
             failure,
             f"the error of result 0 is {error:.3g}" if failure is Failure.inaccurate else "",
-            when=self.when,
+            when=time.time(),
             judgement=Judgement("0") if known else None,
         )
-
-    @property
-    def when(self) -> float:
-        """When the last measurement was made."""
-        return float(len(self.requests))
 
     def _error(self, counts: dict[str, int]) -> float:
         return math.sqrt(sum(count * self.errors[name] ** 2 for name, count in counts.items()))

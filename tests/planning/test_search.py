@@ -252,27 +252,35 @@ def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> 
     assert bench.requests == []
 
 
-def test_ctrl_c_keeps_what_was_measured_and_takes_the_best_known(bench: FakeBench, file: FilePath) -> None:
+def test_ctrl_c_keeps_what_was_measured(bench: FakeBench, file: FilePath) -> None:
     def interrupt() -> None:
         if len(bench.requests) == 5:
-            raise KeyboardInterrupt
-
-    def interrupt_later() -> None:
-        if len(bench.requests) == 7:
             raise KeyboardInterrupt
 
     bench.before = interrupt
     with pytest.raises(KeyboardInterrupt):  # no path of the whole program is known yet
         pcp.plan(chain(), tolerance=1e-2, database=file)
     assert len(ProfileDatabase(file).measurements()) == 6  # with that of the plain path
-    bench.before = interrupt_later
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
-    assert "it was interrupted; what was measured is kept" in str(plan)
-    assert len(bench.requests) == 7
     bench.before = lambda: None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
     assert len(bench.requests) == 10  # the five known ones are not measured again
+
+
+def test_ctrl_c_while_refining_takes_the_best_known(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt() -> None:
+        if len(bench.requests) == 10:
+            raise KeyboardInterrupt
+
+    bench.before = interrupt
+    bench.seconds["tanh"] = 0.6
+    monkeypatch.setattr("pcp.planning.search.OFTEN_SECONDS", 10.0)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert not plan.path.is_plain
+    assert "it was interrupted; what was measured is kept" in str(plan)
+    assert len(bench.requests) == 10
 
 
 def test_a_database_that_cannot_be_used_is_a_warning(
@@ -388,7 +396,6 @@ def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three
 ) -> None:
     now = [1e9]
     monkeypatch.setattr("pcp.planning.evidence.time.time", lambda: now[0])
-    monkeypatch.setattr(FakeBench, "when", property(lambda _: now[0]))
 
     def tries(failure: Failure) -> int:
         bench.fails = lambda request: failure if counted_in(request)["tanh"] else None
