@@ -62,19 +62,22 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
             "fragments is 2, but the algorithm diloco does not use it; leave it out, or choose "
             "--algorithm streaming or decoupled",
         ),
-        ({"algorithm": "decoupled", "mixing": 0.5}, "mixing is 0.5, but the algorithm decoupled has no such"),
+        (
+            {"algorithm": "decoupled", "mixing": 0.5},
+            "mixing is 0.5, but the algorithm decoupled does not use it",
+        ),
         (
             {"algorithm": "sparse", "outer_momentum": 0.9},
             "choose --algorithm diloco or streaming or decoupled",
         ),
         (
             {"algorithm": "data-parallel", "outer_learning_rate": 1.0},
-            "the algorithm data-parallel has no such",
+            "the algorithm data-parallel does not use it",
         ),
         (
             {"algorithm": "streaming", "fragments": 3},
-            "the algorithm streaming cannot be so: fragments is 3; it must be at least 1 and divide inner_steps, "
-            "which is 50",
+            "the algorithm streaming cannot run with these settings: fragments is 3; it must be at least 1 and divide "
+            "inner_steps, which is 50",
         ),
         (
             {"algorithm": "streaming", "delay": 25},

@@ -103,7 +103,7 @@ def untied(tensors: dict[str, Any]) -> None:
     ("change", "error", "message"),
     [
         (without, MissingWeights, r"2 tensors \(.*c_fc.bias, transformer.wpe.weight\) of 28 missing, and GPT2Config"),
-        (one_block_more, UnexpectedWeights, r"12 tensors \(transformer.h.2.* and 6 more\) given, for which GPT2C"),
+        (one_block_more, UnexpectedWeights, r"12 tensors \(transformer.h.2.* and 6 more\) given, and GPT2C"),
         (transposed, MisshapenWeights, r"h.0.mlp.c_fc.weight is float32\[16, 4\]; .* needs floats of shape \[4, 16\]"),
         (whole_numbers, MisshapenWeights, r"transformer.ln_f.bias is int32\[4\]; .* needs floats of shape \[4\]"),
         (untied, UnexpectedWeights, "lm_head.weight differs from transformer.wte.weight; PCP's GPT-2 uses the token embedding"),

@@ -143,7 +143,7 @@ def test_a_filler_of_another_kind_is_refused() -> None:
 
 
 def test_a_number_beyond_its_type_is_refused() -> None:
-    with pytest.raises(DTypeMismatch, match="300 is beyond what u8 holds"):
+    with pytest.raises(DTypeMismatch, match="300 does not fit in u8"):
         pcp.trace(lambda x: x + 300, pcp.spec((2,), "u8"))
 
 

@@ -36,7 +36,7 @@ def test_arguments_that_do_not_fit_are_refused_before_compiling(
         r"the program needs at least 2.3 KiB on [a-z]+:0, which has 2.0 KiB: arguments 1.6 KiB, results 800 bytes, "
         r"less 0 bytes that donated arguments share with results\n"
         r"  largest arguments: x i32\[200,1\], 800 bytes; y i32\[1,200\], 800 bytes\n"
-        r"  give arguments that are replaced the role 'state'"
+        r"  give the role 'state' to arguments that the program replaces"
     )
     with pytest.raises(OutOfMemory, match=message):
         pcp.plan(chain, memory_limit=2048)

@@ -170,7 +170,7 @@ def test_a_path_survives_its_file(file: FilePath, tmp_path: FilePath) -> None:
 def test_a_path_of_another_program(file: FilePath) -> None:
     path = pcp.plan(chain(), tolerance=1e-2, database=file).path
     with pytest.raises(
-        PathMismatch, match=r"one of program \w{12}; the program given is \w{12}: plan it instead"
+        PathMismatch, match=r"belongs to program \w{12}; the program given is \w{12}: plan it instead"
     ):
         pcp.plan(chain((3,)), path=path)
 

@@ -236,11 +236,11 @@ GOOD = {
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "expected one object"),
         ('{"kernel":1}', "expected one of measurement, path, hardware, about, region"),
-        ('{"path":"{}"}', "no path"),
+        ('{"path":"{}"}', "not a path"),
         ('{"path":7}', "the path is 7"),
         ('{"hardware":{"name":"x"}}', "it holds name; expected name, facts"),
         ('{"about":{"digest":"../x","text":""}}', "hexadecimal"),

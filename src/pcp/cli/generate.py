@@ -60,12 +60,10 @@ class NoTextModel(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a run, or of a GPT-2, see below")
-    parser.add_argument("--prompt", default="\n", help="text to continue (default: a line break)")
+    parser.add_argument("--prompt", default=None, help="text to continue; a line break if not given")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
-    parser.add_argument(
-        "--top-k", type=int, default=argparse.SUPPRESS, help="draw among the k most likely tokens only"
-    )
+    parser.add_argument("--top-k", type=int, default=None, help="draw among the k most likely tokens only")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default="cpu:0", help="where the model runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object with `prompt` and `text`")
@@ -73,15 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    sampling = Sampling(arguments.temperature, getattr(arguments, "top_k", None), arguments.seed)
+    sampling = Sampling(arguments.temperature, arguments.top_k, arguments.seed)
     if arguments.tokens < 0:
         raise NothingToGenerate(f"--tokens is {arguments.tokens}; expected at least 0")
     model = open_model(arguments.model)
-    pieces = model.continuation(arguments.prompt, arguments.tokens, sampling, arguments.device)
+    prompt = "\n" if arguments.prompt is None else arguments.prompt
+    pieces = model.continuation(prompt, arguments.tokens, sampling, arguments.device)
     if arguments.json:
-        print(json.dumps({"prompt": arguments.prompt, "text": "".join(pieces)}))
+        print(json.dumps({"prompt": prompt, "text": "".join(pieces)}))
         return 0
-    sys.stdout.write(arguments.prompt)
+    sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
         sys.stdout.flush()

@@ -117,8 +117,8 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
     """Examples keep their line breaks, and every option that has a default shows it."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        has_default = action.default is not None and action.default is not False
-        return super()._get_help_string(action) if has_default else action.help
+        nothing = action.default is None or action.default is False
+        return action.help if nothing else super()._get_help_string(action)
 
 
 def _start_log(level: str | None) -> None:

@@ -111,7 +111,8 @@ class _Reader:
         if len(tokens) >= SHORTEST_PREFILL:
             padded = np.zeros((1, prefill_length(len(tokens), self._config.context)), np.int32)
             padded[0, : len(tokens)] = tokens
-            return self._prefill(padded.shape[1]).run(padded, np.int32(len(tokens)))
+            cache, scores = self._prefill(padded.shape[1]).run(padded, np.int32(len(tokens)))
+            return cache, scores
         cache, scores = gpt2.empty_cache(self._config, dtype=self._dtype), None
         for position, token in enumerate(tokens):
             cache, scores = self.token(cache, token, position)
@@ -119,7 +120,8 @@ class _Reader:
 
     def token(self, cache: Any, token: int, position: int) -> tuple[Any, Any]:
         """The cache with one token more, and the scores of the next."""
-        return self._decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+        cache, scores = self._decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+        return cache, scores
 
     def _prefill(self, padded: int) -> Plan:
         if padded not in self._prefills:
