@@ -4,6 +4,7 @@ It holds no data. Its operators are the functions of `pcp.ops`, which enter them
 """
 
 import contextvars
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from pcp.ir.bindings import Value, context, ir
 from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = Path(__file__).resolve().parent
 _CURRENT: contextvars.ContextVar[Builder | None] = contextvars.ContextVar("pcp_builder", default=None)
 
 Scalar = bool | int | float | complex
@@ -314,9 +315,15 @@ def emit(
 def user_frame() -> FrameType | None:
     """The innermost frame of the call stack outside of this package."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and _is_of_package(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+@functools.cache
+def _is_of_package(file: str) -> bool:
+    """Whether a file lies in this package's folder, not just beside it in one whose name begins alike."""
+    return Path(file).resolve().is_relative_to(_PACKAGE)
 
 
 _LOCATIONS: dict[tuple[Any, int], ir.Location] = {}

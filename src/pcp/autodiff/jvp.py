@@ -12,6 +12,7 @@ from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import context, inline_calls, inline_composites, ir, legalise, run_passes
+from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
@@ -44,6 +45,7 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
     """
     if isinstance(function, Program):
         return pushed_forward(function, wrt, keep=True)
+    expect_function(function, "pcp.jvp")
     return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
 
 
@@ -75,6 +77,7 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
 
     if isinstance(function, Program):
         return along(function, wrt)
+    expect_function(function, "pcp.hvp")
     return _on_functions(function, wrt, along)
 
 

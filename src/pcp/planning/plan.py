@@ -13,6 +13,7 @@ from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
 from pcp.backends.base import Buffer, CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
+from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
@@ -23,7 +24,7 @@ from pcp.planning.evidence import Progress
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Measurement
 from pcp.planning.nesting import unflattener
-from pcp.planning.path import Path
+from pcp.planning.path import NotAPath, Path
 from pcp.planning.report import as_json, described
 from pcp.planning.search import Found
 from pcp.planning.taps import Show, TappedExecutable, with_taps
@@ -359,19 +360,22 @@ def plan(
     Raises:
         ToleranceUnreachable: no path is within the tolerance, not even the plain one.
         InvalidTolerance, InvalidBudget: a number that is none.
-        PathMismatch: the path belongs to another program, other hardware, or other versions.
+        ProgramExpected: something else than a Program is given.
+        NotAPath: something else than a Path is given.
+        PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice: there is no such device.
         CompilationFailed: the compiler refuses the program.
     """
+    expect_program(program, "pcp.plan")
     backend = backends.backend()
     place = backends.device(device)
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
     found = None
     if path is not None:
-        _check_pinned(path, place, tolerance, options)
+        _check_pinned(path, program, place, tolerance, options)
         options = dict(path.options)
     elif tolerance is not None:
         conditions = Conditions(place, limit, options, database, budget, example, progress)
@@ -386,7 +390,13 @@ def plan(
     return Plan(program, place, backend, executable, path=path, found=found, tolerance=tolerance)
 
 
-def _check_pinned(path: Path, device: Device, tolerance: float | None, options: CompileOptions) -> None:
+def _check_pinned(
+    path: Path, program: Program, device: Device, tolerance: float | None, options: CompileOptions
+) -> None:
+    if not isinstance(path, Path):
+        raise NotAPath(
+            f"path is {path!r:.60}; expected a Path, as Plan.path, or pcp.Path.load(file) reads it"
+        )
     if tolerance is not None:
         raise PlanConflict(
             f"both a path and a tolerance of {tolerance:g} were given; a path is followed as it is, so give only one of the two"
@@ -396,3 +406,4 @@ def _check_pinned(path: Path, device: Device, tolerance: float | None, options: 
             f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
         )
     path.check_place(hardware_of(device).digest, versions())
+    path.check_sites(program, device.kind)
