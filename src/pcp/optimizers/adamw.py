@@ -60,7 +60,7 @@ class AdamW:
         require(
             pair and all(is_within(beta, 0, 1) for beta in self.betas),
             self,
-            "two betas of at least 0 and below 1",
+            "betas of at least 0 and below 1, two of them",
         )
         require(is_number(self.epsilon) and self.epsilon > 0, self, "an epsilon above 0")
         require(is_within(self.weight_decay, 0), self, "a weight decay of at least 0")

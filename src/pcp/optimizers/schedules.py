@@ -39,7 +39,7 @@ class WarmupCosine:
         steps = is_number(self.warmup_steps) and is_number(self.total_steps)
         if not rates or not steps or not 0 <= self.warmup_steps < self.total_steps:
             raise InvalidSchedule(
-                f"{self}: expected numbers with 0 <= warmup_steps < total_steps, and rates that are finite and not negative"
+                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are finite and not negative, all numbers"
             )
 
     def __call__(self, step: Tensor) -> Tensor:

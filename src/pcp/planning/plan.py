@@ -353,7 +353,7 @@ def plan(
             made with, results are the same, bit for bit.
         database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
         budget: seconds in which measurements for a tolerance may begin; 0 takes only what is known. Ctrl-C ends them too: what
-            was measured is kept, and the best that is known is taken.
+            was measured is kept, and the best that is known is taken; if nothing is known of the whole program, planning ends.
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
 
