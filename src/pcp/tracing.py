@@ -9,6 +9,7 @@ import numpy as np
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import Value, context, inline_calls, ir
 from pcp.ir.called_functions import copy_functions
+from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
@@ -78,6 +79,7 @@ def trace(
             successor of its nesting, shapes and element types.
         TracingError: an operation inside refuses its operands; the message names the line.
     """
+    expect_function(function, "pcp.trace", "a function of Tensors, and its arguments")
     if roles is not None:
         arguments = tuple(specs_of(a, role) for a, role in zip(arguments, roles, strict=True))
     return _traced(function, arguments, None)

@@ -33,6 +33,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def other(temporary: Path) -> Iterator["subprocess.Popen[str]"]:
     """Another process that has such a folder."""
+    assert temporary.exists()
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

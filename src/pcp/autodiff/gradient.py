@@ -25,6 +25,7 @@ from pcp.ir.bindings import (
     run_passes,
 )
 from pcp.ir.composites import COMPOSITE, decomposition_of
+from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
@@ -93,6 +94,7 @@ def value_and_vjp(
 
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
     """The vector-Jacobian product; `keep` says whether the results are returned before it."""
+    expect_program(program, "pcp.vjp")
     if wrt is None:
         wrt = every_differentiable(program)
     leaves, tree = chosen_leaves(program, wrt)
@@ -177,6 +179,7 @@ def value_and_grad(
     memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
+    expect_function(function, "pcp.value_and_grad")
     return _on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=True)
     )
@@ -227,6 +230,7 @@ def grad(
     memory = Memory(LoopMemory.parse(loops), remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
+    expect_function(function, "pcp.grad")
     return _on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=False)
     )

@@ -20,6 +20,7 @@ from pcp.ir.bindings import (
     legalise,
     run_passes,
 )
+from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
@@ -52,6 +53,7 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
     """
     if isinstance(function, Program):
         return pushed_forward(function, wrt, keep=True)
+    expect_function(function, "pcp.jvp")
     return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
 
 
@@ -83,6 +85,7 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
 
     if isinstance(function, Program):
         return along(function, wrt)
+    expect_function(function, "pcp.hvp")
     return _on_functions(function, wrt, along)
 
 

@@ -13,6 +13,7 @@ from pcp.batching.vmap import vmap
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
 from pcp.ir.bindings import context
+from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of
 from pcp.ir.tree import flatten
 from pcp.ops.creation import eye
@@ -55,6 +56,7 @@ def jacobian(
     """
     if isinstance(function, Program):
         return _jacobian(function, wrt, mode)
+    expect_function(function, "pcp.jacobian")
     return _on_functions(function, wrt, lambda program, wrt: _jacobian(program, wrt, mode))
 
 
@@ -82,6 +84,7 @@ def hessian(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | C
 
     if isinstance(function, Program):
         return twice(function, wrt)
+    expect_function(function, "pcp.hessian")
     return _on_functions(function, wrt, twice)
 
 

@@ -10,6 +10,7 @@ from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, has_custom_derivative, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.arrangement import moveaxis
@@ -58,6 +59,7 @@ def vmap(
                 "vmap: a Program has the shapes of one sample; give the number of samples: vmap(program, size=...)"
             )
         return vectorised(function, axes_like(in_axes, function.argument_tree, "in_axes"), out_axes, size)
+    expect_function(function, "pcp.vmap")
 
     @functools.wraps(function)
     def mapped(*arguments: Any) -> Any:

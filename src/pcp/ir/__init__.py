@@ -2,6 +2,7 @@
 
 from pcp.ir.bindings import InvalidProgram as InvalidProgram
 from pcp.ir.builder import Builder as Builder
+from pcp.ir.expecting import ProgramExpected as ProgramExpected
 from pcp.ir.nesting import NestedTooDeeply as NestedTooDeeply
 from pcp.ir.program import Argument as Argument
 from pcp.ir.program import Program as Program

@@ -11,6 +11,8 @@ from pcp.optimizers.base import (
     Parameters,
     Schedule,
     State,
+    is_number,
+    is_within,
     rate_at,
     rate_is_valid,
     require,
@@ -54,9 +56,17 @@ class AdamW:
 
     def __post_init__(self) -> None:
         require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
-        require(all(0 <= beta < 1 for beta in self.betas), self, "betas of at least 0 and below 1")
-        require(self.epsilon > 0, self, "an epsilon above 0")
-        require(self.weight_decay >= 0, self, "a weight decay of at least 0")
+        pair = isinstance(self.betas, tuple | list) and len(self.betas) == 2
+        require(
+            pair and all(is_within(beta, 0, 1) for beta in self.betas),
+            self,
+            "betas of at least 0 and below 1, two of them",
+        )
+        require(is_number(self.epsilon) and self.epsilon > 0, self, "an epsilon above 0")
+        require(is_within(self.weight_decay, 0), self, "a weight decay of at least 0")
+        require(
+            callable(self.decays), self, "decays that is a function of the name and the shape of a parameter"
+        )
 
     @property
     def kept(self) -> dict[str, float]:

@@ -61,9 +61,36 @@ def require(holds: bool, optimizer: object, expected: str) -> None:
         raise InvalidOptimizer(f"{optimizer}: expected {expected}")
 
 
+def expect_optimizer(optimizer: object) -> None:
+    """Refuse what is no optimizer; raises InvalidOptimizer."""
+    if isinstance(optimizer, type) or not all(
+        callable(getattr(optimizer, name, None)) for name in ("initial_state", "update")
+    ):
+        shown = repr(optimizer)[:60]
+        raise InvalidOptimizer(
+            f"the optimizer is {shown}; expected one as pcp.optimizers.adamw(1e-3) makes, with initial_state and update"
+        )
+
+
+def is_number(value: object) -> bool:
+    """Whether a setting is a real, finite number; a text that shows one, and a boolean, are none."""
+    return (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
+def is_within(value: Any, least: float, below: float = math.inf) -> bool:
+    """Whether a setting is a number from `least` on and below another."""
+    return is_number(value) and least <= value < below
+
+
 def rate_is_valid(learning_rate: float | Schedule) -> bool:
     """Whether a learning rate is a schedule, or a finite number of at least 0."""
-    return callable(learning_rate) or 0 <= learning_rate < math.inf
+    if isinstance(learning_rate, type):
+        return False
+    return callable(learning_rate) or is_within(learning_rate, 0)
 
 
 def scalar_type(parameters: Parameters) -> DType:
@@ -100,7 +127,9 @@ def clip_by_global_norm(gradients: Parameters, limit: float) -> tuple[Parameters
 
     Source: Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013, algorithm 1.
     """
-    require(limit > 0, f"clipping the norm of the gradient to {limit}", "a limit above 0")
+    require(
+        is_number(limit) and limit > 0, f"clipping the norm of the gradient to {limit}", "a limit above 0"
+    )
     norm = global_norm(gradients)
     factor = minimum(limit / (norm + 1e-6), 1)
     return map_tree(lambda g: g * convert(factor, g.dtype), gradients), norm

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pcp.errors import PCPError
 from pcp.ops.elementwise import clip, convert, cos, minimum
+from pcp.optimizers.base import is_number, is_within
 from pcp.tensor import Tensor
 
 
@@ -34,10 +35,11 @@ class WarmupCosine:
     final: float = 0.0
 
     def __post_init__(self) -> None:
-        rates = all(0 <= rate < math.inf for rate in (self.peak, self.final))
-        if not 0 <= self.warmup_steps < self.total_steps or not rates:
+        rates = all(is_within(rate, 0) for rate in (self.peak, self.final))
+        steps = is_number(self.warmup_steps) and is_number(self.total_steps)
+        if not rates or not steps or not 0 <= self.warmup_steps < self.total_steps:
             raise InvalidSchedule(
-                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are finite and not negative"
+                f"{self}: expected 0 <= warmup_steps < total_steps and rates that are finite and not negative, all numbers"
             )
 
     def __call__(self, step: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from pcp.optimizers.base import (
     Parameters,
     Schedule,
     State,
+    is_within,
     rate_at,
     rate_is_valid,
     require,
@@ -41,7 +42,7 @@ class SGD:
 
     def __post_init__(self) -> None:
         require(rate_is_valid(self.learning_rate), self, "a learning rate of at least 0, or a schedule")
-        require(0 <= self.momentum < 1, self, "a momentum of at least 0 and below 1")
+        require(is_within(self.momentum, 0, 1), self, "a momentum of at least 0 and below 1")
 
     @property
     def kept(self) -> dict[str, float]:

@@ -130,6 +130,28 @@ class ArgumentBorder:
         )
 
 
+def as_given(argument: Argument, value: Any) -> np.ndarray[Any, Any]:
+    """A value as an array of exactly the shape and element type that are expected.
+
+    Raises:
+        ArgumentMismatch: it has another shape or element type, or is no array.
+    """
+    if isinstance(value, bool | int | float | complex) and not argument.spec.shape:
+        value = _scalar(argument, value)
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an array of another library raises
+        raise ArgumentDTypeMismatch(
+            f"argument {argument.name} is {_described(value)}, which is no array: {error}; expected {argument.spec}"
+        ) from None
+    if array.dtype.kind in "OSU":
+        raise ArgumentDTypeMismatch(
+            f"argument {argument.name} is {_described(value)}; expected an array of {argument.spec}"
+        )
+    check(argument, array)
+    return array
+
+
 def check(argument: Argument, array: Any) -> None:
     """Compare an array with the shape and element type that are expected.
 

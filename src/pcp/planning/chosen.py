@@ -16,6 +16,7 @@ from pcp.backends import CompilationFailed, Device, OutOfMemory
 from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.planning.arguments import as_given
 from pcp.planning.bench import Bench
 from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.capacity import check_capacity
@@ -54,6 +55,10 @@ class InvalidBudget(PCPError):
 
 class PathDiffers(PCPError):
     """Paths that compute something else in this process than in the child that measured them."""
+
+
+class InvalidExample(PCPError):
+    """Arguments to measure on that are no sequence of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +201,22 @@ def check_tolerance(tolerance: float) -> None:
 
 
 def example_of(program: Program, example: Sequence[Any] | None) -> tuple[Sequence[Arrays] | None, str]:
-    """Flat arguments, and a name for them: errors on them are not those on others."""
+    """Flat arguments, and a name for them: errors on them are not those on others.
+
+    Raises:
+        InvalidExample: it is no tuple or list.
+        TreeMismatch: it is nested otherwise than the program's arguments.
+        ArgumentMismatch: an array has another shape or element type.
+    """
     if example is None:
         return None, ""
-    flat = [np.asarray(leaf) for leaf in program.flatten_arguments(*example)]
+    if type(example) not in (tuple, list):
+        raise InvalidExample(
+            f"the example is a {type(example).__name__}; expected a tuple of one call's arguments: "
+            f"{len(program.argument_tree.children)}, as Plan.run takes them"
+        )
+    leaves = program.flatten_arguments(*example)
+    flat = [as_given(entry, leaf) for entry, leaf in zip(program.arguments, leaves, strict=True)]
     made = hashlib.sha256()
     for array in flat:
         made.update(f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes())

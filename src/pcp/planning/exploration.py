@@ -11,6 +11,7 @@ from pcp import backends
 from pcp.backends import Device
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
+from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
 from pcp.planning.evidence import Progress
@@ -71,6 +72,7 @@ def explore(
         InvalidBudget: the budget is no number of seconds.
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
+    expect_program(program, "pcp.explore")
     place = backends.device(device)
     limit = capacity.memory_limit(place, None)
     conditions = Conditions(place, limit, options, database, budget, example, progress)

@@ -3,8 +3,10 @@
 import functools
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
@@ -14,7 +16,7 @@ from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, apply_kernels, kernel_named
+from pcp.kernels import Kernel, apply_kernels, kernel_named, sites_of
 from pcp.planning.preparation import prepared
 
 FORMAT = 1
@@ -133,6 +135,37 @@ class Path:
                 )
         return found
 
+    def check_sites(self, program: Program, platform: str) -> None:
+        """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
+
+        Raises:
+            PathMismatch: the path belongs to another program, or a kernel does not apply.
+            UnknownKernel: a kernel is not registered here.
+        """
+        self._check_program(program)
+        self.kernels()
+        if not self.choices:
+            return
+        here = {site.key: site for site in sites_of(_ready(self, program), platform)}
+        for choice in self.choices:
+            site = here.get(choice.site)
+            if site is None or choice.kernel not in site.kernels:
+                known = (
+                    f"there are {', '.join(site.kernels)}"
+                    if site
+                    else "no kernel applies to anything of that key"
+                )
+                raise PathMismatch(
+                    f"the path has kernel {choice.kernel} compute site {choice.site[:12]}, where it does not apply on "
+                    f"{platform}: {known}; plan again"
+                )
+
+    def _check_program(self, program: Program) -> None:
+        if program.digest != self.program:
+            raise PathMismatch(
+                f"the path belongs to program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
+            )
+
     def applied(self, program: Program) -> Program:
         """The program as this path has it computed.
 
@@ -140,10 +173,7 @@ class Path:
             PathMismatch: it is another program's path, or a kernel has changed.
             UnknownKernel: a kernel is not registered here.
         """
-        if program.digest != self.program:
-            raise PathMismatch(
-                f"the path belongs to program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
-            )
+        self._check_program(program)
         if self.is_plain:
             return program
         self.kernels()  # whether they are those of this path is asked anew each time
@@ -171,27 +201,7 @@ class Path:
         Raises:
             NotAPath: there is none in it.
         """
-        try:
-            found: Any = json.loads(text)
-            if found["format"] != FORMAT:
-                raise NotAPath(
-                    f"the path has format {found['format']}; this version of PCP reads format {FORMAT}"
-                )
-            return Path(
-                str(found["program"]),
-                tuple(
-                    Choice(str(site), str(kernel), int(version)) for site, kernel, version in found["choices"]
-                ),
-                tuple((str(name), value) for name, value in found["options"]),
-                str(found["backend"]),
-                str(found["prepared"]),
-                str(found["hardware"]),
-                str(found["versions"]),
-            )
-        except (ValueError, KeyError, TypeError):
-            raise NotAPath(
-                f"this is not a path: {text[:40]!r}; expected JSON as Path.save writes it"
-            ) from None
+        return read_path(text)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a file, whole or not at all.
@@ -217,10 +227,111 @@ class Path:
 
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
+    return apply_kernels(_ready(path, program), path.kernels())
+
+
+def _ready(path: Path, program: Program) -> Program:
+    """The program in the form that the path's choices are made for.
+
+    Raises:
+        PathMismatch: it has another form here.
+    """
     ready = prepared(program, None if path.prepared else 0.0)
     if path.prepared and ready.digest != path.prepared:
         raise PathMismatch(
             f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "
             "plan again, or install the version of PCP that made the path"
         )
-    return apply_kernels(ready, path.kernels())
+    return ready
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LARGEST = 2**63
+_FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
+    ("prepared", lambda v: v == "" or _is_digest(v), "64 hexadecimal digits, or nothing"),
+    ("backend", lambda v: v == "xla", "xla"),
+    ("hardware", lambda v: isinstance(v, str), "a text"),
+    ("versions", lambda v: isinstance(v, str), "a text"),
+    ("options", lambda v: _is_list_of(v, _is_option), "pairs of a name, and a text, number or boolean"),
+    (
+        "choices",
+        lambda v: _is_list_of(v, _is_choice),
+        "a site of 64 hexadecimal digits, a kernel and its version, each",
+    ),
+)
+"""Of the entries of a file, all of which it must have: whether a value is one, and what is expected."""
+
+
+def read_path(text: str) -> Path:
+    """The path in a JSON text.
+
+    Raises:
+        NotAPath: there is none in it.
+    """
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotAPath(
+            f"this is no path: {text[:40]!r} is no JSON ({error}); expected what Path.save writes"
+        ) from None
+    if not isinstance(found, dict) or "format" not in found:
+        raise NotAPath(f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it")
+    if found["format"] != FORMAT:
+        raise NotAPath(
+            f"the path has format {found['format']!r:.40}; this version of PCP reads format {FORMAT}"
+        )
+    for name, is_right, expected in _FIELDS:
+        if name not in found:
+            raise NotAPath(
+                f"the path has no {name}; expected JSON as Path.save writes it: plan again and save that"
+            )
+        if not is_right(found[name]):
+            raise NotAPath(
+                f"the {name} of the path is {found[name]!r:.60}; expected {expected}: plan again and save that"
+            )
+    choices = [Choice(*entry) for entry in found["choices"]]
+    options = {name: value for name, value in found["options"]}
+    if len({choice.site for choice in choices}) < len(choices) or len(options) < len(found["options"]):
+        raise NotAPath(
+            "the path chooses twice for one site or option; expected one choice for each: plan again"
+        )
+    return Path(
+        found["program"],
+        tuple(sorted(choices)),
+        tuple(sorted(options.items())),
+        found["backend"],
+        found["prepared"],
+        found["hardware"],
+        found["versions"],
+    )
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value < _LARGEST
+
+
+def _is_list_of(value: object, is_entry: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(is_entry, value))
+
+
+def _is_option(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
+        return False
+    value = entry[1]
+    is_real = isinstance(value, float) and math.isfinite(value)
+    return isinstance(value, str | bool) or is_real or _is_integer(value)
+
+
+def _is_choice(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) == 3
+        and _is_digest(entry[0])
+        and isinstance(entry[1], str)
+        and _is_integer(entry[2])
+    )

@@ -13,6 +13,7 @@ from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
 from pcp.backends.base import Buffer, CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
+from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
@@ -24,7 +25,7 @@ from pcp.planning.evidence import Progress
 from pcp.planning.hardware import hardware_of, versions
 from pcp.planning.measurement import Measurement
 from pcp.planning.nesting import unflattener
-from pcp.planning.path import Path
+from pcp.planning.path import NotAPath, Path
 from pcp.planning.report import as_json, described
 from pcp.planning.search import Found
 from pcp.planning.taps import Show, TappedExecutable, with_taps
@@ -355,7 +356,8 @@ def plan(
             made with, results are the same, bit for bit.
         database: of measurements (`ProfileDatabase`), or its file; None takes the user's.
         budget: seconds in which measurements may begin; 0 takes what is known, or predicted surely. Ctrl-C ends them too: what
-            was measured is kept, and the best that is known is taken.
+            was measured is kept, and the best that is known is taken; if no path was measured,
+            planning ends.
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
@@ -364,13 +366,16 @@ def plan(
         ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
         UnknownResult, InvalidJudge: `judge` names no result, or says something else of it.
         InvalidTolerance, InvalidBudget: a number that is none.
-        PathMismatch: the path belongs to another program, other hardware, or other versions.
+        ProgramExpected: something else than a Program is given.
+        NotAPath: something else than a Path is given.
+        PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice: there is no such device.
         CompilationFailed: the compiler refuses the program.
     """
+    expect_program(program, "pcp.plan")
     backend = backends.backend()
     place = backends.device(device)
     limit = capacity.memory_limit(place, memory_limit)
@@ -379,7 +384,7 @@ def plan(
     if path is not None or tolerance is not None:
         register_added()
     if path is not None:
-        _check_pinned(path, place, tolerance, options)
+        _check_pinned(path, program, place, tolerance, options)
         options = dict(path.options)
     elif tolerance is not None:
         conditions = Conditions(place, limit, options, database, budget, example, progress, judge)
@@ -394,7 +399,13 @@ def plan(
     return Plan(program, place, backend, executable, path=path, found=found, tolerance=tolerance)
 
 
-def _check_pinned(path: Path, device: Device, tolerance: float | None, options: CompileOptions) -> None:
+def _check_pinned(
+    path: Path, program: Program, device: Device, tolerance: float | None, options: CompileOptions
+) -> None:
+    if not isinstance(path, Path):
+        raise NotAPath(
+            f"path is {path!r:.60}; expected a Path, as Plan.path, or pcp.Path.load(file) reads it"
+        )
     if tolerance is not None:
         raise PlanConflict(
             f"both a path and a tolerance of {tolerance:g} were given; a path already says how to run the "
@@ -405,3 +416,4 @@ def _check_pinned(path: Path, device: Device, tolerance: float | None, options: 
             f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
         )
     path.check_place(hardware_of(device).digest, versions())
+    path.check_sites(program, device.kind)

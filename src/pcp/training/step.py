@@ -12,8 +12,10 @@ from pcp.autodiff.remat_policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
+from pcp.optimizers.base import expect_optimizer
 from pcp.rewrite.raising import raised
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
@@ -93,9 +95,13 @@ def training_step(
     Raises:
         InvalidAccumulation: `accumulate` is below 1, or above 1 and the loss changes buffers.
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
-        InvalidOptimizer: `clip_norm` is not above 0.
+        ProgramExpected: the loss is neither a Program nor a function of Tensors.
+        InvalidOptimizer: the optimizer is none, or `clip_norm` is not above 0.
         UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `pcp.value_and_grad`.
     """
+    if not isinstance(loss, Program):
+        expect_function(loss, "pcp.training_step")
+    expect_optimizer(optimizer)
     given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
     program = raised(given.program)
