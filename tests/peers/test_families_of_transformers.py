@@ -20,7 +20,10 @@ QUICK_ONES = ("opt", "bloom", "mixtral", "whisper")
 
 @pytest.mark.parametrize(
     "family",
-    [*QUICK_ONES, *(pytest.param(name, marks=pytest.mark.long) for name in FAMILIES if name not in QUICK_ONES)],
+    [
+        *QUICK_ONES,
+        *(pytest.param(name, marks=pytest.mark.long) for name in FAMILIES if name not in QUICK_ONES),
+    ],
 )
 def test_loss_and_every_gradient_are_those_of_torch(family: str) -> None:
     loss, inputs = made(family)

@@ -101,7 +101,11 @@ class Loss(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         output = self.model(**dict(zip(self.names, tensors, strict=True)))
-        return output.loss if "labels" in self.names or "return_loss" in self.names else output[0].square().mean()
+        return (
+            output.loss
+            if "labels" in self.names or "return_loss" in self.names
+            else output[0].square().mean()
+        )
 
 
 def tokens(*shape: int) -> torch.Tensor:
