@@ -78,7 +78,7 @@ class StraightThrough(torch.autograd.Function):
         """Nothing is kept."""
 
     @staticmethod
-    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+    def backward(_: Any, g: torch.Tensor) -> torch.Tensor:
         return g
 
 
@@ -97,8 +97,8 @@ HONOURED: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "no_grad": (lambda: Net(without_gradient), X),
     "enable_grad in no_grad": (lambda: Net(with_an_island), X),
     "frozen parameter": (lambda: hooked(frozen), X),
-    "forward hook": (lambda: hooked(lambda layer: layer.register_forward_hook(lambda m, a, y: y * 2)), X),
-    "forward pre-hook": (lambda: hooked(lambda layer: layer.register_forward_pre_hook(lambda m, a: (a[0].exp(),))), X),
+    "forward hook": (lambda: hooked(lambda layer: layer.register_forward_hook(lambda *given: given[-1] * 2)), X),
+    "forward pre-hook": (lambda: hooked(lambda layer: layer.register_forward_pre_hook(lambda _, given: (given[0].exp(),))), X),
     "spectral norm": (lambda: hooked(nn.utils.parametrizations.spectral_norm), X),
     "older spectral norm": (lambda: hooked(nn.utils.spectral_norm), X),
     "weight norm": (lambda: hooked(nn.utils.parametrizations.weight_norm), X),
@@ -144,11 +144,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     ),
     "tensor hook": (lambda: Net(tensor_hook), r"registers the hook .*tensor_hook.<locals>.<lambda> on a tensor's gradient"),
     "backward hook": (
-        lambda: hooked(lambda layer: layer.register_full_backward_hook(lambda m, i, o: None)),
+        lambda: hooked(lambda layer: layer.register_full_backward_hook(lambda *_: None)),
         r"(?s)layer: .*<lambda> \(backward_hooks\).*handle.remove\(\)",
     ),
     "backward pre-hook": (
-        lambda: hooked(lambda layer: layer.register_full_backward_pre_hook(lambda m, o: None)),
+        lambda: hooked(lambda layer: layer.register_full_backward_pre_hook(lambda *_: None)),
         r"layer: .*<lambda> \(backward_pre_hooks\)",
     ),
     "parameter hook": (
@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         r"layer.weight: .*<lambda> \(backward_hooks\)",
     ),
     "hook after accumulation": (
-        lambda: hooked(lambda layer: layer.weight.register_post_accumulate_grad_hook(lambda p: None)),
+        lambda: hooked(lambda layer: layer.weight.register_post_accumulate_grad_hook(lambda _: None)),
         r"layer.weight: .*<lambda> \(post_accumulate_grad_hooks\)",
     ),
 }  # fmt: skip
@@ -188,8 +188,8 @@ def test_a_check_passes_where_everything_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (lambda x: ops.sin(x) * 1.1, r"(?s)from Net differs from it in 1 of 1 tensors:\n  result: relative error 0.1, tolerance 0.001"),
-        (lambda x: ops.stop_gradient(ops.sin(x)), r"(?s)in 3 of 3 tensors.*gradient of weights.layer.bias: relative error 1, tol"),
+        (lambda x: ops.sin(x) * 1.1, r"from Net differs from it in 1 of 1 tensors:\n  result: relative error 0.1, tolerance 0.001"),
+        (lambda x: ops.stop_gradient(ops.sin(x)), r"in 3 of 3 tensors:\n  gradient of weights.layer.bias: relative error 1, tol"),
     ],
 )  # fmt: skip
 def test_a_check_names_what_differs(row: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-import transformers.integrations.moe  # enters its operation
+import transformers.integrations.moe  # noqa: F401  # enters its operation
 from tests.peers.torch_cases import X3, B, Case, P, X, Y, integers, normal, positive
 
 aten = torch.ops.aten
