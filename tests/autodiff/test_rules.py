@@ -31,7 +31,7 @@ COLLECTIVES = {
     "collective_broadcast",
 }
 # Tested in test_annotations.py: some have no kernel on a CPU, or call functions that a traced program does not hold.
-ELSEWHERE = {f"composite.pcp.{name}" for name in KEPT} | {
+ELSEWHERE = {f"composite.pcp.{name}" for name in (*KEPT, "custom_derivative")} | {
     "custom_call.ApproxTopK",
     "custom_call.LayoutConstraint",
     "custom_call.TopK",

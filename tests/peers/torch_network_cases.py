@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tests.peers.torch_cases import X3, B, Case, P, X, Y, normal, positive
+import transformers.integrations.moe  # noqa: F401  # enters its operation
+from tests.peers.torch_cases import X3, B, Case, P, X, Y, integers, normal, positive
 
 aten = torch.ops.aten
 
@@ -36,6 +37,25 @@ PRODUCTS = [
         "baddbmm.default", lambda x, k, b: torch.baddbmm(b, x, k, beta=0.5, alpha=2), (X3, L, normal(2, 3, 5))
     ),
     Case("bmm.default", lambda x, k: torch.einsum("bij,bjk->kib", x, k), (X3, L)),
+    Case(
+        "transformers.grouped_mm_fallback.default",
+        lambda x, w, ends: torch.ops.transformers.grouped_mm_fallback(x, w, ends),
+        (normal(9, 4), normal(5, 4, 3), np.array([2, 2, 5, 7, 8], np.int32)),
+    ),
+    Case(
+        "_grouped_mm.default",
+        lambda x, w, ends: torch._grouped_mm(x.bfloat16(), w.bfloat16(), offs=ends).float(),
+        (integers(-3, 4, 8, 16), integers(-3, 4, 3, 16, 16), np.array([3, 3, 8], np.int32)),
+    ),
+    Case(
+        "histc.default",
+        lambda i, x: (
+            torch.histc(i.float(), 6, 0, 5),
+            torch.histc(x.detach(), 7),
+            torch.histc(x.detach(), 4, -1, 1),
+        ),
+        (integers(0, 6, 20), normal(50)),
+    ),
 ]
 IMAGE, LINE, CUBE = normal(2, 4, 7, 6), normal(2, 4, 9), normal(1, 2, 4, 5, 4)
 WINDOWS = [

@@ -18,7 +18,8 @@ ENCODER_DECODER = {
     "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 32, "decoder_start_token_id": 2,
 }  # fmt: skip
 PICTURE = {
-    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8, "patch_size": 4,
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 8,
+    "patch_size": 4,
 }  # fmt: skip
 
 # The name of the family's classes, of the head that computes the loss, and the settings.
@@ -59,7 +60,8 @@ CAUSAL: dict[str, tuple[str, dict[str, Any]]] = {
     "olmoe": ("OlmoeForCausalLM", {**TEXT, "num_experts": 4, "num_experts_per_tok": 2}),
     "gpt_oss": ("GptOssForCausalLM", {**HEADED, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 5}),
     "deepseek_v3": ("DeepseekV3ForCausalLM", {
-        **TEXT, "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "n_group": 2, "topk_group": 1,
+        **TEXT, "num_key_value_heads": 4, "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+        "n_group": 2, "topk_group": 1,
         "q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4,
         "first_k_dense_replace": 1, "n_shared_experts": 1}),
 }  # fmt: skip

@@ -21,6 +21,7 @@ from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.array_file import read_array_file
 from pcp.training.safetensors_file import write_arrays
+from pcp.training.shifted_labels import moves_labels
 
 Array = np.ndarray[Any, Any]
 
@@ -71,9 +72,7 @@ class LossProgram:
     @property
     def context(self) -> int | None:
         """Tokens in a window where the batch is tokens and targets; None where it is something else."""
-        specs = [entry.spec for entry in self.batch]
-        is_text = len(specs) == 2 and all(len(s.shape) == 2 and s.dtype.is_integer for s in specs)
-        return specs[0].shape[1] if is_text and specs[0].shape == specs[1].shape else None
+        return self.batch[0].spec.shape[1] if _is_text(self.batch) else None
 
     def describe_batch(self) -> str:
         """The arguments that are the batch, for messages."""
@@ -93,7 +92,8 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False) -> LossPro
     Arguments:
         path: a file that Program.save wrote, MLIR text or bytecode, or a portable artifact.
         weights: a safetensors or `.npz` file whose arrays have the names of arguments.
-        tokens: whether the batch is to be tokens and targets in i32, whatever integers the loss takes them as.
+        tokens: whether the batch is to be tokens and targets in i32, whatever integers the loss takes them as. A loss that
+            moves its labels by one token itself is then given the tokens as labels.
 
     Raises:
         UnreadableLoss: there is no such file.
@@ -123,7 +123,22 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False) -> LossPro
     _check_batch(batch, path)
     chosen = {index: (keys[index], arrays[keys[index]]) for index in trained}
     constants = {index: (key, arrays[key]) for index, key in keys.items() if index not in trained}
-    return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None)
+    moved = tokens and _is_text(batch) and _moves_labels(program, {**chosen, **constants}, positions)
+    return _arranged(program, chosen, constants, batch, positions, "i32" if tokens else None, moved)
+
+
+def _is_text(batch: tuple[Argument, ...]) -> bool:
+    """Whether a batch is tokens and targets: two arrays of integers of one shape (batch, context)."""
+    specs = [entry.spec for entry in batch]
+    integers = len(specs) == 2 and all(len(s.shape) == 2 and s.dtype.is_integer for s in specs)
+    return integers and specs[0].shape == specs[1].shape
+
+
+def _moves_labels(
+    program: Program, arrays: Mapping[int, tuple[str, Array]], positions: tuple[int, ...]
+) -> bool:
+    given = [arrays[index][1] if index in arrays else None for index in range(len(program.arguments))]
+    return moves_labels(program, given, *positions)
 
 
 def _check_result(program: Program, path: Path) -> None:
@@ -212,6 +227,7 @@ def _arranged(
     batch: tuple[Argument, ...],
     positions: tuple[int, ...],
     dtype: str | None,
+    tokens_as_labels: bool,
 ) -> LossProgram:
     """The loss as `(parameters, *batch)`: as it is where that is how it is nested, so that nothing about it changes."""
     first, *others = program.argument_tree.children
@@ -224,14 +240,21 @@ def _arranged(
         names = tuple(sorted(parameters))
     taken = [spec(entry.spec.shape, dtype or entry.spec.dtype) for entry in batch]
     same = all(given.spec == entry.spec for given, entry in zip(taken, batch, strict=True))
-    if in_front and same and not constants and all(child == LEAF for child in others):
+    if (
+        in_front
+        and same
+        and not constants
+        and not tokens_as_labels
+        and all(child == LEAF for child in others)
+    ):
         return LossProgram(program, parameters, names, batch, positions, {})
     places = list(weights) if in_front else sorted(weights, key=lambda index: weights[index][0])
 
     def loss(weights: Any, *arrays: Tensor) -> Any:
         leaves = dict(zip(places, flatten(weights)[0], strict=True))
         leaves |= {index: as_tensor(array) for index, (_, array) in constants.items()}
-        leaves |= {i: convert(x, e.spec.dtype) for i, x, e in zip(positions, arrays, batch, strict=True)}
+        taken = arrays[:1] * 2 if tokens_as_labels else arrays
+        leaves |= {i: convert(x, e.spec.dtype) for i, x, e in zip(positions, taken, batch, strict=True)}
         return call(program, *program.argument_tree.unflatten(leaves[index] for index in sorted(leaves)))
 
     traced = trace(loss, parameters, *taken)
