@@ -47,7 +47,9 @@ def test_the_table_of_all_pairs() -> None:
             assert promote(left, right) == rows[left][right], (left, right)
 
 
-@given(st.sampled_from(sorted(COMPUTING)), st.sampled_from(sorted(COMPUTING)), st.sampled_from(sorted(COMPUTING)))
+@given(
+    st.sampled_from(sorted(COMPUTING)), st.sampled_from(sorted(COMPUTING)), st.sampled_from(sorted(COMPUTING))
+)
 def test_the_order_of_operands_does_not_matter(a: DType, b: DType, c: DType) -> None:
     def meet(left: DType | None, right: DType | None) -> DType | None:
         try:
