@@ -151,6 +151,7 @@ equal, not_equal, less, less_equal, greater, greater_equal = (_comparison(*row) 
 def divide(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, elementwise; integers are converted to f32 first; shapes broadcast."""
     left, right = aligned("divide", x, y)
+    _require("divide", left, _ANY)
     if left.dtype.kind in _BITS:
         left, right = convert(left, DType.f32), convert(right, DType.f32)
     return emit("divide", (left, right), (left.spec,))

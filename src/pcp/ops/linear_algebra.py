@@ -30,8 +30,10 @@ def dot_general(
         ShapeMismatch: paired axes differ in size.
     """
     left, right = promoted(x, y)
-    if left.dtype.kind == "bool":
-        raise DTypeMismatch("dot_general: element type bool was given; expected numbers; use .astype")
+    if left.dtype.kind in ("bool", "storage"):
+        raise DTypeMismatch(
+            f"dot_general: element type {left.dtype} was given; expected numbers; use .astype"
+        )
     for i, j in (*zip(*contract, strict=True), *zip(*batch, strict=True)):
         if left.shape[i] != right.shape[j]:
             raise ShapeMismatch(

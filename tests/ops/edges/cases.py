@@ -1,8 +1,8 @@
 """Operands at the edges of their types and shapes, made from the rows of the operations.
 
-A case is one row of an operation on operands of one element type, shape and filling. Shapes: the row's own, none, one element
-everywhere, 10^5 elements. Fillings: NaN, infinities, the largest and smallest numbers among ordinary ones. Layouts: how the same
-elements may lie in the memory of the caller.
+A case is one row of an operation on operands of one element type, shape and filling. Shapes: the row's own, none, one
+element, 10^5 elements. Fillings: NaN, infinities, the largest and smallest numbers among ordinary ones. Layouts: how the
+same elements may lie in the memory of the caller.
 """
 
 import warnings
@@ -161,3 +161,13 @@ def cases_of(name: str, thorough: bool) -> Iterator[Case]:
                     except (ValueError, IndexError, ZeroDivisionError, TypeError):
                         continue  # NumPy takes no such shape
                     yield Case(label, row, dtype, fill, operands, expected)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers, where NaN is one."""
+    left, right = np.asarray(one), np.asarray(other)
+    if left.dtype != right.dtype:
+        return False
+    if left.dtype.kind in "biu":
+        return bool((left == right).all())
+    return np.array_equal(left.astype(np.complex128), right.astype(np.complex128), equal_nan=True)

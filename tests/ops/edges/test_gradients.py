@@ -1,6 +1,6 @@
 """Gradients at the edges beside JAX: at NaN, infinities, zeros of both signs, the largest and smallest numbers, and ties.
 
-All operations of one element type are one program here and one in JAX, so that each compiles once.
+All operations are one program here, so that it compiles once.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,11 @@ ROWS = np.array(
 )  # fmt: skip
 """Rows with ties, NaN and infinities."""
 
-UNARY = """
-    negate abs sign exp expm1 log log1p sqrt rsqrt cbrt sin cos tan tanh sigmoid floor ceil round square reciprocal erf
-    sinh cosh arcsin arccos arctan arcsinh arccosh arctanh erfc exp2 log2 log10 softplus trunc
-""".split()
+UNARY = (
+    "negate", "abs", "sign", "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan", "tanh", "sigmoid",
+    "floor", "ceil", "round", "square", "reciprocal", "erf", "sinh", "cosh", "arcsin", "arccos", "arctan", "arcsinh", "arccosh",
+    "arctanh", "erfc", "exp2", "log2", "log10", "softplus", "trunc",
+)  # fmt: skip
 IN_JAX: dict[str, Callable[[Any], Any]] = {
     "negate": jnp.negative, "rsqrt": jax.lax.rsqrt, "sigmoid": jax.nn.sigmoid, "erf": jax.lax.erf, "erfc": jax.lax.erfc,
     "softplus": jax.nn.softplus, "square": jnp.square, "round": jnp.round,
@@ -71,8 +72,8 @@ def _graded(functions: list[Callable[[Any], Any]], x: Any, gradient: Any, total:
 def _compare(names: list[str], own: list[Any], peer: list[Any], x: Any) -> list[str]:
     program = pcp.trace(lambda x: _graded(own, x, pcp.grad, ops.sum), x, roles=("input",))
     made = run(program, x)
-    # Compiled quickly, XLA gives a row with a NaN no gradient; compiled as JAX does, NaN.
-    expected = jax.jit(lambda x: _graded(peer, x, jax.grad, jnp.sum))(x)
+    # Compiled as a whole, XLA drops the division by 0 that makes the gradient of a row with a NaN NaN.
+    expected = _graded(peer, x, jax.grad, jnp.sum)
     found = []
     for name, one, other in zip(names, made, expected, strict=True):
         wanted = np.asarray(other)
@@ -87,7 +88,7 @@ def _compare(names: list[str], own: list[Any], peer: list[Any], x: Any) -> list[
 def test_gradients_of_elementwise_operations_are_jaxs_at_the_edges() -> None:
     own = [getattr(ops, name) for name in UNARY]
     peer = [IN_JAX.get(name) or getattr(jnp, name) for name in UNARY]
-    assert _compare(UNARY, own, peer, POINTS) == []
+    assert _compare(list(UNARY), own, peer, POINTS) == []
 
 
 def test_gradients_of_reductions_are_jaxs_at_the_edges() -> None:
