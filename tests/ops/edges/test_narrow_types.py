@@ -56,17 +56,27 @@ def test_halves_are_accumulated_in_f32_and_rounded_once(dtype: str) -> None:
         fits = np.abs(other) <= _largest(dtype)
         assert fits.all(), name
         scale = np.abs(other).max()
-        np.testing.assert_allclose(one.astype(np.float32), other, rtol=4 * step, atol=4 * step * scale, err_msg=name)
+        np.testing.assert_allclose(
+            one.astype(np.float32), other, rtol=4 * step, atol=4 * step * scale, err_msg=name
+        )
 
 
 @pytest.mark.parametrize(
     ("dtype", "result"),
-    [("bool", "i32"), ("i8", "i32"), ("i16", "i32"), ("u8", "u32"), ("u16", "u32"), ("i32", "i32"), ("i64", "i64"), ("u64", "u64"),
-     ("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("c64", "c64")],
+    [("bool", "i32"), ("i8", "i32"), ("i16", "i32"), ("u8", "u32"), ("u16", "u32"), ("i32", "i32"), ("i64", "i64"),
+     ("u64", "u64"), ("f16", "f16"), ("bf16", "bf16"), ("f32", "f32"), ("c64", "c64")],
 )  # fmt: skip
 def test_sums_and_products_of_narrow_integers_are_of_32_bits(dtype: str, result: str) -> None:
     def everything(x: pcp.Tensor) -> Any:
-        return x.sum(), ops.product(x), x.prod(), x.cumsum(), ops.cumprod(x), x.sum(()), ops.trace(x.reshape(2, 2))
+        return (
+            x.sum(),
+            ops.product(x),
+            x.prod(),
+            x.cumsum(),
+            ops.cumprod(x),
+            x.sum(()),
+            ops.trace(x.reshape(2, 2)),
+        )
 
     program = pcp.trace(everything, pcp.spec((4,), dtype))
     assert {str(entry.spec.dtype) for entry in program.results} == {result}
@@ -108,7 +118,9 @@ def test_the_mean_of_nothing_is_nan(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32", "f64"])
 def test_the_place_of_an_extreme_is_that_of_the_first_nan(dtype: str) -> None:
-    x = np.array([[1, 5, 3, 2], [2, np.nan, 7, np.nan], [np.nan] * 4, [np.inf, 0, -np.inf, np.inf]], DType(dtype).numpy)
+    x = np.array(
+        [[1, 5, 3, 2], [2, np.nan, 7, np.nan], [np.nan] * 4, [np.inf, 0, -np.inf, np.inf]], DType(dtype).numpy
+    )
     most, least = run(pcp.trace(lambda x: (x.argmax(1), x.argmin(1)), x, roles=("input",)), x)
     np.testing.assert_array_equal(most, np.argmax(x.astype(np.float64), 1))
     np.testing.assert_array_equal(least, np.argmin(x.astype(np.float64), 1))
@@ -124,6 +136,8 @@ def test_not_is_a_truth_value_and_the_operator_inverts_bits() -> None:
 def test_a_diagonal_keeps_type_and_signs_of_zeros() -> None:
     x = np.array([[-0.0, 1.0], [np.nan, -0.0]], np.float32)
     truths = np.array([[True, False], [False, False]])
-    zeros, flags = run(pcp.trace(lambda x, p: (ops.diagonal(x), ops.diagonal(p)), x, truths, roles=("input",) * 2), x, truths)
+    zeros, flags = run(
+        pcp.trace(lambda x, p: (ops.diagonal(x), ops.diagonal(p)), x, truths, roles=("input",) * 2), x, truths
+    )
     assert np.signbit(zeros).all()
     assert flags.tolist() == [True, False]

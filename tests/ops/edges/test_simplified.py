@@ -27,14 +27,16 @@ INTEGERS: dict[str, Binary] = {
     "minimum": ops.minimum, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shift_left": operator.lshift,
     "shift_right": operator.rshift, "less": operator.lt, "equal": operator.eq, "greater_equal": operator.ge,
     "negate": lambda x, _: -x, "not": lambda x, _: ~x, "to f32": lambda x, _: x.astype("f32"),
-    "to i8": lambda x, _: x.astype("i8"), "to u16": lambda x, _: x.astype("u16"), "to i32 and bf16": lambda x, _: x.astype("i32").astype("bf16"),
+    "to i8": lambda x, _: x.astype("i8"), "to u16": lambda x, _: x.astype("u16"),
+    "to i32 and bf16": lambda x, _: x.astype("i32").astype("bf16"),
 }  # fmt: skip
 SIGNED: dict[str, Binary] = {"abs": lambda x, _: abs(x), "sign": lambda x, _: ops.sign(x)}
 FLOATS: dict[str, Binary] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv, "modulo": operator.mod,
     "floor_divide": operator.floordiv, "maximum": ops.maximum, "minimum": ops.minimum, "less": operator.lt,
-    "equal": operator.eq, "not_equal": operator.ne, "greater_equal": operator.ge, "power": operator.pow, "negate": lambda x, _: -x,
-    "abs": lambda x, _: abs(x), "sqrt": lambda x, _: ops.sqrt(x), "floor": lambda x, _: ops.floor(x), "ceil": lambda x, _: ops.ceil(x),
+    "equal": operator.eq, "not_equal": operator.ne, "greater_equal": operator.ge, "power": operator.pow,
+    "negate": lambda x, _: -x, "abs": lambda x, _: abs(x), "sqrt": lambda x, _: ops.sqrt(x),
+    "floor": lambda x, _: ops.floor(x), "ceil": lambda x, _: ops.ceil(x),
     "round": lambda x, _: ops.round(x), "to i32": lambda x, _: x.astype("i32"), "to u8": lambda x, _: x.astype("u8"),
     "to bool": lambda x, _: x.astype("bool"), "to bf16": lambda x, _: x.astype("bf16"), "to f16": lambda x, _: x.astype("f16"),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Types of storage: they come in, go out, are constants, converted and moved as ml_dtypes has them; nothing is computed in them."""
+"""Types of storage come in, go out, are constants, converted and moved as ml_dtypes has them; nothing is computed in them."""
 
 from typing import Any
 
@@ -17,7 +17,9 @@ RNG = np.random.default_rng(12)
 
 def numbers(dtype: DType, *shape: int) -> Any:
     """Random numbers that a type holds some of."""
-    low, high = {DType.i2: (-2, 2), DType.u2: (0, 4), DType.u4: (0, 16), DType.f8E8M0FNU: (0.1, 9)}.get(dtype, (-6, 6))
+    low, high = {DType.i2: (-2, 2), DType.u2: (0, 4), DType.u4: (0, 16), DType.f8E8M0FNU: (0.1, 9)}.get(
+        dtype, (-6, 6)
+    )
     if dtype.value[0] in "iu":
         return RNG.integers(low, high, shape).astype(dtype.numpy)
     return RNG.uniform(low, high, shape).astype(np.float32).astype(dtype.numpy)
@@ -35,7 +37,13 @@ def test_conversion_rounds_as_ml_dtypes(dtype: DType) -> None:
     wide = x.astype(np.float32) if dtype.value[0] in "iu" else RNG.uniform(0.1, 6, 40).astype(np.float32)
 
     def converted(x: Any, wide: Any) -> Any:
-        return x.astype("f32"), x.astype("f16"), x.astype("f64"), wide.astype(dtype), wide.astype(dtype).astype("f32")
+        return (
+            x.astype("f32"),
+            x.astype("f16"),
+            x.astype("f64"),
+            wide.astype(dtype),
+            wide.astype(dtype).astype("f32"),
+        )
 
     single, half, double, stored, back = run(pcp.trace(converted, x, wide, roles=("input",) * 2), x, wide)
     assert_same(single, x.astype(np.float32))
@@ -51,7 +59,8 @@ def test_elements_are_moved_and_kept_as_constants(dtype: DType) -> None:
 
     def moved(x: Any) -> Any:
         return [
-            x, constant, x.T, x.reshape(2, 6), x[1:, ::2], x[np.array([2, 0])], ops.concatenate([x, constant], 1), ops.flip(x, 0),
+            x, constant, x.T, x.reshape(2, 6), x[1:, ::2], x[np.array([2, 0])], ops.concatenate([x, constant], 1),
+            ops.flip(x, 0),
             ops.pad(x, [(1, 0), (0, 1)], constant[0, 0]), ops.where(np.eye(3, 4, dtype=bool), x, constant), ops.stack([x, x]),
             ops.take_along_axis(x, np.array([[0, 3], [1, 1], [2, 0]]), 1), x[:1].broadcast_to((5, 4)), ops.roll(x, 1, 1),
             ops.dynamic_slice(x, (1, 1), (2, 2)), ops.index_update(x, (slice(1, 2),), constant[:1]),
@@ -78,7 +87,8 @@ def test_elements_are_moved_and_kept_as_constants(dtype: DType) -> None:
         ("add", lambda x: x + x), ("multiply", lambda x: x * 2), ("exp", ops.exp), ("less", lambda x: x < x), ("sum", ops.sum),
         ("negate", lambda x: -x), ("max", ops.max), ("matmul", lambda x: x @ x), ("mean", ops.mean), ("softmax", ops.softmax),
         ("sort", ops.sort), ("cumsum", ops.cumsum), ("argmax", ops.argmax), ("divide", lambda x: x / x), ("square", ops.square),
-        ("equal", lambda x: x == 1), ("bf16", lambda x: x + np.ones((3, 3), DType.bf16.numpy)), ("clip", lambda x: ops.clip(x, 0, 1)),
+        ("equal", lambda x: x == 1), ("bf16", lambda x: x + np.ones((3, 3), DType.bf16.numpy)),
+        ("clip", lambda x: ops.clip(x, 0, 1)),
     ],
 )  # fmt: skip
 def test_nothing_is_computed_before_a_conversion(dtype: DType, name: str, compute: Any) -> None:
