@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from pcp import ops
 from pcp.ir import DType
@@ -73,10 +74,6 @@ def draw(rng: np.random.Generator, shape: Shape, dtype: DType, low: float, high:
 
 def _sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
-
-
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64))
 
 
 def _bits(count: Callable[[str], int]) -> Reference:
@@ -148,7 +145,6 @@ _BINARY: dict[str, Reference] = {
     "power": np.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
-    "remainder": np.fmod,
     "arctan2": np.arctan2,
     "bitwise_and": np.bitwise_and,
     "bitwise_or": np.bitwise_or,
@@ -161,7 +157,7 @@ _BINARY: dict[str, Reference] = {
     "greater": np.greater,
     "greater_equal": np.greater_equal,
 }
-_BINARY_OPERANDS = {"remainder": _modulo_divisor, "power": _power_operands, "shift_left": _shift_operands}
+_BINARY_OPERANDS = {"power": _power_operands, "shift_left": _shift_operands}
 
 _REDUCTION: dict[str, Reference] = {
     "sum": np.sum,
@@ -172,8 +168,8 @@ _REDUCTION: dict[str, Reference] = {
     "any": np.any,
 }
 
-# arctan2 and remainder of complex numbers, and complex orders, mean nothing; XLA refuses them or picks an order.
-_NOT_COMPLEX = {"arctan2", "remainder", "maximum", "minimum", "cbrt"}
+# arctan2 of complex numbers, and complex orders, mean nothing; XLA refuses them or picks an order.
+_NOT_COMPLEX = {"arctan2", "maximum", "minimum", "cbrt"}
 
 
 def _kinds(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
@@ -243,6 +239,7 @@ _SUMMABLE = ("signed", "unsigned", "float", "complex")
 ROWS |= {
     "divide": [Row(ops.elementwise.divide, np.divide, PAIRS, FLOATS, 0.5, 4)],
     "floor_divide": [Row(ops.elementwise.floor_divide, np.floor_divide, PAIRS, NUMBERS, operands=_modulo_divisor)],
+    "remainder": [Row(ops.elementwise.remainder, np.fmod, PAIRS, NUMBERS, operands=_modulo_divisor, ulps=16)],
     "modulo": [Row(ops.elementwise.modulo, np.mod, PAIRS, NUMBERS, operands=_modulo_divisor, ulps=200)],
     "shift_right": [
         Row(ops.elementwise.shift_right, np.right_shift, PAIRS, ("signed", "unsigned"), operands=_shift_operands)
@@ -262,7 +259,7 @@ ROWS |= {
     ],
     "square": [Row(ops.elementwise.square, np.square, kinds=(*NUMBERS, "complex"))],
     "reciprocal": [Row(ops.elementwise.reciprocal, np.reciprocal, kinds=FLOATS, low=0.5, high=4)],
-    "erf": [Row(ops.elementwise.erf, _erf, kinds=FLOATS, ulps=16)],
+    "erf": [Row(ops.elementwise.erf, special.erf, kinds=FLOATS, ulps=16)],
     "reshape": [
         Row(lambda x: ops.movement.reshape(x, (4, -1)), lambda x: x.reshape(4, -1), (((2, 6),), ((4, 1),))),
         Row(lambda x: ops.movement.reshape(x, ()), lambda x: x.reshape(()), (((1, 1),), ((),))),

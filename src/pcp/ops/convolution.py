@@ -98,8 +98,10 @@ def conv_general(
         DTypeMismatch: the elements are booleans.
     """
     left, right = promoted(x, kernel)
-    if left.dtype.kind == "bool":
-        raise DTypeMismatch("convolution: element type bool was given; expected numbers; use .astype")
+    if left.dtype.kind in ("bool", "storage"):
+        raise DTypeMismatch(
+            f"convolution: element type {left.dtype} was given; expected numbers; use .astype"
+        )
     layout = layout_of(left, right, orders)
     outputs = right.shape[layout.kernel["O"]]
     _check_groups(left, right, layout, groups)

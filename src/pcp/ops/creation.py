@@ -8,7 +8,8 @@ from pcp.ir import DType, DTypeLike
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, equal
 from pcp.ops.movement import broadcast_to, concatenate, full, iota, reshape
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.ops.reduction import widened
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 
 @operation
@@ -67,13 +68,16 @@ def linspace(
         endpoint: whether `stop` is the last number; otherwise the range ends one distance before it.
         dtype: element type, floating-point.
     """
-    first, last = (convert(as_tensor(bound, dtype), dtype) for bound in (start, stop))
+    wanted = dtype_of(dtype)
+    if not wanted.is_differentiable:
+        raise DTypeMismatch(f"linspace: element type {wanted} was given; expected float or complex")
+    first, last = (widened(convert(as_tensor(bound, wanted), wanted)) for bound in (start, stop))
     parts = count - 1 if endpoint else count
-    share = iota((count,), 0, dtype) / max(parts, 1)
+    share = iota((count,), 0, first.dtype) / max(parts, 1)
     spaced = first * (1 - share) + last * share
-    if not endpoint or count < 2:
-        return spaced
-    return concatenate([spaced[:-1], reshape(last, (1,))])  # exact, whatever the rounding
+    if endpoint and count > 1:
+        spaced = concatenate([spaced[:-1], reshape(last, (1,))])  # exact, whatever the rounding
+    return convert(spaced, wanted)
 
 
 @operation

@@ -71,12 +71,6 @@ BINARY: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
     ("power", "power", _NUMBERS, "x ** y"),
     ("maximum", "maximum", _ANY, "the larger; NaN if either is"),
     ("minimum", "minimum", _ANY, "the smaller; NaN if either is"),
-    (
-        "remainder",
-        "remainder",
-        _REAL_NUMBERS,
-        "x - y * truncate(x / y): the sign of x; unspecified for an integer and 0",
-    ),
     ("arctan2", "atan2", _INEXACT, "angle of the point (y, x) in radians"),
     ("bitwise_and", "and", _BITS, "x & y"),
     ("bitwise_or", "or", _BITS, "x | y"),
@@ -148,8 +142,8 @@ negate, abs_, sign, exp, expm1, log, log1p, sqrt, rsqrt, cbrt, sin, cos, tan, ta
 floor, ceil, round_, is_finite, bitwise_not, population_count, count_leading_zeros = (
     _unary(*row) for row in UNARY[15:]
 )
-add, subtract, multiply, power, maximum, minimum, remainder, arctan2 = (_binary(*row) for row in BINARY[:8])
-bitwise_and, bitwise_or, bitwise_xor, shift_left = (_binary(*row) for row in BINARY[8:])
+add, subtract, multiply, power, maximum, minimum, arctan2 = (_binary(*row) for row in BINARY[:7])
+bitwise_and, bitwise_or, bitwise_xor, shift_left = (_binary(*row) for row in BINARY[7:])
 equal, not_equal, less, less_equal, greater, greater_equal = (_comparison(*row) for row in COMPARISONS)
 
 
@@ -157,44 +151,68 @@ equal, not_equal, less, less_equal, greater, greater_equal = (_comparison(*row) 
 def divide(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, elementwise; integers are converted to f32 first; shapes broadcast."""
     left, right = aligned("divide", x, y)
+    _require("divide", left, _ANY)
     if left.dtype.kind in _BITS:
         left, right = convert(left, DType.f32), convert(right, DType.f32)
     return emit("divide", (left, right), (left.spec,))
 
 
 @operation
+def remainder(x: TensorLike, y: TensorLike) -> Tensor:
+    """x - y * truncate(x / y), elementwise: the sign of x; 0 for an integer and 0; shapes broadcast."""
+    left, right = aligned("remainder", x, y)
+    _require("remainder", left, _REAL_NUMBERS)
+    return _by_no_zero(lambda divisor: emit("remainder", (left, divisor), (left.spec,)), right, y)
+
+
+@operation
 def floor_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """The largest integer not above x / y, elementwise; 0 for an integer divided by 0; shapes broadcast."""
     left, right = aligned("floor_divide", x, y)
-    _require("floor_divide", left, (*_INTEGERS, "float"))
-    if (
-        left.dtype.is_float
-    ):  # a rounded quotient may reach the next integer, what is left after the remainder cannot
-        return round_(divide(left - modulo(left, right), right))
-    quotient = emit("divide", (left, right), (left.spec,))
-    if left.dtype.kind == "signed":
-        inexact = not_equal(remainder(left, right), 0)
-        quotient = where(bitwise_and(inexact, not_equal(sign(left), sign(right))), quotient - 1, quotient)
-    return _zero_by_zero(quotient, right, y)
+    _require("floor_divide", left, _REAL_NUMBERS)
+    if left.dtype.is_float:
+        return _floor_of_floats(left, right)
+
+    def divided(divisor: Tensor) -> Tensor:
+        quotient = emit("divide", (left, divisor), (left.spec,))
+        if left.dtype.kind == "unsigned":
+            return quotient
+        inexact = not_equal(emit("remainder", (left, divisor), (left.spec,)), 0)
+        return where(bitwise_and(inexact, not_equal(sign(left), sign(divisor))), quotient - 1, quotient)
+
+    return _by_no_zero(divided, right, y)
+
+
+def _floor_of_floats(x: Tensor, y: Tensor) -> Tensor:
+    """What is left after the remainder is a multiple of y; a rounded quotient might reach the next integer."""
+    rest = remainder(x, y)
+    whole = round_(divide(x - rest, y))
+    other_side = bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
+    return where(equal(y, 0), divide(x, y), where(other_side, whole - 1, whole))
 
 
 @operation
 def modulo(x: TensorLike, y: TensorLike) -> Tensor:
     """x - y * floor(x / y), elementwise: the sign of y, as Python's `%`; 0 for an integer and 0; shapes broadcast."""
     left, right = aligned("modulo", x, y)
-    _require("modulo", left, (*_INTEGERS, "float"))
-    rest = remainder(left, right)
-    if left.dtype.kind != "unsigned":
-        other_side = bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(right, 0)))
-        rest = where(other_side, rest + right, rest)
-    return rest if left.dtype.is_float else _zero_by_zero(rest, right, y)
+    _require("modulo", left, _REAL_NUMBERS)
+
+    def rest_of(divisor: Tensor) -> Tensor:
+        rest = emit("remainder", (left, divisor), (left.spec,))
+        if left.dtype.kind == "unsigned":
+            return rest
+        other_side = bitwise_and(not_equal(rest, 0), not_equal(less(rest, 0), less(divisor, 0)))
+        return where(other_side, rest + divisor, rest)
+
+    return _by_no_zero(rest_of, right, y)
 
 
-def _zero_by_zero(result: Tensor, divisor: Tensor, given: TensorLike) -> Tensor:
-    """The result of dividing integers, made 0 where the divisor is 0, which is left to the hardware otherwise."""
-    if isinstance(given, bool | int | np.integer) and given != 0:
-        return result
-    return where(equal(divisor, 0), 0, result)
+def _by_no_zero(compute: Callable[[Tensor], Tensor], divisor: Tensor, given: TensorLike) -> Tensor:
+    """What is computed with a divisor; 0 where that is the integer 0, which no device is asked to divide by."""
+    if divisor.dtype.is_float or (isinstance(given, bool | int | np.integer) and given != 0):
+        return compute(divisor)
+    none = equal(divisor, 0)
+    return where(none, 0, compute(where(none, 1, divisor)))
 
 
 @operation

@@ -1,5 +1,6 @@
 """Indexing as NumPy's where it is static, and the gathers and scatters below it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from pcp.ops.movement import (
     checked_axis,
     concatenate,
     expand_dims,
+    full,
     iota,
     reshape,
     reverse,
@@ -56,13 +58,23 @@ class WindowAxes:
 
 
 def gather(operand: Tensor, indices: Tensor, axes: WindowAxes, sizes: tuple[int, ...]) -> Tensor:
-    """StableHLO's gather: windows of `sizes` at the given indices, which are clamped to the operand."""
+    """StableHLO's gather: windows of `sizes` at the given indices, which are clamped to the operand.
+
+    Raises:
+        IndexOutOfBounds: the operand has no element to clamp to.
+    """
     lead = iter(size for axis, size in enumerate(indices.shape) if axis != axes.vector)
     inner = iter(
         size for axis, size in enumerate(sizes) if axis not in (*axes.collapsed, *axes.operand_batch)
     )
     rank = indices.ndim - (axes.vector < indices.ndim) + len(axes.offset)
     shape = tuple(next(inner) if axis in axes.offset else next(lead) for axis in range(rank))
+    if any(size > whole for size, whole in zip(sizes, operand.shape, strict=True)):
+        if math.prod(shape):
+            raise IndexOutOfBounds(
+                f"index: shape {operand.shape} has an empty axis; expected an element for every index"
+            )
+        return full(shape, 0, operand.dtype)
     numbers = (
         f"#stablehlo.gather<offset_dims = {list(axes.offset)}, collapsed_slice_dims = {list(axes.collapsed)}, "
         f"operand_batching_dims = {list(axes.operand_batch)}, start_indices_batching_dims = {list(axes.indices_batch)}, "

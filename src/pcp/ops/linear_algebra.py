@@ -30,8 +30,10 @@ def dot_general(
         ShapeMismatch: paired axes differ in size.
     """
     left, right = promoted(x, y)
-    if left.dtype.kind == "bool":
-        raise DTypeMismatch("dot_general: element type bool was given; expected numbers; use .astype")
+    if left.dtype.kind in ("bool", "storage"):
+        raise DTypeMismatch(
+            f"dot_general: element type {left.dtype} was given; expected numbers; use .astype"
+        )
     for i, j in (*zip(*contract, strict=True), *zip(*batch, strict=True)):
         if left.shape[i] != right.shape[j]:
             raise ShapeMismatch(
@@ -134,9 +136,14 @@ def einsum(formula: str, *operands: TensorLike) -> Tensor:
         term, tensor = _contract(term, tensor, terms[index], tensors[index], later)
     gone = [term.index(c) for c in term if c not in output]
     if gone:
-        tensor = sum_(tensor, tuple(gone))
+        tensor = _summed(tensor, tuple(gone))
     kept = "".join(c for c in term if c in output)
     return transpose(tensor, [kept.index(c) for c in output]) if output else tensor
+
+
+def _summed(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """A sum in the type of a product: integers wrap around, as in `dot_general`."""
+    return sum_(tensor, axes).astype(tensor.dtype)
 
 
 def _contract(left: str, x: Tensor, right: str, y: Tensor, later: set[str]) -> tuple[str, Tensor]:
@@ -144,9 +151,9 @@ def _contract(left: str, x: Tensor, right: str, y: Tensor, later: set[str]) -> t
     for term, other in ((left, right), (right, left)):
         alone = tuple(term.index(c) for c in term if c not in other and c not in later)
         if alone and term is left:
-            x, left = sum_(x, alone), "".join(c for c in left if c in other or c in later)
+            x, left = _summed(x, alone), "".join(c for c in left if c in other or c in later)
         elif alone:
-            y, right = sum_(y, alone), "".join(c for c in right if c in other or c in later)
+            y, right = _summed(y, alone), "".join(c for c in right if c in other or c in later)
     shared = [c for c in left if c in right]
     summed, together = [c for c in shared if c not in later], [c for c in shared if c in later]
     contract = [left.index(c) for c in summed], [right.index(c) for c in summed]

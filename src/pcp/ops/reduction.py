@@ -50,6 +50,8 @@ def accumulator(dtype: DType) -> DType:
 def widened(x: TensorLike) -> Tensor:
     """x in the type that means and the like are computed in: f32 for 16-bit floats, integers and booleans."""
     tensor = as_tensor(x)
+    if tensor.dtype.kind == "storage":
+        raise DTypeMismatch(f"element type {tensor.dtype} was given; expected numbers; use .astype")
     narrow = not tensor.dtype.is_differentiable or tensor.dtype.itemsize < 4
     return convert(tensor, DType.f32) if narrow else tensor
 

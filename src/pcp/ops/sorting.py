@@ -119,6 +119,8 @@ def _sortable(name: str, x: TensorLike, axis: int) -> tuple[Tensor, int]:
         raise DTypeMismatch(
             f"{name}: element type {tensor.dtype} was given; complex numbers have no order; sort by real or abs"
         )
+    if tensor.dtype.kind == "storage":
+        raise DTypeMismatch(f"{name}: element type {tensor.dtype} was given; expected numbers; use .astype")
     return tensor, checked_axis(name, axis, tensor.ndim)
 
 

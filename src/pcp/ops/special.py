@@ -155,8 +155,10 @@ def logaddexp(x: TensorLike, y: TensorLike) -> Tensor:
     """log(e^x + e^y) without overflow, elementwise; shapes broadcast."""
     left, right = (_floating("logaddexp", t) for t in aligned("logaddexp", x, y))
     distance = left - right
+    # A maximum would share its derivative between equal operands, and |distance| has the derivative 1 at 0: not a half each.
+    larger = where(less(left, right), right, left)
     # Infinities of one sign have no difference; their sum is right then.
-    return where(is_nan(distance), left + right, maximum(left, right) + log1p(exp(-abs_(distance))))
+    return where(is_nan(distance), left + right, larger + log1p(exp(-abs_(distance))))
 
 
 @operation

@@ -1,7 +1,7 @@
 """No wrong argument of an operation or a method ends in a raw exception of Python, NumPy or MLIR.
 
-Every operation and method is called with what its signature does not admit, one argument at a time. Either it makes something of
-that, or a PCPError names the operation or the argument and ends with the user's file and line.
+Every operation and method is called with what its signature does not admit, one argument at a time. Either it makes
+something of that, or a PCPError names the operation or the argument and ends with the user's file and line.
 """
 
 import inspect

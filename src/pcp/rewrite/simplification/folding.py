@@ -39,17 +39,23 @@ _COMPARE: dict[str, Fold] = {
 }
 
 
-def _divided(x: Array, y: Array) -> Array | None:
-    """Floats; of integers only those that C defines, rounded towards zero: no division by 0, nor of the least integer by -1."""
+def _divided(x: Array, y: Array) -> Array:
+    """Floats by IEEE 754; integers rounded towards zero. XLA ends the process where it divides constants by 0 itself."""
     if x.dtype.kind not in "iub":
         return np.asarray(np.divide(x, y))
-    if (y == 0).any() or (y == np.array(-1, np.int8)).any():
-        return None
-    return np.asarray(np.floor_divide(x - np.fmod(x, y), y))  # no size is taken: the least integer has none
+    divisor = np.where(y == 0, np.ones_like(y), y)
+    quotient = np.floor_divide(
+        x - np.fmod(x, divisor), divisor
+    )  # no size is taken: the least integer has none
+    return np.asarray(
+        np.where(y == 0, ~np.zeros_like(x), quotient)
+    )  # all bits are ones, as XLA's programs have it
 
 
-def _rest(x: Array, y: Array) -> Array | None:
-    return None if x.dtype.kind in "iub" and (y == 0).any() else np.asarray(np.fmod(x, y))
+def _rest(x: Array, y: Array) -> Array:
+    if x.dtype.kind not in "iub":
+        return np.asarray(np.fmod(x, y))
+    return np.asarray(np.where(y == 0, x, np.fmod(x, np.where(y == 0, np.ones_like(y), y))))
 
 
 def _extreme(chosen: Fold) -> Fold:

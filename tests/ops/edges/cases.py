@@ -1,0 +1,173 @@
+"""Operands at the edges of their types and shapes, made from the rows of the operations.
+
+A case is one row of an operation on operands of one element type, shape and filling. Shapes: the row's own, none, one
+element, 10^5 elements. Fillings: NaN, infinities, the largest and smallest numbers among ordinary ones. Layouts: how the
+same elements may lie in the memory of the caller.
+"""
+
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from tests.ops.composed_rows import COMPOSED
+from tests.ops.edges.exceptions import DIFFERENT, ONE_SHAPE
+from tests.ops.rows import ROWS, Row, Shape, draw
+
+from pcp.ir import DType
+from pcp.ir.types import COMPUTING
+
+EVERY = ROWS | COMPOSED
+MANY = 100_000
+
+DAILY = tuple(map(DType, ("bool", "i8", "u32", "i64", "bf16", "f16", "f32", "c64")))
+"""The element types of the quick part: every kind, narrow and wide."""
+
+Fill = Callable[[np.random.Generator, Any, DType], Any]
+WIDE = {"float": np.float64, "complex": np.complex128}
+
+
+def _some(rng: np.random.Generator, x: Any, values: Sequence[Any]) -> Any:
+    """A fifth of the elements, at least one, replaced by some of the values."""
+    if not x.size or not values:
+        return x
+    places = rng.random(x.shape) < 0.2
+    places.reshape(-1)[rng.integers(x.size)] = True
+    return np.where(places, rng.choice(np.asarray(values, x.dtype), x.shape), x)
+
+
+def _nan(rng: np.random.Generator, x: Any, dtype: DType) -> Any:
+    return _some(rng, x, [np.nan] if dtype.is_differentiable else [])
+
+
+def _infinite(rng: np.random.Generator, x: Any, dtype: DType) -> Any:
+    return _some(rng, x, [np.inf, -np.inf] if dtype.is_float else [])
+
+
+def _extreme(rng: np.random.Generator, x: Any, dtype: DType) -> Any:
+    """One largest float, since two would overflow in one order and not in another; the smallest, zeros; any integers."""
+    if dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        return _some(rng, x, [limits.min, limits.max, limits.max - 1, 0, 1, limits.max // 2])
+    if not dtype.is_float or not x.size:
+        return x
+    limits = ml_dtypes.finfo(dtype.numpy)
+    mixed = _some(rng, x, [limits.tiny, -limits.tiny, 0.0, -0.0]).copy()
+    mixed.reshape(-1)[rng.integers(x.size)] = limits.max * rng.choice([-1, 1])
+    return mixed
+
+
+FILLS: dict[str, Fill] = {"nan": _nan, "infinite": _infinite, "extreme": _extreme}
+
+
+def _strided(x: Any) -> Any:
+    if not x.ndim:
+        return x
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.dtype)
+    wide[..., 1::2] = x
+    return wide[..., 1::2]
+
+
+def _fortran(x: Any) -> Any:
+    return np.asfortranarray(x[::-1].copy())[::-1] if x.ndim else x
+
+
+def _other_byte_order(x: Any) -> Any:
+    return x if x.dtype == DType.bf16.numpy else x.astype(x.dtype.newbyteorder())
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "strided": _strided,
+    "columns first and backwards": _fortran,
+    "big-endian": _other_byte_order,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of an operation, with what NumPy makes of it in a wider type."""
+
+    label: str
+    row: Row
+    dtype: DType
+    fill: str
+    operands: list[Any]
+    expected: Any
+
+
+def _resized(shapes: Sequence[Shape], size: Callable[[int], int]) -> tuple[Shape, ...]:
+    return tuple(tuple(size(n) for n in shape) for shape in shapes)
+
+
+def _sizes(row: Row) -> dict[str, tuple[Shape, ...]]:
+    """The shapes of a row's last case made empty, of one element, and of about 10^5: equal sizes stay equal."""
+    shapes = max(row.shapes, key=lambda shapes: sum(map(len, shapes)))
+    if row.shapes[0] == ((),) * len(shapes):  # any shape goes
+        vector = ((0,),) * len(shapes)
+        return {
+            "empty": vector,
+            "one": _resized(vector, lambda _: 1),
+            "many": _resized(vector, lambda _: MANY),
+        }
+    largest = max((n for shape in shapes for n in shape), default=1)
+    many = min(
+        int(
+            (MANY / max(1, np.prod([n for n in shape if n != largest]))) ** (1 / max(1, shape.count(largest)))
+        )
+        for shape in shapes
+    )
+    return {
+        "empty": _resized(shapes, lambda _: 0),
+        "one": _resized(shapes, lambda _: 1),
+        "many": _resized(shapes, lambda n: many if n == largest else n),
+    }
+
+
+def _made(row: Row, shapes: tuple[Shape, ...], dtype: DType, fill: str, rng: np.random.Generator) -> Any:
+    operands = (
+        row.operands(rng, shapes, dtype)
+        if row.operands is not None
+        else [draw(rng, shape, dtype, row.low, row.high) for shape in shapes]
+    )
+    if fill in FILLS:
+        operands = [FILLS[fill](rng, np.asarray(x), dtype) if x.dtype == dtype.numpy else x for x in operands]
+    wide = [
+        x.astype(WIDE[dtype.kind]) if x.dtype == dtype.numpy and dtype.kind in WIDE else x for x in operands
+    ]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of means of nothing
+        return operands, row.reference(*wide)
+
+
+def cases_of(name: str, thorough: bool) -> Iterator[Case]:
+    """The cases of an operation; thorough: in every element type, with every filling of every shape."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for number, row in enumerate(EVERY[name]):
+        for dtype in COMPUTING if thorough else DAILY:
+            if dtype.kind not in row.kinds:
+                continue
+            plain = {"own": max(row.shapes, key=lambda shapes: sum(map(len, shapes)))}
+            sizes = plain | (_sizes(row) if (thorough or number == 0) and name not in ONE_SHAPE else {})
+            for size, shapes in sizes.items():
+                for fill in FILLS if size == "own" or thorough else ["extreme"]:
+                    if (name, fill) in DIFFERENT:
+                        continue
+                    label = f"{name}[{number}] {dtype} {size} {fill} {shapes}"
+                    try:
+                        operands, expected = _made(row, shapes, dtype, fill, rng)
+                    except (ValueError, IndexError, ZeroDivisionError, TypeError):
+                        continue  # NumPy takes no such shape
+                    yield Case(label, row, dtype, fill, operands, expected)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two arrays hold the same numbers, where NaN is one."""
+    left, right = np.asarray(one), np.asarray(other)
+    if left.dtype != right.dtype:
+        return False
+    if left.dtype.kind in "biu":
+        return bool((left == right).all())
+    return np.array_equal(left.astype(np.complex128), right.astype(np.complex128), equal_nan=True)

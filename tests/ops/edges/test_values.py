@@ -1,0 +1,123 @@
+"""Every operation at the edges of its types and shapes: NumPy's numbers, whatever the layout, simplified or not.
+
+The quick part takes eight element types and a few shapes; the long one is the whole product of operations, element types,
+shapes and fillings. An operation that has no row in the tables of `tests/ops` has none here and fails.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.execution import QUICK
+from tests.ops.composed_rows import TESTED_ELSEWHERE
+from tests.ops.edges.cases import EVERY, LAYOUTS, Case, cases_of, same
+from tests.ops.rows import OWN_TEST
+
+import pcp
+from pcp.ir import DType
+from pcp.ir.tree import flatten
+from pcp.rewrite.simplify import simplify
+from pcp.tensor import OPERATIONS
+
+
+def _traced(cases: list[Case], apply: Any = lambda case, operands: case.row.apply(*operands)) -> pcp.Program:
+    given = [case.operands for case in cases]
+    return pcp.trace(
+        lambda given: [apply(case, operands) for case, operands in zip(cases, given, strict=True)],
+        given,
+        roles=("input",),
+    )
+
+
+def _run(program: pcp.Program, operands: Any) -> Any:
+    return pcp.plan(program, cache=False, options=QUICK).run(operands)
+
+
+def differences(case: Case, result: Any, expected: Any) -> Any:
+    """The places where a result is not NumPy's: another NaN, infinity or integer, or further away than the row allows."""
+    array, wanted = np.asarray(result), np.asarray(expected)
+    assert array.shape == wanted.shape, case.label
+    if array.dtype.kind in "biu":
+        return np.argwhere(array != wanted.astype(array.dtype))
+    name = {np.dtype(np.complex64): np.dtype(np.float32), np.dtype(np.complex128): np.dtype(np.float64)}
+    own = name.get(array.dtype, array.dtype)
+    limits = DTYPE_LIMITS[own]
+    wide = array.astype(np.complex128)
+    with np.errstate(all="ignore"):
+        narrow = wanted.astype(array.dtype).astype(np.complex128)
+        wanted = wanted.astype(np.complex128)
+        scale = (
+            np.abs(wanted[np.isfinite(wanted)]).max(initial=1.0)
+            if case.fill != "extreme"
+            else np.maximum(np.abs(wanted), 1)
+        )
+        near = np.abs(wide - wanted) <= case.row.ulps * limits[0] * scale
+        at_the_limit = np.isinf(wide) & (np.abs(wanted) >= limits[1] * (1 - case.row.ulps * limits[0]))
+    same = near | at_the_limit | (np.isnan(wide) & np.isnan(narrow)) | (wide == narrow)
+    return np.argwhere(~same)
+
+
+DTYPE_LIMITS = {
+    dtype.numpy: (step, largest)
+    for dtype, step, largest in (
+        (DType.bf16, 2.0**-7, 3.3895e38),
+        (DType.f16, 2.0**-10, 65504.0),
+        (DType.f32, 2.0**-23, float(np.finfo(np.float32).max)),
+        (DType.f64, 2.0**-50, float(np.finfo(np.float64).max)),
+    )
+}
+"""How far neighbours of 1 are apart, and the largest number."""
+
+
+def _complaints(cases: list[Case], results: Any) -> list[str]:
+    found = []
+    for case, result in zip(cases, results, strict=True):
+        pairs = (
+            zip(result, case.expected, strict=True)
+            if isinstance(result, tuple)
+            else [(result, case.expected)]
+        )
+        for made, wanted in pairs:
+            places = differences(case, made, wanted)
+            if len(places):
+                place = tuple(places[0])
+                numbers = f"{np.asarray(made)[place]} for {np.asarray(wanted)[place]}"
+                found.append(f"{case.label}: {len(places)} differ, first at {place}: {numbers}")
+    return found
+
+
+def _cases(name: str, thorough: bool) -> list[Case]:
+    return list(cases_of(name, thorough))
+
+
+def check(name: str, thorough: bool) -> None:
+    cases = _cases(name, thorough)
+    program = _traced(cases)
+    operands = [case.operands for case in cases]
+    results = _run(program, operands)
+    assert _complaints(cases, results) == []
+    plain = [np.asarray(leaf) for leaf in flatten(results)[0]]
+    plan = pcp.plan(program, cache=False, options=QUICK)
+    for layout, laid in LAYOUTS.items():
+        again = plan.run([[laid(np.asarray(x)) for x in given] for given in operands])
+        for one, other in zip(plain, flatten(again)[0], strict=True):
+            assert same(one, other), f"{name} {layout}"
+    simplified = _run(simplify(program), operands)
+    for one, other in zip(plain, flatten(simplified)[0], strict=True):
+        assert same(one, other), f"{name} simplified: {one} and {np.asarray(other)}"
+
+
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_it_computes_what_numpy_does_at_the_edges(name: str) -> None:
+    check(name, thorough=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(EVERY))
+def test_it_computes_what_numpy_does_at_every_edge(name: str) -> None:
+    check(name, thorough=True)
+
+
+def test_no_operation_is_without_edges() -> None:
+    assert set(OPERATIONS) == set(EVERY) | OWN_TEST | TESTED_ELSEWHERE
+    assert [name for name in EVERY if not _cases(name, thorough=False)] == []
