@@ -54,7 +54,8 @@ class Kind:
 def _skewed(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
     """Rows of unlike size."""
     shape = (*array.shape[:-1], 1) if array.ndim else ()
-    return array * np.exp(0.5 * rng.standard_normal(shape))
+    made: Array = array * np.exp(0.5 * rng.standard_normal(shape))
+    return made
 
 
 def _equal(rng: np.random.Generator, array: Array) -> Array:
@@ -63,7 +64,8 @@ def _equal(rng: np.random.Generator, array: Array) -> Array:
 
 def _zipf(rng: np.random.Generator, array: Array) -> Array:
     ranks = np.exp(rng.random(array.shape) * math.log(array.size + 1.0)) - 1.0
-    return array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    made: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    return made
 
 
 def _as_it_is(rng: np.random.Generator, array: Array) -> Array:  # noqa: ARG001  (as all kinds)
@@ -140,7 +142,8 @@ def fault_at_site(
 
 def _operands(subject: Subject) -> Iterator[tuple[Kind, list[Buffer]]]:
     entries = subject.program.arguments
-    sizes = sum(entry.spec.size for entry in (*entries, *subject.program.results))
+    specs = [entry.spec for entry in entries] + [entry.spec for entry in subject.program.results]
+    sizes = sum(spec.size for spec in specs)
     base = [np.asarray(buffer) for buffer in subject.inputs[0]]
     floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
     for count, kind in enumerate(KINDS):

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-import pcp
 from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
@@ -55,7 +54,7 @@ def run_as_user(
             for count, (problem, arguments, _) in enumerate(tasks)
         ]
         settings = {
-            "source": [str(Path(pcp.__file__).parents[1])],
+            "source": [str(Path(__file__).parents[3])],
             "device": str(device),
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
