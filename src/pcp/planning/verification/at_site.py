@@ -23,7 +23,7 @@ LARGEST = 0.3
 """The largest error on any operands, of the whole and of every slice."""
 LEAST, TIMES = 1e-2, 1000.0
 """What may be wrong on other operands than normal ones: so many times the error on those, but at least this."""
-ROUNDING = 64.0
+ROUNDING = 8.0
 """Roundings by which two calls on the same operands may differ; the order of atomic additions is left to chance."""
 FEWEST = 16
 """Elements of a result from which on its relative error says something; fewer may be small by chance."""
@@ -122,7 +122,7 @@ def fault_at_site(
     plain, found = called(subject.plain, first), called(candidate, first)
     for _ in range(REPEATS):
         again = called(candidate, first)
-        if not all(_is_noise(a, b, bits) for a, b in zip(found, again, strict=True)):
+        if not all(is_noise(a, b, bits) for a, b in zip(found, again, strict=True)):
             return (
                 Failure.nondeterministic,
                 "at its site it returns something else for the same operands, by more than roundings",
@@ -222,7 +222,7 @@ def _ratio(squares: Array, size: Array, typical: float) -> float:
     return float((np.sqrt(squares) / np.where(scale > 0, scale, typical or 1.0)).max())
 
 
-def _is_noise(a: Array, b: Array, bits: bool) -> bool:
+def is_noise(a: Array, b: Array, bits: bool) -> bool:
     """Whether two results for the same operands differ by roundings at most."""
     if a.tobytes() == b.tobytes():
         return True
