@@ -114,6 +114,7 @@ def test_one_whose_last_bits_vary_is_accepted_and_never_exact(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", [each for each in BAD if each.kind != "hangs"], ids=str)
 def test_every_bad_one_is_refused(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
     verdict = tried(planted, tmp_path, process)
@@ -121,6 +122,7 @@ def test_every_bad_one_is_refused(planted: Planted, tmp_path: Path, process: Can
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", HANGING, ids=str)
 def test_every_one_that_hangs_is_refused(
     planted: Planted, tmp_path: Path, impatient: CandidateProcess
@@ -130,6 +132,7 @@ def test_every_one_that_hangs_is_refused(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", honest.PLANTED, ids=str)
 def test_every_honest_one_is_accepted(planted: Planted, tmp_path: Path, process: CandidateProcess) -> None:
     verdict = tried(planted, tmp_path, process, keep_going=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from pcp.backends.base import CompilationFailed
 from pcp.ir import DType, TensorSpec
@@ -19,7 +20,7 @@ def lowered_text(function: Callable[..., Any], specs: Sequence[TensorSpec]) -> s
     Raises:
         CompilationFailed: the function raised an exception, or cannot be lowered.
     """
-    shapes: list[Any] = [jax.ShapeDtypeStruct(spec.shape, spec.dtype.numpy) for spec in specs]
+    shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
     wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
     try:
         with jax.enable_x64(wide):

@@ -22,7 +22,7 @@ from pcp.planning.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
-TIMES = 10.0
+TIMES = 4.0
 """How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
 NUDGE = 2.0**-20
 """The relative change of the arguments by which is found out which results amplify it."""

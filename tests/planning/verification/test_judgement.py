@@ -8,7 +8,7 @@ import pytest
 from pcp.kernels.problems import problem
 from pcp.planning.verification.expected import Outcome, expected_results
 from pcp.planning.verification.fault import Fault
-from pcp.planning.verification.judgement import judged
+from pcp.planning.verification.judgement import judged, judged_in_parts
 from pcp.planning.verification.values import KINDS, arguments_for
 from pcp.planning.verification.verdict import bucket
 
@@ -110,3 +110,25 @@ def test_a_cancelling_sum_is_judged_on_the_scale_of_its_summands() -> None:
     assert np.abs(outcome_.exact).max() < 1e-10
     assert outcome_.scale.min() > 1.0
     assert judged(outcome_.plain, outcome_, False, "exact").worst < 1e-6
+
+
+def test_a_large_result_is_judged_in_parts_and_where_most_is_zero_on_the_scale_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pcp.planning.verification.judgement.PART", 1000)
+    exact = np.zeros((2500, 4))
+    exact[::100] = RNG.standard_normal((25, 4))
+    exact[0, 0] = 1e-3  # left by a cancellation of numbers of the usual size
+    found = exact.copy()
+    found[::100] += 2e-3
+    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    assert judgement.fault is None
+    assert 1e-3 < judgement.worst < 1e-2
+    found[2400] = 0.0
+    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    assert judgement.worst > 0.3
+    assert judgement.place.startswith("element (2400, ")
+    found[2401, 3] = np.nan
+    judgement = judged_in_parts(found.astype(np.float32), exact, exact.astype(np.float32))
+    assert judgement.fault is Fault.not_finite
+    assert judgement.detail == "element (2401, 3) is nan, expected 0.0"

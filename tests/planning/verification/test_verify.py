@@ -34,7 +34,7 @@ def process() -> Iterator[CandidateProcess]:
         ),
         (
             "count = itertools.count()\ndef kernel(x, axis):\n"
-            "    return outside(lambda y: np.nextafter(y, np.float32(next(count) % 2)), x, softmax(x, axis))",
+            "    return outside(lambda y: y * np.float32(1 + 1e-5 * (next(count) % 2)), x, softmax(x, axis))",
             'gradient = "reference"\n',
             ["nondeterministic: a second call on the same operands returned other bits, first at element "],
         ),

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pcp
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import InvalidProgram, ir, string_of
@@ -164,7 +163,7 @@ def _asked(added: Added, problem: Problem, attributes: str) -> str:
             "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
             "answer": str(answer),
         }
-        source = str(Path(pcp.__file__).parents[1])
+        source = str(Path(__file__).parents[3])
         paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "pcp.planning.added.lowering_child"],

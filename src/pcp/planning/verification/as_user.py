@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -25,8 +26,8 @@ def main() -> None:
     os.replace(folder / "done.new", folder / "done")
 
 
-def _run(settings: dict[str, object]) -> None:
-    sys.path[1:1] = settings["source"]  # type: ignore[misc]  # of a file that PCP wrote
+def _run(settings: dict[str, Any]) -> None:
+    sys.path[1:1] = settings["source"]
     import numpy as np
 
     from pcp import backends
@@ -34,8 +35,8 @@ def _run(settings: dict[str, object]) -> None:
     from pcp.ir import TensorSpec
     from pcp.ir.types import dtype_of
 
-    device = backends.device(str(settings["device"]))
-    file = Path(str(settings["file"]))
+    device = backends.device(settings["device"])
+    file = Path(settings["file"])
     described = importlib.util.spec_from_file_location(file.stem, file)
     assert described is not None
     assert described.loader is not None
@@ -43,26 +44,22 @@ def _run(settings: dict[str, object]) -> None:
     sys.modules[file.stem] = module
     sys.path.insert(0, str(file.parent))
     described.loader.exec_module(module)
-    function = getattr(module, str(settings["function"]))
-    problems: list[dict[str, object]] = settings["problems"]  # type: ignore[assignment]  # of a file that PCP wrote
-    for each in problems:
-        given: list[list[object]] = each["specs"]  # type: ignore[assignment]  # as above
-        specs = [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in given]  # type: ignore[arg-type]  # as above
-        attributes: dict[str, object] = each["attributes"]  # type: ignore[assignment]  # as above
-        words = {name: _tuples(value) for name, value in attributes.items()}
+    function = getattr(module, settings["function"])
+    for each in settings["problems"]:
+        specs = [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in each["specs"]]
+        words = {name: _tuples(value) for name, value in each["attributes"].items()}
         executable = JAXFunction(functools.partial(function, **words), specs, device)
-        inputs: list[str] = each["inputs"]  # type: ignore[assignment]  # as above
         arrays = [
             np.fromfile(path, spec.dtype.numpy).reshape(-1, *spec.shape)
-            for path, spec in zip(inputs, specs, strict=True)
+            for path, spec in zip(each["inputs"], specs, strict=True)
         ]
-        with open(str(each["results"]), "wb") as results:
+        with open(each["results"], "wb") as results:
             for which in range(len(arrays[0])):
                 [result] = executable.run([array[which] for array in arrays])
                 results.write(np.ascontiguousarray(np.asarray(result)).tobytes())
 
 
-def _tuples(value: object) -> object:
+def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

@@ -23,7 +23,7 @@ LARGEST = 0.3
 """The largest error on any operands, of the whole and of every slice."""
 LEAST, TIMES = 1e-2, 1000.0
 """What may be wrong on other operands than normal ones: so many times the error on those, but at least this."""
-ROUNDING = 64.0
+ROUNDING = 8.0
 """Roundings by which two calls on the same operands may differ; the order of atomic additions is left to chance."""
 FEWEST = 16
 """Elements of a result from which on its relative error says something; fewer may be small by chance."""
@@ -54,7 +54,8 @@ class Kind:
 def _skewed(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
     """Rows of unlike size."""
     shape = (*array.shape[:-1], 1) if array.ndim else ()
-    return array * np.exp(0.5 * rng.standard_normal(shape))
+    made: Array = array * np.exp(0.5 * rng.standard_normal(shape))
+    return made
 
 
 def _equal(rng: np.random.Generator, array: Array) -> Array:
@@ -63,7 +64,8 @@ def _equal(rng: np.random.Generator, array: Array) -> Array:
 
 def _zipf(rng: np.random.Generator, array: Array) -> Array:
     ranks = np.exp(rng.random(array.shape) * math.log(array.size + 1.0)) - 1.0
-    return array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    made: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    return made
 
 
 def _as_it_is(rng: np.random.Generator, array: Array) -> Array:  # noqa: ARG001  (as all kinds)
@@ -120,7 +122,7 @@ def fault_at_site(
     plain, found = called(subject.plain, first), called(candidate, first)
     for _ in range(REPEATS):
         again = called(candidate, first)
-        if not all(_is_noise(a, b, bits) for a, b in zip(found, again, strict=True)):
+        if not all(is_noise(a, b, bits) for a, b in zip(found, again, strict=True)):
             return (
                 Failure.nondeterministic,
                 "at its site it returns something else for the same operands, by more than roundings",
@@ -140,7 +142,8 @@ def fault_at_site(
 
 def _operands(subject: Subject) -> Iterator[tuple[Kind, list[Buffer]]]:
     entries = subject.program.arguments
-    sizes = sum(entry.spec.size for entry in (*entries, *subject.program.results))
+    specs = [entry.spec for entry in entries] + [entry.spec for entry in subject.program.results]
+    sizes = sum(spec.size for spec in specs)
     base = [np.asarray(buffer) for buffer in subject.inputs[0]]
     floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
     for count, kind in enumerate(KINDS):
@@ -219,7 +222,7 @@ def _ratio(squares: Array, size: Array, typical: float) -> float:
     return float((np.sqrt(squares) / np.where(scale > 0, scale, typical or 1.0)).max())
 
 
-def _is_noise(a: Array, b: Array, bits: bool) -> bool:
+def is_noise(a: Array, b: Array, bits: bool) -> bool:
     """Whether two results for the same operands differ by roundings at most."""
     if a.tobytes() == b.tobytes():
         return True

@@ -96,7 +96,9 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
     """
     flat = [array.reshape(-1) for array in (result, exact, plain)]
     parts = [slice(start, start + PART) for start in range(0, result.size, PART)]
-    typical = math.sqrt(sum(_square(flat[1][part]) for part in parts) / max(1, result.size))
+    norm = math.sqrt(sum(_square(flat[1][part]) for part in parts))
+    # Where most is 0, as in the gradient of a large table, that says nothing of the size of the rest.
+    typical = norm / math.sqrt(max(1, sum(int(np.count_nonzero(flat[1][part])) for part in parts)))
     sums, worst, at = [0.0, 0.0], [0.0, 0.0], 0
     for part in parts:
         y, right, other = (each[part].astype(np.float64) for each in flat)
@@ -115,7 +117,6 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
             if which == 0 and largest > worst[0]:
                 at = part.start + int(np.argmax(scaled))
             worst[which] = max(worst[which], largest)
-    norm = typical * math.sqrt(result.size)
     error, plain_error = (math.sqrt(each) / norm if norm > 0 else math.sqrt(each) for each in sums)
     place = tuple(map(int, np.unravel_index(at, result.shape)))
     words = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"

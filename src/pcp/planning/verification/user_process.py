@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import selectors
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-import pcp
 from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
@@ -25,7 +25,7 @@ from pcp.planning.verification.process import CandidateFailed
 
 Array = np.ndarray[Any, Any]
 _PROGRAM = Path(__file__).with_name("as_user.py")
-_POLL_SECONDS = 0.02
+_LONGEST_LOG = 4096
 
 
 def run_as_user(
@@ -55,7 +55,7 @@ def run_as_user(
             for count, (problem, arguments, _) in enumerate(tasks)
         ]
         settings = {
-            "source": [str(Path(pcp.__file__).parents[1])],
+            "source": [str(Path(__file__).parents[3])],
             "device": str(device),
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
@@ -98,34 +98,44 @@ def _read(file: Path, count: int, spec: TensorSpec) -> list[Array]:
 
 
 def _ended(folder: Path, seconds: float) -> dict[str, Any]:
-    """What the program said. The shell that starts it ends at once, so that its parent tells nothing either."""
+    """What the program said. The shell that starts it is gone when it runs, so that its parent tells nothing either."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    command = 'cd "$1" && { "$2" train.py </dev/null >log 2>&1; : > over; } &'
+    command = 'cd "$1" && exec "$2" train.py </dev/null &'
     with subprocess.Popen(
         ["/bin/sh", "-c", command, "sh", str(folder), sys.executable],
         env=variables,
         start_new_session=True,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     ) as shell:
-        group = shell.pid
-    deadline = time.monotonic() + seconds
-    try:
-        while not (folder / "over").exists():
-            if time.monotonic() > deadline:
-                raise CandidateFailed(
-                    Fault.timeout, f"in a user's process it took more than {seconds:g} s and was killed"
-                )
-            time.sleep(_POLL_SECONDS)
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, signal.SIGKILL)
+        assert shell.stdout is not None
+        try:
+            log = _read_all(shell.stdout.fileno(), time.monotonic() + seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    if log is None:
+        words = f"in a user's process it took more than {seconds:g} s and was killed"
+        raise CandidateFailed(Fault.timeout, words)
     try:
         said: dict[str, Any] = json.loads((folder / "done").read_text())
     except (OSError, ValueError):
-        log = " ".join((folder / "log").read_text(errors="replace").split())[-300:]
+        last = " ".join(log.decode(errors="replace").split())[-300:]
         raise CandidateFailed(
-            Fault.process_dependent, f"in a user's process it ends without a result: {log}"
+            Fault.process_dependent, f"in a user's process it ends without a result: {last}"
         ) from None
     return said
+
+
+def _read_all(pipe: int, deadline: float) -> bytes | None:
+    """What is written to a pipe until nobody can write to it any more, its end at least; None if that takes too long."""
+    log = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            chunk = os.read(pipe, 1 << 16)
+            if not chunk:
+                return log
+            log = (log + chunk)[-_LONGEST_LOG:]
+    return None
