@@ -243,7 +243,7 @@ class Evidence:
         self._database.add(row, path=path, hardware=self.hardware)
 
     def _is_tried_again(self, subject: str, label: str) -> bool:
-        """Whether the last measurement failed before this search, for a reason that may have passed, and not too often of late."""
+        """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""
         rows = self._known[subject][label]
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
