@@ -234,9 +234,9 @@ def _composites(module: ir.Module) -> list[ir.Operation]:
 def _alone(equation: Any) -> Any:
     """An equation as a closed jaxpr of the variables that it takes."""
     taken = list(dict.fromkeys(v for v in equation.invars if not isinstance(v, jex.Literal)))
-    outvars = list(equation.outvars)
-    info = jax.make_jaxpr(lambda: None)().jaxpr.debug_info
-    jaxpr = jex.Jaxpr([], taken, outvars, [equation], equation.effects, info.with_unknown_names())
+    empty = jax.make_jaxpr(lambda: None)().jaxpr
+    parts = {"invars": taken, "outvars": list(equation.outvars), "eqns": [equation]}
+    jaxpr = empty.replace(**parts, effects=equation.effects)
     return jex.ClosedJaxpr(jaxpr, [])
 
 
