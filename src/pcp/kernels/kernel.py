@@ -37,5 +37,10 @@ class Kernel:
         """What it computes: `product`, `attention`."""
         return self.name.partition(".")[0]
 
+    @property
+    def is_added(self) -> bool:
+        """Whether it comes from outside: its name ends with the digest of its content then."""
+        return "#" in self.name
+
     def __str__(self) -> str:
         return f"{self.name} ({self.effect})"

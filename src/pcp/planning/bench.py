@@ -29,8 +29,9 @@ from pcp.planning.request import Arrays, Request
 
 log = logging.getLogger("pcp.planning.bench")
 
-SECONDS = 60.0
-"""For the code of one candidate: compiling, and each call outside of timing."""
+SECONDS = {"cpu": 60.0, "cuda": 300.0}
+"""By the kind of device, for the code of one candidate: compiling, and each call outside of timing. A compiler for GPUs tunes
+what it makes by running it."""
 PLAIN_SECONDS = 1800.0
 """For what is not the candidate's fault: the plain program, float64, judging."""
 
@@ -47,7 +48,7 @@ class Bench:
 
     Arguments:
         device: where everything runs.
-        seconds: that code of a candidate may take; it is killed then.
+        seconds: that code of a candidate may take; it is killed then. None takes what `SECONDS` says of the device.
         plain_seconds: that anything else may take.
         memory_bytes: address space that the child may take beyond what it has after start-up; None allows the capacity of the
             device. On a GPU there is no limit, because its driver reserves far more than it uses.
@@ -57,13 +58,14 @@ class Bench:
         self,
         device: str | Device | None = None,
         *,
-        seconds: float = SECONDS,
+        seconds: float | None = None,
         plain_seconds: float = PLAIN_SECONDS,
         memory_bytes: int | None = None,
     ) -> None:
         self.device = backends.device(device)
         self._hardware = hardware_of(self.device).digest
-        self._seconds, self._plain_seconds = seconds, plain_seconds
+        self._seconds = SECONDS.get(self.device.kind, SECONDS["cuda"]) if seconds is None else seconds
+        self._plain_seconds = plain_seconds
         self._memory_bytes = self.device.capacity if memory_bytes is None else memory_bytes
         self._temporary = MeasuringFolder()
         self._folder = self._temporary.path
@@ -200,7 +202,7 @@ def measure(
     requests: Sequence[Request],
     device: str | Device | None = None,
     *,
-    seconds: float = SECONDS,
+    seconds: float | None = None,
     memory_bytes: int | None = None,
     progress: Progress | None = None,
 ) -> list[Measurement]:

@@ -13,7 +13,7 @@ from pcp.planning.comparison import Comparison
 from pcp.planning.distances import INFINITE, Distance, Scale, share
 from pcp.planning.tolerance import Judged, ResultError
 
-SAFETY = 3.0
+SAFETY = 2.0
 """The error of a reference is taken to be this many times what other roundings of the same make of it."""
 
 

@@ -22,6 +22,8 @@ def holds_at_its_sites(
     """Whether every kernel of a path was verified at the class of sites where it stands; it is now, if nobody has and there is
     time.
 
+    A kernel of PCP's own for which there is no time counts by the whole program, which was judged with it at these very sites.
+
     Arguments:
         path: one that is to be used.
         classes: of the program's sites.
@@ -31,8 +33,11 @@ def holds_at_its_sites(
     named = {choice.site: choice.kernel for choice in path.choices}
     for each in classes:
         for name in sorted({named[site.key] for site in each.sites if site.key in named}):
-            row = _verified(each, kernel_named(name), evidence, tolerance)
-            if row is None or row.failure is not None:
+            kernel = kernel_named(name)
+            row = _verified(each, kernel, evidence, tolerance)
+            if row is None and not kernel.is_added and not evidence.seconds_left:
+                log.info("%s was not verified alone for %s: %s", name, each.signature, evidence.trouble)
+            elif row is None or row.failure is not None:
                 why = evidence.trouble if row is None else f"{row.failure}: {row.detail}"
                 log.info("path %s is not used: %s for %s: %s", path.digest[:12], name, each.signature, why)
                 return False
