@@ -47,6 +47,8 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("power", "extreme"): "XLA takes exponents of integers for signed, and leaves open what overflows",
     ("quantile", "infinite"): "between an infinity and a number lies the infinity here, and NaN in NumPy",
     ("sigmoid", "extreme"): _POLE,
+    ("sigmoid", "ordinary"): _POLE,
+    ("tanh", "ordinary"): _POLE,
     ("tanh", "extreme"): _POLE,
     (
         "convert",
