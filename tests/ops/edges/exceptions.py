@@ -39,10 +39,16 @@ DIFFERENT: dict[tuple[str, str], str] = {
     ("norm", "extreme"): _OVERFLOW,
     ("std", "extreme"): _OVERFLOW,
     ("var", "extreme"): _OVERFLOW,
+    (
+        "linspace",
+        "infinite",
+    ): "one number from an infinity is that here, and in NumPy NaN, 0 of an infinite step",
     ("nan_to_num", "infinite"): "the reference works in a wider type, whose largest number is another",
     ("power", "extreme"): "XLA takes exponents of integers for signed, and leaves open what overflows",
     ("quantile", "infinite"): "between an infinity and a number lies the infinity here, and NaN in NumPy",
     ("sigmoid", "extreme"): _POLE,
+    ("sigmoid", "ordinary"): _POLE,
+    ("tanh", "ordinary"): _POLE,
     ("tanh", "extreme"): _POLE,
     (
         "convert",

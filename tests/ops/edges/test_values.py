@@ -1,6 +1,6 @@
 """Every operation at the edges of its types and shapes: NumPy's numbers, whatever the layout, simplified or not.
 
-The quick part takes eight element types and a few shapes; the long one is the whole product of operations, element types,
+The quick part takes six element types and a few shapes; the long one is the whole product of operations, element types,
 shapes and fillings. An operation that has no row in the tables of `tests/ops` has none here and fails.
 """
 
