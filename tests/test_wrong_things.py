@@ -13,7 +13,7 @@ from pcp.optimizers import InvalidOptimizer, InvalidSchedule, WarmupCosine, adam
 from pcp.planning.arguments import ArgumentDTypeMismatch, ArgumentShapeMismatch
 from pcp.planning.chosen import InvalidExample
 from pcp.planning.exploration import explore
-from pcp.tensor import ShapeMismatch, _is_of_package
+from pcp.refusals import ShapeMismatch, _is_of_package
 
 PROGRAM = pcp.trace(lambda x, n: (x * n).sum(), pcp.spec((2, 3), "f32"), pcp.spec((), "f32"))
 X = np.random.default_rng().standard_normal((2, 3)).astype(np.float32)

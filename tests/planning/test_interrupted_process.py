@@ -96,7 +96,7 @@ def test_ctrl_c(command: list[str], moment: str, code: int, program: Path, tmp_p
         children = _children(process.pid)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == code
+        assert process.wait(30) == code, (tmp_path / "log").read_text()
         assert time.monotonic() - began < SECONDS * LOADED
     os.close(turn)
     log = (tmp_path / "log").read_text()

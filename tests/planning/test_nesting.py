@@ -62,7 +62,7 @@ def test_a_kind_that_is_no_container_is_never_written() -> None:
 
 def test_deep_nesting_is_no_harder() -> None:
     value: Any = 1
-    for _ in range(150):
+    for _ in range(90):
         value = [value]
     leaves, tree = flatten(value)
     assert flattener(tree)(value) == leaves

@@ -30,9 +30,9 @@ def test_the_path_itself_is_followed() -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        (PATH.to_json()[:-20], r"is no JSON .*expected what Path.save writes"),
-        ("", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        (PATH.to_json()[:-20], r"is not JSON .*expected what Path.save writes"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[1, 2]", "expected JSON as Path.save writes it"),
         (changed(format=2), r"has format 2; this version of PCP reads format 1"),
         (json.dumps({"format": 1}), "the path has no program; .*plan again"),
@@ -60,7 +60,7 @@ def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
 
 
 def test_a_kernel_that_is_unknown_or_does_not_apply() -> None:
-    with pytest.raises(UnknownKernel, match=r"no kernel is named 'product.mine'; there are"):
+    with pytest.raises(UnknownKernel, match=r"there is no kernel 'product.mine'; choose one of"):
         pcp.plan(PROGRAM, path=Path.from_json(changed(choices=[[SITE.key, "product.mine", 1]])))
     foreign = next(
         kernel

@@ -245,7 +245,7 @@ def test_one_array_cannot_be_donated_twice() -> None:
     spec = pcp.spec((3,), "f32", "state")
     plan = pcp.plan(pcp.trace(lambda s: {"m": s["m"] + 1, "v": s["v"] + 2}, {"m": spec, "v": spec}))
     zeros = jnp.zeros(3)
-    with pytest.raises(DonatedTwice, match=r"arguments s\.m and s\.v are one array"):
+    with pytest.raises(DonatedTwice, match=r"arguments s\.m and s\.v are the same array"):
         plan.run({"m": zeros, "v": zeros})
     same = np.zeros(3, np.float32)
     result = plan.run({"m": same, "v": same})

@@ -53,17 +53,19 @@ def all_of(calls: Sequence[Callable[[], T]], at_once: int) -> list[T]:
             done.set()
 
     # Not by joining threads: one whose join was interrupted counts as ended in Python 3.11.
-    ended: list[threading.Event] = []
+    begun: list[tuple[threading.Thread, threading.Event]] = []
     try:
         for _ in range(min(at_once, len(calls))):
             done = threading.Event()
-            threading.Thread(target=work, args=(done,), name="pcp-compile", daemon=True).start()
-            ended.append(done)
-        for done in ended:
+            thread = threading.Thread(target=work, args=(done,), name="pcp-compile", daemon=True)
+            begun.append((thread, done))  # before it starts, for Ctrl-C may come while it does
+            thread.start()
+        for _, done in begun:
             done.wait()
     except BaseException:
         waiting.clear()
-        _abandoned.extend(ended)
+        # One that has not come to its first line yet finds nothing to do.
+        _abandoned.extend(done for thread, done in begun if thread.ident is not None)
         raise
     if errors:
         raise errors[0]

@@ -273,10 +273,10 @@ def read_path(text: str) -> Path:
         found: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NotAPath(
-            f"this is no path: {text[:40]!r} is no JSON ({error}); expected what Path.save writes"
+            f"this is not a path: {text[:40]!r} is not JSON ({error}); expected what Path.save writes"
         ) from None
     if not isinstance(found, dict) or "format" not in found:
-        raise NotAPath(f"this is no path: {text[:40]!r}; expected JSON as Path.save writes it")
+        raise NotAPath(f"this is not a path: {text[:40]!r}; expected JSON as Path.save writes it")
     if found["format"] != FORMAT:
         raise NotAPath(
             f"the path has format {found['format']!r:.40}; this version of PCP reads format {FORMAT}"

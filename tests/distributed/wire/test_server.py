@@ -204,7 +204,8 @@ def test_nobody_at_the_address(run: Run) -> None:
 
     async def story() -> None:
         with pytest.raises(
-            Unreachable, match=f"cannot reach a Shepherd at 127.0.0.1:{port}: Connection refused; is it"
+            Unreachable,
+            match=f"cannot reach a Shepherd at 127.0.0.1:{port}: Connection refused; check that it runs",
         ):
             await connect(f"127.0.0.1:{port}", run.worker(), hello())
         with pytest.raises(Unreachable, match=r"cannot find no\.such\.host\.invalid"):

@@ -47,7 +47,7 @@ def fault_of(
     program: Program, alter: Altered, tmp_path: Path, nonfinite: str = "nan", *, bits: bool = False
 ) -> tuple[Failure, str] | None:
     recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
-    subject = Subject(program, None, recipe, None, {}, tmp_path, backends.backend(), DEVICE)
+    subject = Subject(program, None, recipe, None, (), {}, tmp_path, backends.backend(), DEVICE)
     candidate = Runnable(Altering(program, alter), program.arguments)
     return fault_at_site(subject, candidate, nonfinite, bits=bits, stage=lambda _: None)
 
@@ -129,7 +129,7 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
         "    e = jnp.exp(x)\n"
         "    return e / e.sum(-1, keepdims=True)\n"
     )
-    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, {}, tmp_path, backends.backend(), DEVICE)
+    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), {}, tmp_path, backends.backend(), DEVICE)
     candidate = PythonFunction(str(file), "softmax")
 
     def trial(site: str | None) -> Failure | None:
