@@ -18,7 +18,7 @@ def test_a_planned_step_beside_jax(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     rows = step.compare(TINY, 2, 3, tolerance=1e-2, budget=60.0, scanned=True, compiled=True)
     names = [row["contestant"] for row in rows]
-    assert names[:2] == ["PCP", "JAX"]
+    assert names[:2] == ["JAX", "PCP"]
     assert "JAX, lax.scan" in names
     assert names[-1] == "PCP within 0.01"
     assert all(row["loss_error"] < 1e-2 for row in rows)
