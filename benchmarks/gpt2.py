@@ -7,7 +7,7 @@ each in a process of its own.
 
 Every contestant starts from the same parameters and sees the same batches, so the losses must agree; the last column is the
 distance of its loss after the last step from that of a float64 run (gpt2-nano), or from the mean of the float32 runs. Each
-holds a model, its gradient and its moments: where memory does not suffice for all, run `--precision f32` and `--precision lower`.
+holds a model, its gradient and its moments: where memory is short, run `--precision f32` and `--precision lower`.
 """
 
 import argparse
