@@ -41,6 +41,16 @@ def test_a_plan_says_what_runs_where_and_why(program: Path, capsys: pytest.Captu
     assert "measured too: sine.middle 500 ms, error 1.0e-05; sine.bitwise 899 ms, error 1.0e-07" in said
 
 
+def test_a_result_is_left_out(program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench) -> None:
+    database = program.with_name("profile.sqlite")
+    words = ("plan", program, "--tolerance", "1e-2", "--database", database)
+    assert command(capsys, *words, "--ignore", "1")[0] == 0
+    assert {request.ignored for request in bench.wholes + bench.plains if request.exact} == {(1,)}
+    code, _, said = command(capsys, *words, "--ignore", "logits")
+    assert code == 2
+    assert "no result is named 'logits'; the results are 0, 1" in said
+
+
 def test_a_path_is_written_down_and_followed(
     program: Path, capsys: pytest.CaptureFixture[str], bench: FakeBench
 ) -> None:

@@ -27,6 +27,7 @@ examples:
   pcp plan step.pcp --tolerance 1e-2                                  search, at most five minutes
   pcp plan step.pcp --tolerance 1e-2 --budget 0                       use what is known, and what is predicted surely
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
+  pcp plan step.pcp --tolerance 1e-2 --ignore 1.gradient_norm         leave a result out of what is judged
   pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
 """,
@@ -38,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     parser.add_argument(
         "--tolerance", type=float, default=None, help="largest allowed error of any result, such as 1e-2"
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="RESULT",
+        help="leave this result out of what is judged; may be given several times",
     )
     add_search_arguments(parser)
     parser.add_argument(
@@ -87,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
             budget=arguments.budget,
             example=example,
             progress=progress,
+            judge=dict.fromkeys(arguments.ignore, "ignore"),
         )
     if arguments.save_path is not None:
         try:

@@ -113,10 +113,10 @@ def _parse_aligned(source: bytes) -> ir.Module | None:
     """A module from bytecode with blobs, which MLIR only reads where they lie at multiples of their alignment.
 
     Python does not say where bytes lie, but MLIR reads a file into memory of its own: a large one at the start of a page, a
-    small one behind the file's name.
+    small one behind the file's name, at a multiple of 64 in one of four attempts.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for length in range(1, 250, 16):
+        for length in list(range(1, 200, 16)) * 8:
             path = os.path.join(folder, "m" * length)
             with open(path, "wb") as file:
                 file.write(source)

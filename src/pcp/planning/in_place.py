@@ -15,6 +15,7 @@ import numpy as np
 from pcp import backends
 from pcp.backends import Device, ExecutionFailed, OutOfMemory
 from pcp.backends.base import Buffer
+from pcp.planning.distances import distance, scale_of
 from pcp.planning.path import Path
 from pcp.planning.random_inputs import Recipe, random_arguments
 from pcp.planning.timing import Runnable, timed
@@ -117,10 +118,4 @@ def _distance(y: Array, right: Array, tolerance: float) -> float:
         return 0.0 if y.tobytes() == right.tobytes() else math.inf
     if y.dtype.kind not in "fcV" or y.size < FEWEST:
         return 0.0
-    kind = np.complex128 if y.dtype.kind == "c" else np.float64
-    y, right = y.astype(kind), right.astype(kind)
-    finite = np.isfinite(right)
-    if not np.isfinite(y[finite]).all():
-        return math.inf
-    norm, distance = (float(np.linalg.norm(each)) for each in (right[finite], y[finite] - right[finite]))
-    return distance / norm if norm > 0.0 else 0.0 if distance == 0.0 else math.inf
+    return distance(y, right, scale_of(right)).error
