@@ -17,10 +17,10 @@ from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import (
     context,
-    has_custom_derivative,
     inline_calls,
     inline_composites,
     ir,
+    keeps_its_derivative,
     legalise,
     run_passes,
 )
@@ -309,7 +309,7 @@ def _differentiated(
     # What is made again is decided for each operation, so then none is hidden in a composite.
     whole = memory.remat is None and not _has_blocks_inside(module)
     inline_composites(
-        module, lambda op: has_custom_derivative(op) or (whole and op.parent == main and _has_rule(op))
+        module, lambda op: keeps_its_derivative(op) or (whole and op.parent == main and _has_rule(op))
     )
     inline_calls(module)
     legalise(module)

@@ -13,10 +13,10 @@ from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import (
     context,
-    has_custom_derivative,
     inline_calls,
     inline_composites,
     ir,
+    keeps_its_derivative,
     legalise,
     run_passes,
 )
@@ -120,7 +120,7 @@ def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
     moving = [i for i, entry in enumerate(program.results) if entry.spec.dtype.is_differentiable]
     signature = _signature(program, leaves, (tree,) if isinstance(wrt, int) else tree.children, keep)
     module = program.module()
-    inline_composites(module, has_custom_derivative)
+    inline_composites(module, keeps_its_derivative)
     inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():

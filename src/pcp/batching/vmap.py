@@ -9,7 +9,7 @@ from pcp.autodiff.regions import erase_dead
 from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, has_custom_derivative, inline_calls, inline_composites, ir, run_passes
+from pcp.ir.bindings import context, inline_calls, inline_composites, ir, keeps_its_derivative, run_passes
 from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import flatten
@@ -149,7 +149,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
     ]
     returned = axes_like(out_axes, program.result_tree, "out_axes")
     module = program.module()
-    inline_composites(module, has_custom_derivative)
+    inline_composites(module, keeps_its_derivative)
     inline_calls(module)
     with context(), ir.Location.unknown():
         count = _batch(module, program, arguments, in_axes, returned, size)

@@ -44,6 +44,7 @@ __all__ = [
     "integer_of",
     "integers_of",
     "ir",
+    "keeps_its_derivative",
     "legalise",
     "legalise_chlo",
     "named_operations",
@@ -126,6 +127,10 @@ def _parse_aligned(source: bytes) -> ir.Module | None:
     return None
 
 
+_COMBINING = {
+    f"stablehlo.{name}"
+    for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_window", "scatter", "select_and_scatter")
+}
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
 _STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
     "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
@@ -340,6 +345,11 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
 def has_custom_derivative(op: ir.Operation) -> bool:
     """Whether an operation is a composite that brings its own derivative."""
     return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
+
+
+def keeps_its_derivative(op: ir.Operation) -> bool:
+    """The same where that can be used: a body that combines two elements, as of a window, is differentiated as written out."""
+    return has_custom_derivative(op) and (op.parent is None or op.parent.name not in _COMBINING)
 
 
 def names_functions(op: ir.Operation) -> bool:
