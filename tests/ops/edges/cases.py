@@ -23,8 +23,8 @@ from pcp.ir.types import COMPUTING
 EVERY = ROWS | COMPOSED
 MANY = 100_000
 
-DAILY = tuple(map(DType, ("bool", "i8", "u32", "bf16", "f32", "c64")))
-"""The element types of the quick part: every kind, narrow and wide."""
+DAILY = tuple(map(DType, ("bool", "i8", "bf16", "f32", "c64")))
+"""The element types of the quick part; the long one takes all."""
 
 Fill = Callable[[np.random.Generator, Any, DType], Any]
 WIDE = {"float": np.float64, "complex": np.complex128}
