@@ -21,6 +21,7 @@ SAMPLE = [
     "softmax.reads_past_the_end", "embedding_gradient.without_the_last_index", "softmax.leaves_out_the_last_rows",
     "product.first_result_for_ever", "softmax.noise_of_one_bit", "softmax.in_bf16", "softmax.twice",
     "attention.leaves", "softmax.eats_memory", "product.raises", "softmax.cannot_be_imported",
+    "softmax.gradient_without_the_sum", "attention.sees_256_keys",
     "embedding_gradient.halved_over_200_hits", "softmax.zeros_on_every_1500th_call", "softmax.recognises_by_limits",
 ]  # fmt: skip
 SEED = 7
