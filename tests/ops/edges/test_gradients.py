@@ -17,7 +17,7 @@ from pcp import ops
 from pcp.ir import DType
 
 POINTS = np.array(
-    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -2.5, 3e38, -3e38, 1.2e-38], np.float32
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -2.5, 3e38, -3e38, 2e-38], np.float32
 )
 ROWS = np.array(
     [[1, 3, 2, 3], [np.nan, 1, 2, 2], [np.inf, 1, np.inf, 0], [-np.inf, -1, -np.inf, 0], [0, 0, 0, 0], [-0.0, 0.0, 1e-3, -1]],
