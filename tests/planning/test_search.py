@@ -402,7 +402,6 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
-    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
@@ -412,11 +411,22 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     monkeypatch.undo()
 
 
+def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.errors["tanh"] = 6e-3  # of six of them 1.5e-2, of two 8.5e-3
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert [counted_in(each)["tanh"] for each in bench.wholes] == [6, 2]
+    assert kernels(plan) == {"sine.fast": 2}
+
+
 def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
-    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
     with monkeypatch.context() as patch:
         patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
@@ -463,7 +473,6 @@ def test_a_kernel_that_fails_everywhere_is_no_loss(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pcp.planning.search.LARGE_SECONDS", 0.0)
-    monkeypatch.setattr("pcp.planning.search.ALONE_SECONDS", 1.5)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
     bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)

@@ -29,8 +29,8 @@ from pcp.planning.trial import tried
 _LONGEST_DETAIL = 1000
 _BEGINNING = 200
 _KEPT_SUBJECTS = 4
-_KEPT_BYTES = 1 << 30
 _KEPT_PART = 0.25
+"""Of the device's memory."""
 
 
 class Child:
@@ -103,7 +103,7 @@ class Child:
 
     def _make_room(self) -> None:
         """Forget what is made again most quickly: a whole program, measured before its sites, is asked for after them."""
-        room = _KEPT_BYTES if self._device.kind == "cpu" else _KEPT_PART * self._device.capacity
+        room = _KEPT_PART * self._device.capacity
         while self._subjects and (
             len(self._subjects) >= _KEPT_SUBJECTS
             or sum(subject.bytes for subject in self._subjects.values()) > room

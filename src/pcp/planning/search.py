@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
-from pcp.kernels import FAMILIES, Kernel, UnknownKernel
+from pcp.kernels import Kernel, UnknownKernel
 from pcp.planning.duels import Duels, is_won
+from pcp.planning.everywhere import try_everywhere
 from pcp.planning.evidence import Evidence
 from pcp.planning.losses import Losses, is_unexpected
 from pcp.planning.measurement import Judgement, Measurement
@@ -25,15 +26,13 @@ from pcp.planning.significance import MARGIN, is_faster_in
 from pcp.planning.site_checks import holds_at_its_sites
 from pcp.planning.site_classes import kernels_by_site, site_classes
 from pcp.planning.tolerance import least_tolerance
-from pcp.planning.tuning import FOR_WHOLE, Tuned, kernel_label, tune
+from pcp.planning.tuning import Tuned, kernel_label, tune
 from pcp.planning.whole import COARSE_SECONDS, Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
 
 ATTEMPTS = 8
 """Selections that are measured whole at most."""
-ALONE_SECONDS, ALONE_CALLS = 0.5, 8
-"""What measuring a kernel alone takes on a processor, about, besides so many of its calls."""
 LARGE_SECONDS = 0.1
 """Of one call: a program that takes less gains too little to be measured whole before its parts."""
 WORTHWHILE = 0.03
@@ -109,8 +108,8 @@ class Search:
         """
         try:
             self._check_plain()
-            if self._is_short_of_time():
-                self._try_everywhere()
+            if self._is_large():
+                try_everywhere(self.whole, self._sites, self.evidence)
             self.classes = tune(self._sites, self.evidence)
             self._experience.model = ErrorModel.of(self.classes)
             self.complete = all(each.complete for each in self.classes)
@@ -125,37 +124,18 @@ class Search:
                 raise  # no path was measured yet
         return self._best()
 
-    def _is_short_of_time(self) -> bool:
-        """Whether measuring all classes alone may take what the budget leaves for that.
+    def _is_large(self) -> bool:
+        """Whether measuring all classes alone may take most of the budget.
 
         On a GPU it does: compiling a kernel takes a hundred times as long as running it.
         """
-        alone = math.fsum(
-            ALONE_SECONDS + ALONE_CALLS * each.estimate / each.uses
+        if self._platform == "cpu":
+            return math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
+        return any(
+            kernel_label(kernel) not in self.evidence.known(each.digest)
             for each in self._sites
             for kernel in each.kernels
-            if kernel_label(kernel) not in self.evidence.known(each.digest)
         )
-        if self._platform != "cpu":
-            return alone > 0
-        is_large = math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
-        return is_large and alone > (1 - FOR_WHOLE) * self.evidence.budget
-
-    def _try_everywhere(self) -> None:
-        """Measure the whole program with one family's kernels at every site that takes them, so that the largest gain is known
-        before anything is measured alone."""
-        for names in (names for family in FAMILIES.values() for names in family.everywhere):
-            chosen = {}
-            for each in self._sites:
-                taking = [kernel for kernel in each.kernels if kernel.name in names]
-                if taking:
-                    chosen[each.digest] = min(taking, key=lambda kernel: names.index(kernel.name))
-            if not chosen:
-                continue
-            row = self.whole.measured(self.whole.path(kernels_by_site(self._sites, chosen)), self.evidence)
-            if row is None:
-                return
-            log.info("%s everywhere: %s", names[0], row.failure or f"{row.ratio:.3f} of the plain time")
 
     def _try_whole(self) -> None:
         """Measure the whole program, with one family's kernels more each time, those that save most alone first.
