@@ -16,7 +16,7 @@ from pcp.ir.digest import operation_digests
 from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.tree import LEAF
 from pcp.kernels.kernel import Kernel
-from pcp.kernels.registry import family_of
+from pcp.kernels.registry import Family, family_of
 from pcp.rewrite.driver import operations_inside
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main, open_main
@@ -61,11 +61,34 @@ def sites_of(program: Program, platform: str) -> tuple[Site, ...]:
         family = family_of(op)
         if family is None or keys[op] in found:
             continue
-        names = tuple(name for name, kernel in family.kernels.items() if kernel.applies(op, platform))
+        fitting = [kernel for kernel in _fitting(family, op, platform) if not kernel.lacks(platform)]
+        names = tuple(kernel.name for kernel in fitting)
         if names:
             place = describe_location(op.location)
             found[keys[op]] = Site(keys[op], family.name, region_of(op), names, place)
     return tuple(found.values())
+
+
+def missing_kernels(program: Program, platform: str) -> dict[str, str]:
+    """The kernels that could stand somewhere in a program on a kind of device, if this machine did not lack what they need.
+
+    Returns:
+        By name, what it lacks.
+    """
+    module = program.module()
+    inline_calls(module)
+    found: dict[str, str] = {}
+    for op in operations_inside(main_of(module).regions[0].blocks[0]):
+        family = family_of(op)
+        if family is not None and any(kernel.needs for kernel in family.kernels.values()):
+            reasons = {kernel.name: kernel.lacks(platform) for kernel in _fitting(family, op, platform)}
+            found |= {name: reason for name, reason in reasons.items() if reason}
+    return found
+
+
+def _fitting(family: Family, op: ir.Operation, platform: str) -> list[Kernel]:
+    """The kernels that are for an operation, and for a kind of device."""
+    return [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]
 
 
 def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pcp.planning.significance import Block, undisturbed
 from pcp.planning.tolerance import least_tolerance
 
-_NO_HANDLER = ("No registered implementation for", "No FFI handler registered", "Unknown custom call")
+_NO_HANDLER = (
+    "No registered implementation for",
+    "No FFI handler registered",
+    "Unknown custom call",
+    "native library",
+)
 
 
 class Failure(enum.StrEnum):
