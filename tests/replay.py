@@ -3,9 +3,9 @@
     python -m tests.replay write before.json
     python -m tests.replay compare before.json
 
-Programs are the rows of every derivative and whole models with their training steps. Of each its digest is kept, and those of its
-gradient, its tangents, its batched form, its prepared form, the sites with what may stand there, and a path that takes the first
-kernel at every site. The models are also run, on random arguments, and the bits of their results are kept.
+Programs are the rows of every derivative and whole models with their training steps. Of each its digest is kept, and those of
+its gradient, its tangents, its batched form, its prepared form, the sites with what may stand there, and a path that takes the
+first kernel at every site. The models are also run, on random arguments, and the bits of their results are kept.
 """
 
 import argparse
