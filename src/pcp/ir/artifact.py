@@ -23,16 +23,22 @@ from pcp.ir.bindings import (
 ARTIFACT_VERSION = "1.10.0"
 
 
-def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
+def is_named_site(op: ir.Operation) -> bool:
+    """Whether a composite is the name of a site, and all of it is in its function."""
+    return string_of(op.attributes["name"]).startswith("pcp.")
+
+
+
+def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION, *, named: bool = False) -> bytes:
     """The portable (VHLO) artifact, without locations, of a module given as bytecode.
 
-    Composites are written out, but those that name functions besides their decomposition.
+    Composites are written out, but those that name functions besides their decomposition, and with `named` those of PCP.
 
     Raises:
         InvalidProgram: an operation has no portable form at that version.
     """
     module = parse_module(bytecode)
-    flatten(module, keep=names_functions)
+    flatten(module, keep=lambda op: names_functions(op) or (named and is_named_site(op)))
     _plain(module)
     _as_text(module)
     try:

@@ -106,12 +106,13 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
         if op.name in SHAPES and op.operands[0] in given:
             given.update(op.results)
             continue
-        if op != last and not all(user in members or _is_dead(user) for user in _users(op)):
+        if op != last and not all(user in members or _is_dead(user) for user in users_of(op)):
             return False
     return True
 
 
-def _users(op: ir.Operation) -> Iterator[ir.Operation]:
+def users_of(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The operations that use a result, once for each use."""
     for result in op.results:
         for use in result.uses:
             yield use.owner.operation

@@ -7,13 +7,13 @@ import pytest
 
 from pcp import backends
 from pcp.distributed.algorithm_choice import algorithm_of
-from pcp.distributed.programs import inner_step
+from pcp.distributed.round_arithmetic.programs import inner_step
 from pcp.kernels import kernel_named, sites_of
-from pcp.planning.hardware import hardware_of, versions
-from pcp.planning.measurement import Measurement
-from pcp.planning.profile_database import ProfileDatabase
-from pcp.planning.whole import Whole
-from pcp.training.prepare import prepare
+from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.search.whole import Whole
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import Command
 from tests.distributed.tiny_run import assert_equal_arrays

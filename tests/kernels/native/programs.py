@@ -8,8 +8,8 @@ import pcp
 from pcp import kernels, nn
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.native import LIBRARIES, native_call
-from pcp.planning.path import Path
-from pcp.planning.preparation import prepared
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
 
 LIBRARY = LIBRARIES["normalisation"]

@@ -10,7 +10,7 @@ from pcp import kernels
 from pcp.cli import doctor, main
 from pcp.kernels.features import masked
 from pcp.kernels.native import BuildFailed, NoCompiler, built, kept
-from pcp.planning.preparation import prepared
+from pcp.planning.paths.preparation import prepared
 from tests.kernels.native.programs import LIBRARY, arguments_of, normed
 
 

@@ -13,8 +13,8 @@ from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import main_of, spec_of
-from pcp.planning.cost_model import estimated_seconds
 from pcp.planning.instrument import flat
+from pcp.planning.search.cost_model import estimated_seconds
 
 Features = npt.NDArray[np.float64]
 
