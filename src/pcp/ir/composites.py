@@ -123,6 +123,4 @@ def _attribute(value: Number) -> ir.Attribute:
 def _number(attribute: ir.Attribute) -> Any:
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return tuple(attribute)
-    if isinstance(attribute, ir.DenseIntElementsAttr):  # what an artifact makes of the same
-        return tuple(attribute)
     return getattr(attribute, "value", None)

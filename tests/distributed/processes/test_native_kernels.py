@@ -9,9 +9,9 @@ from pcp import backends
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.round_arithmetic.programs import inner_step
 from pcp.kernels import kernel_named, sites_of
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.whole import Whole
 from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state
@@ -25,7 +25,7 @@ def test_a_worker_runs_native_kernels(
     tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
-    short = [*settings, "--workers=1", "--steps=8", "--inner-steps=4"]
+    short = [*settings, "--workers=1", "--steps=4", "--inner-steps=4"]
     plain, fast = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "fast")
     with Command(["train", *short, "--run", str(plain.path)], tmp_path) as train:
         assert train.end() == 0, train.said
@@ -41,7 +41,14 @@ def test_a_worker_runs_native_kernels(
     hardware = hardware_of(backends.device("cpu:0"))
     times = {"seconds": (0.1,) * 6, "plain_seconds": (1.0,) * 6}
     claim = Measurement(
-        whole.subject, path.digest, hardware.digest, versions(), error=1e-6, plain_error=1e-7, when=1.0, **times
+        whole.subject,
+        path.digest,
+        hardware.digest,
+        versions(),
+        error=1e-6,
+        plain_error=1e-7,
+        when=1.0,
+        **times,
     )
     ProfileDatabase().add(claim, path=path, hardware=hardware)
 

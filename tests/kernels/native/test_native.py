@@ -15,11 +15,11 @@ from pcp.backends import CompilationFailed, ExecutionFailed
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.kernels.features import VARIABLE, masked
 from pcp.kernels.native import LibraryDamaged, build_of, built, opened
-from pcp.planning.measuring.bench import Bench
 from pcp.planning.judging.oracle import widened
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.measuring.request import Request
 from tests.kernels.native.programs import LIBRARY, arguments_of, calling, native_path, normed
 
 ALLOWED = "PCP_NATIVE_KERNELS"
