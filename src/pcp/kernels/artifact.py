@@ -13,8 +13,11 @@ from pcp.kernels.native import Library, NativeUnavailable
 from pcp.kernels.native.building import build_here
 from pcp.tensor import Tensor
 
-Build = Callable[[ir.Operation], Sequence[Tensor]]
-"""From the operation of a site to Tensors in the place of its results, emitted before it."""
+Build = (
+    Callable[[ir.Operation], Sequence[Tensor]] | Callable[[ir.Operation, Sequence[Tensor]], Sequence[Tensor]]
+)
+"""From the operation of a site to Tensors in the place of its results, emitted before it, then what it hands its gradient. A
+kernel that takes such residuals is given them as well, or none where the forward operation is computed otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

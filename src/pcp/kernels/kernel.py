@@ -26,6 +26,9 @@ class Kernel:
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
             looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
+        hands: names of the residuals that it hands the kernels of its gradient: `build` returns them after the results.
+        takes: of a gradient, the name of the forward kernel whose residuals it takes, and theirs. It must do without, too: it
+            is measured alone, and the forward operation may be computed otherwise.
     """
 
     name: str
@@ -36,6 +39,8 @@ class Kernel:
     requires: tuple[str, ...] = ()
     version: int = 1
     nonfinite: str = "nan"
+    hands: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
@@ -60,9 +65,15 @@ class Kernel:
         """What this machine's devices of a kind lack of what it needs, for people; empty if nothing. Its library is built."""
         return lacking(self.needs, platform)
 
-    def build(self, op: ir.Operation) -> Sequence[Tensor]:
-        """Emit it in front of an operation: Tensors in the place of its results."""
-        return self.artifact.build(op)
+    def build(self, op: ir.Operation, residuals: Sequence[Tensor] = ()) -> Sequence[Tensor]:
+        """Emit it in front of an operation: Tensors in the place of its results, then those that it hands on.
+
+        Arguments:
+            op: at its site.
+            residuals: what the forward kernel handed on, in the order of `takes`; empty where that did not stand there.
+        """
+        emit: Callable[..., Sequence[Tensor]] = self.artifact.build
+        return emit(op, residuals) if self.takes else emit(op)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.effect})"

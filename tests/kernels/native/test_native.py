@@ -1,6 +1,7 @@
 """Native kernels run wherever programs are compiled, refuse what they are not for, and are told from one another by digest."""
 
 import json
+import re
 import threading
 from pathlib import Path as FilePath
 from typing import Any
@@ -58,6 +59,22 @@ def test_a_path_with_native_kernels_is_followed_from_its_file(
         np.testing.assert_array_equal(a, b)
 
 
+def test_the_forward_kernel_hands_its_statistics_to_its_gradient() -> None:
+    program = normed(50, 90)
+    ready = prepared(program)
+    arguments = arguments_of(program)
+    exact = pcp.plan(program).run(*arguments)
+    found = {site.family: site for site in kernels.sites_of(ready, "cpu")}
+    gradient = {found["normalisation_gradient"].key: kernels.kernel_named("normalisation_gradient.native")}
+    other = {found["normalisation"].key: kernels.kernel_named("normalisation.two_passes")}
+    native = {found["normalisation"].key: kernels.kernel_named("normalisation.native")}
+    for forward, operands in (({}, 3), (other, 3), (native, 5)):
+        path = Path.of(program, gradient | forward)
+        calls = re.findall(r'layer_norm_gradient@\w+"?\(([^)]*)\)', str(path.applied(program).module()))
+        assert [len(each.split(",")) for each in calls] == [operands]
+        assert distance(pcp.plan(program, path=path).run(*arguments), exact) < 2e-6
+
+
 def test_it_is_measured_and_verified_in_the_child() -> None:
     program = prepared(normed(64, 160))
     with Bench("cpu:0") as bench:
@@ -103,13 +120,16 @@ def test_calls_at_once_do_not_wait_for_each_other_for_ever() -> None:
 @pytest.mark.parametrize(
     ("handler", "takes", "makes", "epsilon", "words"),
     [
-        ("layer_norm", [(6,), (6,), (6,)], [(6,)], 1e-5, "x has shape [6]; expected [rows,width]"),
-        ("layer_norm", [(2, 6), (5,), (6,)], [(2, 6)], 1e-5, "scale has shape [5]; expected [6]"),
-        ("layer_norm", [(2, 6), (6,), (2, 6)], [(2, 6)], 1e-5, "bias has shape [2,6]; expected that of scale"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 3)], 1e-5, "the result has shape [2,3]; expected that of x"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6)], -1.0, "epsilon is no number from 0 on"),
-        ("layer_norm", [(2, 6), (6,)], [(2, 6)], 1e-5, "number of arguments"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6)], None, "attributes"),
+        ("layer_norm", [(6,), (6,), (6,)], [(6,), (), ()], 1e-5, "x has shape [6]; expected [rows,width]"),
+        ("layer_norm", [(2, 6), (5,), (6,)], [(2, 6), (2,), (2,)], 1e-5, "scale has shape [5]; expected [6]"),
+        ("layer_norm", [(2, 6), (6,), (2, 6)], [(2, 6), (2,), (2,)], 1e-5, "bias has shape [2,6]; expected that of scale"),
+        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 3), (2,), (2,)], 1e-5, "the result has shape [2,3]; expected that of x"),
+        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], -1.0, "epsilon is no number from 0 on"),
+        ("layer_norm", [(2, 6), (6,)], [(2, 6), (2,), (2,)], 1e-5, "number of arguments"),
+        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], None, "attributes"),
+        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (3,)], 1e-5, "means and deviations have shapes [2] and [3]; expected [2]"),
+        ("layer_norm_gradient", [(2, 6), (6,), (2, 6), (2,)], [(2, 6), (6,), (6,)], 1e-5, "come 1 arrays; expected none or two"),
+        ("layer_norm_gradient", [(2, 6), (6,), (2, 6), (2,), (1,)], [(2, 6), (6,), (6,)], 1e-5, "not float32 of shape [2]"),
         ("layer_norm_gradient", [(2, 6), (6,), (1, 6)], [(2, 6), (6,), (6,)], 1e-5, "the cotangent has shape [1,6]"),
         ("layer_norm_gradient", [(2, 6), (6,), (2, 6)], [(2, 6), (6,), (5,)], 1e-5, "scale and bias have shapes [6] and [5]"),
     ],
@@ -149,7 +169,7 @@ def test_a_processor_with_less_gets_another_build() -> None:
         mine = pcp.plan(program, path=path).run(*arguments)
     assert distance(mine, pcp.plan(program).run(*arguments)) < 2e-6
     if usual.needs:
-        made = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6)], epsilon=1e-5)
+        made = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5)
         with (
             masked(*usual.needs),
             pytest.raises(CompilationFailed, match=r"was built for .*avx.*or which is hidden"),
@@ -202,7 +222,7 @@ def test_a_damaged_library_is_not_loaded(tmp_path: FilePath, monkeypatch: pytest
 
 
 def test_a_build_that_is_not_here_is_named(tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6)], epsilon=1e-5)
+    program = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5)
     usual = built(LIBRARY)
     text = str(program.module()).replace(usual.digest, "ab" * 16)
     with pytest.raises(CompilationFailed) as raised:
@@ -216,7 +236,7 @@ def test_a_build_that_is_not_here_is_named(tmp_path: FilePath, monkeypatch: pyte
 
 def test_only_libraries_on_the_list_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     program, digest = (
-        calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6)], epsilon=1e-5),
+        calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5),
         built(LIBRARY).digest,
     )
     for allowed in ("normalisation", f"other, normalisation@{digest}", "all"):
@@ -236,7 +256,7 @@ def test_only_libraries_on_the_list_are_called(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_admits_calls_of_builds_that_its_user_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child of the Worker verifies and compiles, with the library of this machine; then this process runs it."""
     program, digest = (
-        calling("layer_norm", [(4, 6), (6,), (6,)], [(4, 6)], epsilon=1e-5),
+        calling("layer_norm", [(4, 6), (6,), (6,)], [(4, 6), (4,), (4,)], epsilon=1e-5),
         built(LIBRARY).digest,
     )
     sent = {"step": program.artifact()}
@@ -249,13 +269,14 @@ def test_a_worker_admits_calls_of_builds_that_its_user_named(monkeypatch: pytest
     monkeypatch.setenv(ALLOWED, f"normalisation@{digest}")
     admitted = admit(sent, "cpu:0", 4 << 30, 100.0)["step"]
     x, scale, bias = arguments_of(admitted)
-    (found,) = pcp.plan(admitted).run(x, scale, bias)
+    found, means, _ = pcp.plan(admitted).run(x, scale, bias)
+    np.testing.assert_allclose(means, x.mean(-1), atol=1e-6)
     centred = x - x.mean(-1, keepdims=True)
     exact = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + bias
     np.testing.assert_allclose(found, exact, atol=1e-5)
     columns = (
         "operand_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<0> : tensor<1xindex>, dense<0> : tensor<1xindex>], "
-        "result_layouts = [dense<[0, 1]> : tensor<2xindex>], api_version = 4 : i32"
+        "result_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<0> : tensor<1xindex>, dense<0> : tensor<1xindex>], api_version = 4 : i32"
     )
     turned = pcp.Program.parse(str(program.module()).replace("api_version = 4 : i32", columns))
     assert "result_layouts" in str(turned.module())

@@ -69,19 +69,26 @@ Statistics statistics(const float* x, int64_t width, float epsilon) {
 
 int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
-ffi::Error layer_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Result y, float epsilon) {
+// Mean and deviation of every row go out as well: the gradient takes them, and need not compute them again.
+ffi::Error layer_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Result y, Result means,
+                      Result deviations, float epsilon) {
   if (auto words = complaint(x, scale, epsilon); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
   if (!is_shape(bias, {width})) return refused("bias has shape " + shape_of(bias) + "; expected that of scale");
   if (!is_shape(*y, {rows, width})) return refused("the result has shape " + shape_of(*y) + "; expected that of x");
+  if (!is_shape(*means, {rows}) || !is_shape(*deviations, {rows}))
+    return refused("means and deviations have shapes " + shape_of(*means) + " and " + shape_of(*deviations) +
+                   "; expected [" + std::to_string(rows) + "]");
   const float *from = x.typed_data(), *s = scale.typed_data(), *b = bias.typed_data();
-  float* to = y->typed_data();
+  float *to = y->typed_data(), *m = means->typed_data(), *r = deviations->typed_data();
   parallel_for(pool, width ? rows : 0, rows_at_once(width), [&](int64_t first, int64_t last) {
     const int64_t whole = width / kLanes * kLanes;
     for (int64_t row = first; row < last; ++row) {
       const float* in = from + row * width;
       float* out = to + row * width;
       const auto [mean, deviation] = statistics(in, width, epsilon);
+      m[row] = mean;
+      r[row] = deviation;
       for (int64_t i = 0; i < whole; i += kLanes)
         store(out + i, (load(in + i) - mean) * deviation * load(s + i) + load(b + i));
       for (int64_t i = whole; i < width; ++i) out[i] = (in[i] - mean) * deviation * s[i] + b[i];
@@ -93,8 +100,8 @@ ffi::Error layer_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Re
 // Of one row: r (h - mean(h) - n mean(h n)), where n is the normalised x, r its factor and h the cotangent times the scale.
 // What the row adds to the gradients of scale and bias goes to `for_scale` and `for_bias`.
 void row_gradient(const float* x, const float* s, const float* g, float* out, float* for_scale, float* for_bias,
-                  int64_t width, float epsilon) {
-  const auto [mean, deviation] = statistics(x, width, epsilon);
+                  int64_t width, Statistics statistics) {
+  const auto [mean, deviation] = statistics;
   const int64_t whole = width / kLanes * kLanes;
   Lanes sums = {}, products = {};
   for (int64_t i = 0; i < whole; i += kLanes) {
@@ -122,8 +129,9 @@ void row_gradient(const float* x, const float* s, const float* g, float* out, fl
     out[i] = deviation * (g[i] * s[i] - of_h - (x[i] - mean) * deviation * of_hn);
 }
 
-ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotangent, Result for_x,
-                               Result for_scale, Result for_bias, float epsilon) {
+// After the cotangent come means and deviations of the rows, or nothing: then they are computed again.
+ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotangent, ffi::RemainingArgs handed,
+                               Result for_x, Result for_scale, Result for_bias, float epsilon) {
   if (auto words = complaint(x, scale, epsilon); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
   if (!is_shape(cotangent, {rows, width}) || !is_shape(*for_x, {rows, width}))
@@ -132,6 +140,16 @@ ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
   if (!is_shape(*for_scale, {width}) || !is_shape(*for_bias, {width}))
     return refused("the gradients of scale and bias have shapes " + shape_of(*for_scale) + " and " +
                    shape_of(*for_bias) + "; expected that of scale");
+  const float *m = nullptr, *r = nullptr;
+  if (handed.size() == 2) {
+    const auto means = handed.get<Array>(0), deviations = handed.get<Array>(1);
+    if (!means || !deviations || !is_shape(*means, {rows}) || !is_shape(*deviations, {rows}))
+      return refused("means and deviations are not float32 of shape [" + std::to_string(rows) + "]");
+    m = means->typed_data();
+    r = deviations->typed_data();
+  } else if (handed.size() != 0) {
+    return refused("after the cotangent come " + std::to_string(handed.size()) + " arrays; expected none or two");
+  }
   std::fill_n(for_scale->typed_data(), width, 0.0f);
   std::fill_n(for_bias->typed_data(), width, 0.0f);
   if (!rows || !width) return ffi::Error::Success();
@@ -148,7 +166,8 @@ ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
       float* sums = partial.get() + 2 * block * width;
       for (int64_t row = block * height; row < std::min(rows, (block + 1) * height); ++row) {
         const int64_t at = row * width;
-        row_gradient(from + at, s, g + at, to + at, sums, sums + width, width, epsilon);
+        const Statistics known = m ? Statistics{m[row], r[row]} : statistics(from + at, width, epsilon);
+        row_gradient(from + at, s, g + at, to + at, sums, sums + width, width, known);
       }
     }
   });
@@ -172,6 +191,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm, pcp::layer_norm,
                                   .Arg<pcp::Array>()
                                   .Arg<pcp::Array>()
                                   .Ret<pcp::Array>()
+                                  .Ret<pcp::Array>()
+                                  .Ret<pcp::Array>()
                                   .Attr<float>("epsilon"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm_gradient, pcp::layer_norm_gradient,
@@ -180,6 +201,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm_gradient, pcp::layer_norm_gradient,
                                   .Arg<pcp::Array>()
                                   .Arg<pcp::Array>()
                                   .Arg<pcp::Array>()
+                                  .RemainingArgs()
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()

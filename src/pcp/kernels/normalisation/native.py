@@ -1,5 +1,7 @@
 """Native kernels for `pcp.layer_norm` along the last axis and its gradient: a row is read from memory once."""
 
+from collections.abc import Sequence
+
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Native
@@ -46,17 +48,20 @@ def _operands(op: ir.Operation) -> tuple[Named, Tensor, Tensor, Tensor]:
 def _forward(op: ir.Operation) -> list[Tensor]:
     named, x, scale, bias = _operands(op)
     epsilon = {"epsilon": float(named.attributes["epsilon"])}
-    (y,) = native_call(_LIBRARY, "layer_norm", (x, scale, bias), (x.spec,), epsilon)
-    return [reshape(y, named.operands[0].shape)]
+    of_rows = TensorSpec((x.shape[0],), DType.f32)
+    y, *statistics = native_call(
+        _LIBRARY, "layer_norm", (x, scale, bias), (x.spec, of_rows, of_rows), epsilon
+    )
+    return [reshape(y, named.operands[0].shape), *statistics]
 
 
-def _gradient(op: ir.Operation) -> list[Tensor]:
+def _gradient(op: ir.Operation, statistics: Sequence[Tensor]) -> list[Tensor]:
     named, x, scale, _ = _operands(op)
     cotangent = _rows(tensors(op)[len(named.operands)])
     vector = TensorSpec((x.shape[1],), DType.f32)
     epsilon = {"epsilon": float(named.attributes["epsilon"])}
     of_x, of_scale, of_bias = native_call(
-        _LIBRARY, "layer_norm_gradient", (x, scale, cotangent), (x.spec, vector, vector), epsilon
+        _LIBRARY, "layer_norm_gradient", (x, scale, cotangent, *statistics), (x.spec, vector, vector), epsilon
     )
     found = {0: reshape(of_x, named.operands[0].shape)}
     for kind, sums in (("scale", of_scale), ("bias", of_bias)):
@@ -66,12 +71,24 @@ def _gradient(op: ir.Operation) -> list[Tensor]:
     return named.cotangents(op, found)
 
 
-for _name, _about, _build in (
-    ("normalisation.native", "mean, variance and result of a row while it is in the cache", _forward),
-    (
+_STATISTICS = ("mean", "deviation")
+register_kernel(
+    Kernel(
+        "normalisation.native",
+        Effect.reassociating,
+        "mean, variance and result of a row while it is in the cache",
+        _applies,
+        Native(_LIBRARY, _forward),
+        hands=_STATISTICS,
+    )
+)
+register_kernel(
+    Kernel(
         "normalisation_gradient.native",
+        Effect.reassociating,
         "the gradients of x, scale and bias while a row is in the cache",
-        _gradient,
-    ),
-):
-    register_kernel(Kernel(_name, Effect.reassociating, _about, _applies, Native(_LIBRARY, _build)))
+        _applies,
+        Native(_LIBRARY, _gradient),
+        takes=("normalisation.native", *_STATISTICS),
+    )
+)

@@ -90,7 +90,7 @@ def select(
     choices = {each.sites.digest: _usable(each, banned) for each in classes}
     chosen = {digest: usable[0] for digest, usable in choices.items()}
     if not tolerance:  # bits are compared, and only kernels that should change none are here
-        return chosen
+        return _cover(classes, chosen)
     limit = tolerance if not model.seen else MARGIN * tolerance
     while model.predicted(chosen) > limit:
         moves = []
@@ -108,6 +108,30 @@ def select(
             break
         _, digest, other = max(moves, key=lambda move: (move[0], move[1]))
         chosen[digest] = other
+    return _cover(classes, chosen)
+
+
+def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
+    """The same, where of a site and those inside of it only one side has kernels: that which saves more, by times alone."""
+    plain = Alternative(None, 1.0, 0.0, 0.0)
+    for outer in classes:
+        if chosen[outer.sites.digest].kernel is None:
+            continue
+        keys = {site.key for site in outer.sites.sites}
+        inside = {
+            each.sites.digest: sum(not keys.isdisjoint(site.inside) for site in each.sites.sites)
+            for each in classes
+        }
+        gained = math.fsum(
+            chosen[each.sites.digest].saved * inside[each.sites.digest] / len(each.sites.sites)
+            for each in classes
+        )
+        if gained > chosen[outer.sites.digest].saved:
+            chosen[outer.sites.digest] = plain
+            continue
+        for each in classes:
+            if inside[each.sites.digest] == len(each.sites.sites):
+                chosen[each.sites.digest] = plain
     return chosen
 
 
