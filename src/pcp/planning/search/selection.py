@@ -115,24 +115,26 @@ def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str
     """The same, where of a site and those inside of it only one side has kernels: that which saves more, by times alone."""
     plain = Alternative(None, 1.0, 0.0, 0.0)
     for outer in classes:
-        if chosen[outer.sites.digest].kernel is None:
+        inside = _parts_inside(outer, classes)
+        digest = outer.sites.digest
+        if chosen[digest].kernel is None or not inside:
             continue
-        keys = {site.key for site in outer.sites.sites}
-        inside = {
-            each.sites.digest: sum(not keys.isdisjoint(site.inside) for site in each.sites.sites)
-            for each in classes
-        }
-        gained = math.fsum(
-            chosen[each.sites.digest].saved * inside[each.sites.digest] / len(each.sites.sites)
-            for each in classes
-        )
-        if gained > chosen[outer.sites.digest].saved:
-            chosen[outer.sites.digest] = plain
-            continue
-        for each in classes:
-            if inside[each.sites.digest] == len(each.sites.sites):
-                chosen[each.sites.digest] = plain
+        if math.fsum(chosen[each].saved * part for each, part in inside.items()) > chosen[digest].saved:
+            chosen[digest] = plain
+        else:
+            chosen |= {each: plain for each, part in inside.items() if part == 1.0}
     return chosen
+
+
+def _parts_inside(outer: Tuned, classes: Sequence[Tuned]) -> dict[str, float]:
+    """Which part of the sites of each class is inside of sites of another, by digest; classes without any are left out."""
+    keys = {site.key for site in outer.sites.sites}
+    found = {}
+    for each in classes:
+        count = sum(not keys.isdisjoint(site.inside) for site in each.sites.sites)
+        if count:
+            found[each.sites.digest] = count / len(each.sites.sites)
+    return found
 
 
 def saved(selection: Selection) -> float:
