@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import Value, context, inline_calls, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, mlir_type
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.tensor import (

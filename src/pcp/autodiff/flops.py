@@ -2,10 +2,10 @@
 
 import math
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import InvalidProgram, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import spec_of
 
 # Operations that move, name or draw data, and so compute nothing that is counted.
 _MOVEMENT = {

@@ -14,20 +14,14 @@ from contextlib import nullcontext
 from itertools import zip_longest
 
 from pcp.autodiff import rules as rules
-from pcp.autodiff.engine import (
-    Reverse,
-    apply_rule,
-    is_differentiable,
-    operations_between,
-    operations_of_expansion,
-    rule_of,
-)
-from pcp.autodiff.regions import combiner, is_used, values_from_outside
+from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_of_expansion, rule_of
 from pcp.autodiff.rule import RULES, Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
-from pcp.ir.elementwise import ELEMENTWISE
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.dataflow import is_used, operations_between
+from pcp.ir.toolkit.elementwise import ELEMENTWISE
+from pcp.ir.toolkit.regions import combiner, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import STOP_GRADIENT, zeros
 from pcp.tensor import Tensor
 

@@ -8,25 +8,21 @@ from typing import Any, overload
 from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.regions import contains, erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.expecting import expect_function, expect_program
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
@@ -335,7 +331,7 @@ def _has_rule(op: ir.Operation) -> bool:
     """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
     function = decomposition_of(op)
     held = ("func.call", COMPOSITE)
-    return rule_name(op) in RULES and not any(contains(function, name) for name in held)
+    return rule_name(op) in RULES and not any(named_operations(function, name) for name in held)
 
 
 def _append_backward_pass(

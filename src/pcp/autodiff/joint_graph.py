@@ -9,11 +9,11 @@ from functools import cached_property
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
-from pcp.autodiff.regions import values_from_outside
 from pcp.ir import InvalidProgram, TensorSpec, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 
 # What cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost.
 _ONCE = (

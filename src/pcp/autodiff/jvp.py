@@ -7,21 +7,17 @@ from typing import Any, overload
 
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.dataflow import is_used
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
 

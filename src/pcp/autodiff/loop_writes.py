@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from pcp.autodiff.loop_trips import known_integer, steps_of
-from pcp.autodiff.regions import returned_by
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pcp.autodiff.gradient import value_and_vjp
-from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.autodiff.wrt import Wrt
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF
 
 _CHEAP = ("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "convert")

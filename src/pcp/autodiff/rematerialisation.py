@@ -9,16 +9,14 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapt
 Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
 """
 
-from collections.abc import Mapping
-
 from pcp.autodiff.checkpointing import CHECKPOINT, saved_in_blocks
 from pcp.autodiff.joint_graph import JointGraph
-from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.remat_budget import cheapest_within
 from pcp.autodiff.remat_policy import ByteBudget, Remat, policy_of
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.editing import substitute
 from pcp.ops.elementwise import bitcast, bitwise_or, convert, not_equal, real, where
 from pcp.ops.movement import reshape, slice_, zeros
 from pcp.tensor import Tensor, building
@@ -97,7 +95,7 @@ class _Emission:
                     continue
                 place += 1
                 known = {v: self.again[v] for v in self.graph.reads[op] if v in self.again}
-                _substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
+                substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
                 depth = 1 + max((self.depth[v] for v in self.graph.reads[op]), default=0)
                 for value in self.graph.results[op]:
                     self.depth[value] = depth
@@ -131,7 +129,7 @@ class _Emission:
         copy = op.clone(ip=self.builder.insertion)
         if CHECKPOINT in copy.attributes:
             del copy.attributes[CHECKPOINT]
-        _substitute(copy, {self.values[v]: new for v, new in changed.items()})
+        substitute(copy, {self.values[v]: new for v, new in changed.items()})
         self.again.update(zip(graph.results[index], copy.results, strict=True))
 
     def _tie(self, value: int, front: Value) -> Value:
@@ -155,20 +153,3 @@ class _Emission:
             )
             known = self._conditions[front] = not_equal(bitwise_or(bits, 1), 0)
         return known
-
-
-def _substitute(op: ir.Operation, changed: Mapping[Value, Value]) -> None:
-    """Let an operation, and those in its regions, read other values."""
-    if not changed:
-        return
-
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        for place, value in enumerate(inner.operands):
-            if value in changed:
-                inner.operands[place] = changed[value]
-        return ir.WalkResult.ADVANCE
-
-    if len(op.regions) and any(value in changed for value in values_from_outside(op)):
-        op.walk(lambda inner: visit(inner.operation))
-    else:
-        visit(op)

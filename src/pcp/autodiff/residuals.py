@@ -1,9 +1,9 @@
 """Which values of a trip of a loop are kept for its derivative, and which are made again."""
 
 from pcp.autodiff.min_cut import INFINITE, Network
-from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 
 # Cheaper to make again than to write and read: no more than some arithmetic for each element.
 _CHEAP = frozenset(
@@ -74,7 +74,7 @@ def residuals_of(block: ir.Block, carries: range, recompute: bool) -> list[Place
         recompute: whether all of the forward part may be computed again, or only what is cheap.
     """
     trip = _Trip(block, carries, recompute)
-    for number, op in enumerate(operations_of(block)):
+    for number, op in enumerate(block_operations(block)):
         trip.visit(number, op)
     for value in returned_by(block)[len(carries) :]:
         trip.need(value)

@@ -12,13 +12,20 @@ A row is one of four:
 """
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import Value, describe_location, flag_of, integer_of, integers_of, ir, string_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import (
+    describe_location,
+    dimension_numbers,
+    flag_of,
+    integer_of,
+    integers_of,
+    string_of,
+)
 from pcp.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -188,26 +195,3 @@ class Primal:
     def refuse(self, reason: str) -> NoReturn:
         """Raise `NoDerivative` with a reason."""
         raise no_derivative(self.op, reason)
-
-
-@functools.cache
-def dimension_numbers(text: str) -> dict[str, tuple[int, ...]]:
-    """The fields of an attribute such as `#stablehlo.gather<offset_dims = [1], index_vector_dim = 1>`."""
-    fields = re.findall(r"(\w+) = (\[[^]]*\]|\d+)", text)
-    return {name: tuple(int(n) for n in re.findall(r"\d+", value)) for name, value in fields}
-
-
-def scalar_constant(value: Value) -> float | int | None:
-    """The number that every element of a value is, if it is a constant or a broadcast of one; else None."""
-    op = value.owner
-    while isinstance(op, ir.OpView | ir.Operation) and op.operation.name == "stablehlo.broadcast_in_dim":
-        op = op.operation.operands[0].owner
-    if not isinstance(op, ir.OpView | ir.Operation) or op.operation.name != "stablehlo.constant":
-        return None
-    if "complex" in str(op.operation.results[0].type):  # the bindings cannot read those
-        return None
-    elements = op.operation.attributes["value"]
-    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
-        return None
-    number = elements.get_splat_value()
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
 
-from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.rule import rule_name
-from pcp.batching.one_by_one import one_by_one
 from pcp.batching.rule import BATCHING, Batched, Mixed
+from pcp.batching.sample_loop import sample_loop
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ops.movement import broadcast_in_dim
 from pcp.tensor import Tensor
 
@@ -77,7 +77,7 @@ class Batching:
         made = rule(batched) if rule is not None else None
         if made is None:
             LOG.info("vmap runs %s sample by sample: no batching rule covers it", rule_name(op))
-            made = one_by_one(batched)
+            made = sample_loop(batched)
         results = made.results if isinstance(made, Mixed) else made
         flags = made.flags if isinstance(made, Mixed) else [True] * len(results)
         for old, new, flag in zip(op.results, results, flags, strict=True):

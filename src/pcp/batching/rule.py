@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor
 
 if TYPE_CHECKING:

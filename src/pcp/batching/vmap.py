@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
-from pcp.autodiff.regions import erase_dead
 from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, keeps_its_derivative, run_passes
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.arrangement import moveaxis
 from pcp.tensor import Tensor, as_tensor, building, is_weak

@@ -21,7 +21,7 @@ from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.signature import main_of
 from pcp.planning import plan
 
 log = logging.getLogger("pcp.distributed.verification")

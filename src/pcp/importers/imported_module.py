@@ -9,7 +9,8 @@ import logging
 
 from pcp.errors import PCPError
 from pcp.importers.library_calls import replace_library_calls
-from pcp.ir.bindings import context, describe_location, ir, string_of
+from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.attributes import describe_location, string_of
 from pcp.ir.types import TensorSpec, dtype_from_mlir
 
 log = logging.getLogger("pcp.importers")

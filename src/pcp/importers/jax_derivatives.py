@@ -16,21 +16,14 @@ import numpy as np
 from jax.interpreters import mlir
 
 from pcp.importers.imported_module import clean
-from pcp.ir.bindings import (
-    CUSTOM_DERIVATIVE,
-    bytecode_of,
-    context,
-    has_custom_derivative,
-    inline_calls,
-    integer_of,
-    ir,
-    parse_module,
-)
+from pcp.ir.bindings import bytecode_of, context, ir, parse_module
 from pcp.ir.builder import Builder
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import private_function
 from pcp.ir.custom_derivatives import set_derivative
-from pcp.ir.program import main_of
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls
 from pcp.ops.movement import STOP_GRADIENT
 
 ORDERS = 3

@@ -6,7 +6,8 @@ JAX writes such calls when it lowers for a CPU. As operations they can be differ
 from collections.abc import Callable
 from typing import Any
 
-from pcp.ir.bindings import Value, context, integer_of, ir, string_of
+from pcp.ir.bindings import Value, context, ir
+from pcp.ir.toolkit.attributes import integer_of, string_of
 
 _ROUTINES = {f"lapack_{kind}{routine}_ffi": routine for kind in "sdcz" for routine in ("potrf", "trsm")}
 _TRANSPOSES = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}

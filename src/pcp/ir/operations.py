@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, describe_location, inline_calls, ir
-from pcp.ir.program import Program, main_of, spec_of
+from pcp.ir.bindings import InvalidProgram, ir
+from pcp.ir.program import Program
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.attributes import describe_location
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import TensorSpec, UnknownDType
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, context, ir, run_passes, string_of, symbol_name
-from pcp.ir.program import main_of
+from pcp.ir.bindings import InvalidProgram, context, ir, run_passes
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.types import checked_shape
 
 _REFINE = "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,canonicalize,symbol-dce"

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from pcp.ir.bindings import InvalidProgram, Value, context, integer_of, ir, named_operations
+from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF, Tree
 
 _MAKES = "stablehlo.tuple"
@@ -40,8 +42,8 @@ def _flatten_signature(function: ir.Operation) -> None:
     for name, types in (("arg_attrs", inputs), ("res_attrs", results)):
         if name in function.attributes:
             entries = zip(types, ir.ArrayAttr(function.attributes[name]), strict=True)
-            spread = [entry for type_, entry in entries for _ in _leaves(type_)]
-            function.attributes[name] = ir.ArrayAttr.get(spread)
+            flattened = [entry for type_, entry in entries for _ in _leaves(type_)]
+            function.attributes[name] = ir.ArrayAttr.get(flattened)
     for name, types in (("pcp.arguments", inputs), ("pcp.results", results)):
         if any(isinstance(type_, ir.TupleType) for type_ in types) and name not in function.attributes:
             trees = tuple(_tree(type_) for type_ in types)

@@ -13,7 +13,8 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
 

@@ -6,7 +6,8 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
 FLOPS = {2: 4e11, 4: 2e11, 8: 1e11}

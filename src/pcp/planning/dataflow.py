@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.operations import Operation, operations_of
-from pcp.ir.program import main_of
+from pcp.ir.signature import main_of
 from pcp.tensor import Tensor, current_builder
 
 

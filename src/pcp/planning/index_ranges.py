@@ -2,7 +2,8 @@
 
 from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.signature import main_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
 _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}

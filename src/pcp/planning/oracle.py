@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, DType, Program, Result, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, context, inline_calls, inline_composites, ir
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.types import UnknownDType
 
 _AS_WRITTEN = tuple(

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import InvalidProgram, Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import UnknownDType
 from pcp.ops.movement import broadcast_to
 from pcp.tensor import Tensor, as_tensor, current_builder
@@ -18,7 +20,7 @@ LARGEST_CONSTANT = 1024
 Array = np.ndarray[Any, Any]
 
 
-def maker(value: Value, *names: str) -> ir.Operation | None:
+def defined_by(value: Value, *names: str) -> ir.Operation | None:
     """The operation that makes a value, if it is one of `names` (any, without them) and bears no mark."""
     owner = value.owner
     if isinstance(owner, ir.Block):
@@ -64,46 +66,15 @@ def numbers(op: ir.Operation, name: str) -> tuple[int, ...]:
     return integers_of(op.attributes[name])
 
 
-def is_only_use(value: Value) -> bool:
-    """Whether a value is used once."""
-    uses = iter(value.uses)
-    next(uses, None)
-    return next(uses, None) is None
-
-
-def uniform(value: Value) -> float | int | None:
-    """The number that every element of a constant value is; None if it is no such constant."""
-    # Most values are no constants, and this is asked more often than anything else.
-    owner = value.owner
-    while not isinstance(owner, ir.Block):
-        op = owner.operation
-        if op.name == "stablehlo.constant":
-            return (
-                _number(op) if spec(value).dtype.kind != "complex" else None
-            )  # the bindings cannot read those
-        if op.name != "stablehlo.broadcast_in_dim":
-            return None
-        owner = op.operands[0].owner
-    return None
-
-
-def _number(op: ir.Operation) -> float | int | None:
-    found = op.attributes["value"]
-    if not isinstance(found, ir.DenseElementsAttr) or not found.is_splat:
-        return None
-    number = found.get_splat_value()
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
-
-
 def elements(value: Value) -> Array | None:
     """The elements of a constant value, if they are not too many, and, where they differ, neither complex nor bfloat16."""
     shape, dtype = spec(value).shape, spec(value).dtype
     if spec(value).size > LARGEST_CONSTANT or dtype.kind == "complex":
         return None
-    number = uniform(value)
+    number = splat_number(value)
     if number is not None:
         return np.full(shape, number, dtype.numpy)
-    op = maker(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
+    op = defined_by(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
     if op is None or not isinstance(found := op.attributes["value"], ir.DenseElementsAttr):
         return None
     return np.array(found).reshape(shape)

@@ -10,14 +10,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import dimension_numbers
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import largest_of, log_softmax_of, log_sum_exp_of, shifted_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted, maker
+from pcp.rewrite.view import View, counted
 from pcp.tensor import Tensor
 
 CONJUNCTS = 64
@@ -195,7 +196,7 @@ def _conjuncts(mask: Value) -> Iterator[Value]:
 
 def _parts(mask: Value) -> list[Value]:
     """What a mask is the conjunction of; nothing if it is none."""
-    op = maker(mask)
+    op = defining_op(mask)
     if op is None:
         return []
     if op.name == "stablehlo.and":
@@ -208,7 +209,7 @@ def _parts(mask: Value) -> list[Value]:
 
 def _is_bound(mask: Value, numbers: Value, size: int) -> bool:
     """Whether a mask says that the numbers are at least 0, or below the size."""
-    op = maker(mask)
+    op = defining_op(mask)
     if op is None or op.name != "stablehlo.compare":
         return False
     left, right = (View.of(operand) for operand in op.operands)

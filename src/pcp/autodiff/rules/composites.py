@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.rule import Cotangent, Primal, register_rule
 from pcp.ir import Builder
-from pcp.ir.bindings import Value, ir, symbol_name
+from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
     composite_attributes,
     composite_name,
@@ -18,6 +18,7 @@ from pcp.ir.composites import (
     emit_composite,
     private_function,
 )
+from pcp.ir.toolkit.attributes import symbol_name
 from pcp.tensor import Tensor, building
 
 KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "cross_entropy")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcp.batching.rule import Batched, BatchingRule, register_batching
-from pcp.ir.bindings import integer_elements, integer_of, integers_of, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_elements, integer_of, integers_of
 from pcp.ops.windows import pairs_attribute
 from pcp.tensor import Tensor
 

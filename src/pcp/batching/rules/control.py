@@ -7,10 +7,10 @@ before keep what they have.
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import copy_region
-from pcp.batching.dependence import branched, carried
+from pcp.batching.dependence import batched_branch_results, batched_carries
 from pcp.batching.rule import Batched, Mixed, register_batching
 from pcp.ir.bindings import Value
+from pcp.ir.toolkit.editing import copy_region
 from pcp.ops.elementwise import equal, where
 from pcp.ops.movement import broadcast_in_dim
 from pcp.ops.reduction import any_
@@ -53,7 +53,7 @@ def _branches(batched: Batched) -> Mixed | list[Tensor]:
             here = equal(index, place)
             chosen = [_select(here, new, old) for new, old in zip(results, chosen, strict=True)]
         return chosen
-    flags = branched(batched.op, set(engine.batched))
+    flags = batched_branch_results(batched.op, set(engine.batched))
     specs = [
         wide if flag else spec
         for spec, wide, flag in zip(batched.specs, batched.widened(), flags, strict=True)
@@ -67,7 +67,7 @@ def _branches(batched: Batched) -> Mixed | list[Tensor]:
 
 def _while(batched: Batched) -> Mixed:
     engine, builder, op = batched.engine, batched.engine.builder, batched.op
-    flags, apart = carried(op, set(engine.batched))
+    flags, apart = batched_carries(op, set(engine.batched))
     first = _either(batched, list(op.operands), flags)
     specs = [t.spec for t in first]
     types = [value.type for value in op.operands]

@@ -1,7 +1,7 @@
 """Batching of elementwise operations: the axis of samples is one more."""
 
 from pcp.batching.rule import Batched, Mixed, register_batching
-from pcp.ir.elementwise import ELEMENTWISE
+from pcp.ir.toolkit.elementwise import ELEMENTWISE
 from pcp.ops.movement import broadcast_in_dim
 from pcp.tensor import Tensor
 

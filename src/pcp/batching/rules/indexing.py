@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.batching.rule import Batched, register_batching
+from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ops.elementwise import clip
 from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, reshape, zeros

@@ -2,10 +2,9 @@
 
 import re
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.batching.rule import Batched, register_batching
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import integer_of
+from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
 from pcp.ops.arrangement import moveaxis
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor
