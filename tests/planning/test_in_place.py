@@ -1,6 +1,9 @@
 """A path that was measured in a child is compared once more in the process that will use it."""
 
+import re
+from collections.abc import Callable
 from pathlib import Path as FilePath
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +108,103 @@ def test_a_process_in_which_every_path_differs_says_so(
     monkeypatch.setattr("pcp.planning.chosen.difference_here", lambda *_: "result 0 is 0")
     with pytest.raises(PathDiffers, match="the last one because result 0 is 0; run `pcp doctor`"):
         pcp.plan(program, tolerance=1e-2, database=tmp_path / "profile.sqlite", budget=0)
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list[Tensor]]) -> Kernel:
+    """A kernel of softmax's family whose results are made from the right ones."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        x, axis = tensors(op)[0], Named.of(op).attributes["axis"]
+        e = pcp.exp(x - x.max(axis, keepdims=True))
+        return wrong(e / e.sum(axis, keepdims=True), axis)
+
+    kernel = Kernel(
+        "softmax.planted", Effect.reassociating, "for tests", lambda op, _: is_named("pcp.softmax")(op), build
+    )
+    kernels = {**FAMILIES["softmax"].kernels, kernel.name: kernel}
+    monkeypatch.setattr(FAMILIES["softmax"], "kernels", kernels)
+    monkeypatch.setattr(in_place, "_compared", set())
+    return kernel
+
+
+def said_of(program: pcp.Program, kernel: Kernel, tolerance: float, **more: Any) -> str | None:
+    sites = sites_of(prepared(program, tolerance), "cpu")
+    kernels = {site.key: kernel for site in sites if kernel.name in site.kernels}
+    path = Path.of(program, kernels, {}, tolerance)
+    return in_place.difference_here(Whole(program, tolerance, {}, **more), path, backends.device("cpu:0"))
+
+
+def without_a_row(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [pcp.where(pcp.iota(y.shape, 0) == 17, 0.0, y)]
+
+
+def halved(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [0.5 * y]
+
+
+def reversed_(y: Tensor, axis: int) -> list[Tensor]:
+    return [pcp.ops.flip(y, axis)]
+
+
+def right(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [y * (1.0 + 2.0**-21)]
+
+
+ROWS = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((20_000, 8), "f32"))
+SMALL = pcp.trace(lambda x: pcp.softmax(x, -1)[0, :3], pcp.spec((4, 8), "f32"))
+SCALAR = pcp.trace(lambda x: pcp.softmax(x, -1)[0, 0] - 0.01, pcp.spec((4, 8), "f32"))
+INTEGERS = pcp.trace(lambda x: pcp.argmax(pcp.softmax(x, -1), -1), pcp.spec((600, 8), "f32"))
+HALVES = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((50, 8), "bf16"))
+
+
+@pytest.mark.parametrize(
+    ("program", "wrong", "said"),
+    [
+        (
+            ROWS,
+            without_a_row,
+            r"a slice of result 0 \(axis 0, index 17\) differs by .* tolerance for slices is 0.1",
+        ),
+        (SMALL, halved, "result 0 differs by 0.5 from that of the plain program; the tolerance is 0.01"),
+        (SCALAR, halved, "result 0 differs by "),
+        (INTEGERS, reversed_, r"a share of .* of result 0 differs from that of the plain program"),
+        (HALVES, halved, "result 0 differs by 0.5"),
+    ],
+)
+def test_one_wrong_row_a_wrong_small_result_and_wrong_integers_are_refused(
+    program: pcp.Program, wrong: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = said_of(program, planted(monkeypatch, wrong), 1e-2)
+    assert found is not None
+    assert re.match(said, found), found
+
+
+@pytest.mark.parametrize("program", [ROWS, SMALL, SCALAR, INTEGERS, HALVES])
+def test_roundings_of_them_are_no_difference(program: pcp.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said_of(program, planted(monkeypatch, right), 1e-2) is None
+
+
+def test_a_result_that_is_ignored_is_not_compared_here_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = pcp.trace(lambda x: (pcp.softmax(x, -1), x.sum()), pcp.spec((6, 8), "f32"))
+    kernel = planted(monkeypatch, halved)
+    assert said_of(program, kernel, 1e-2) is not None
+    assert said_of(program, kernel, 1e-2, ignored=(0,)) is None
+
+
+def test_bits_are_compared_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = said_of(ROWS, planted(monkeypatch, right), 0.0)
+    assert said == "result 0 is not bit for bit that of the plain program"
+
+
+def test_a_wrong_update_does_not_hide_behind_the_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(weights: Tensor, x: Tensor) -> Tensor:
+        return (pcp.softmax(x @ weights, -1) ** 2).mean()
+
+    shapes = pcp.spec((8, 5), "f32"), pcp.spec((16, 8), "f32")
+    step = pcp.training_step(pcp.trace(loss, *shapes), pcp.optimizers.sgd(1e-3, momentum=0.0))
+    kernel = planted(monkeypatch, lambda y, _: [1.5 * y])
+    updated = {entry.alias for entry in step.arguments}
+    others = tuple(place for place in range(len(step.results)) if place not in updated)
+    said = said_of(step, kernel, 1e-2, ignored=others)
+    assert said is not None
+    assert "params" in said

@@ -13,12 +13,21 @@ import pytest
 
 import pcp
 from pcp.planning.bench import Bench
-from pcp.planning.measuring_folder import OWNER, PREFIX, MeasuringFolder, TemporaryFolderUnusable, sweep
+from pcp.planning.measuring_folder import (
+    OWNER,
+    PREFIX,
+    PREFIXES,
+    VERIFYING,
+    MeasuringFolder,
+    TemporaryFolderUnusable,
+    sweep,
+)
+from pcp.planning.verification import CandidateProcess
 
 HOLD = """
 import sys
 from pcp.planning.measuring_folder import MeasuringFolder
-folder = MeasuringFolder()
+folder = MeasuringFolder(sys.argv[1])
 print(folder.path, flush=True)
 sys.stdin.read()
 """
@@ -30,12 +39,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def other(temporary: Path) -> Iterator["subprocess.Popen[str]"]:
+@pytest.fixture(params=PREFIXES)
+def other(temporary: Path, request: pytest.FixtureRequest) -> Iterator["subprocess.Popen[str]"]:
     """Another process that has such a folder."""
     assert temporary.exists()
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     with process:
         yield process
@@ -82,6 +91,23 @@ def test_a_folder_of_another_user_is_left_alone(temporary: Path, monkeypatch: py
     monkeypatch.undo()
     sweep(temporary)
     assert not left.exists()
+
+
+def test_a_process_for_kernels_from_outside_has_such_a_folder(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = temporary / f"{VERIFYING}left"
+    left.mkdir()
+    (left / OWNER).write_text("1 1")
+    with CandidateProcess("cpu:0"):
+        [folder] = temporary.iterdir()
+        assert folder != left
+        assert folder.name.startswith(VERIFYING)
+        assert (folder / OWNER).read_text().split()[0] == str(os.getpid())
+    assert not list(temporary.iterdir())
+    monkeypatch.setenv("TMPDIR", str(temporary / "none"))
+    with pytest.raises(TemporaryFolderUnusable, match=r"temporary files, .*none, but: No such file"):
+        CandidateProcess("cpu:0")
 
 
 def test_a_folder_for_temporary_files_that_is_missing(

@@ -107,8 +107,8 @@ def test_programs_that_are_no_loss(name: str, tmp_path: Path) -> None:
 def test_weights_that_are_not_given(tmp_path: Path) -> None:
     message = (
         r"network\.pcp is trained from weights that a file holds: save them under the names of the arguments, with "
-        r"safetensors\.numpy\.save_file.*give --weights weights\.safetensors\. The program takes "
-        r"params\.hidden\.w: f32\[3,16\], params\.out: f32\[16\], x: f32\[8,3\]"
+        r"safetensors\.numpy\.save_file.*give --weights weights\.safetensors; or draw them, with --weights random\. "
+        r"The program takes params\.hidden\.w: f32\[3,16\], params\.out: f32\[16\], x: f32\[8,3\]"
     )
     refused(traced(tmp_path), tmp_path, MissingWeights, message, weights="")
 

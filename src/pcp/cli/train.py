@@ -44,6 +44,8 @@ examples:
   pcp train --resume runs/gpt2-nano            continue after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
                                                train a loss from a file, made by JAX, PyTorch or PCP
+  pcp train --model loss.mlir --weights random --data my.txt
+                                               train a language model from a file that came without weights
 
 algorithms of --workers:
   data-parallel  workers average their gradients in every step; the baseline, and the most bytes
@@ -53,15 +55,15 @@ algorithms of --workers:
   sparse         H steps, then only the largest 1.6 % of the changes are sent; the rest is kept and sent later
 
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
-parameter, named like the argument. The data is a text if the loss takes tokens and targets; otherwise it is an .npz or
-.safetensors file with one array for each argument of the batch. The trained weights are written to trained.safetensors in the
-folder of the run, under the same names.
+parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
+otherwise it is an .npz or .safetensors file with one array for each argument of the batch. The trained weights are written to
+trained.safetensors in the folder of the run, under the same names.
 """,
 }
 
 _OPTIONS = {
     "model": "name of a GPT-2 configuration, or the file of a loss",
-    "weights": "initial weights of a loss from a file: safetensors or .npz",
+    "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
     "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",

@@ -10,27 +10,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from pcp import backends
 from pcp.backends import Device, ExecutionFailed, OutOfMemory
 from pcp.backends.base import Buffer
-from pcp.planning.distances import distance, scale_of
+from pcp.ir import Program
+from pcp.ir.types import dtype_of
+from pcp.planning.comparison import Comparison, same_bits
+from pcp.planning.judge import Judge
 from pcp.planning.path import Path
 from pcp.planning.random_inputs import Recipe, random_arguments
 from pcp.planning.timing import Runnable, timed
+from pcp.planning.tolerance import SLICES, Judged, ResultError
 from pcp.planning.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
 TIMES = 4.0
 """How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
-NUDGE = 2.0**-20
+NUDGE = 2.0**-12
 """The relative change of the arguments by which is found out which results amplify it."""
-FEWEST = 16
-"""Elements of a result from which on its relative error says something."""
+NUDGES = 4
+"""How many changes are tried: a result of few elements may stand still by chance in one of them."""
+LOST = 0.3
+"""A gradient that `NUDGE` changes by more than this is nothing but roundings, and is judged on the scale of its group."""
 
 Array = np.ndarray[Any, Any]
+_finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
 
 
@@ -79,21 +87,53 @@ def _difference(whole: Whole, path: Path, device: Device) -> str | None:
     arrays = _arguments(whole)
     buffers = placed(arrays)
     expected, found = called(plain, buffers), called(mine, buffers)
-    limit = TIMES * whole.tolerance
-    errors = [_distance(y, right, whole.tolerance) for y, right in zip(found, expected, strict=True)]
-    if all(error <= limit for error in errors):
-        return None
-    amplified = [0.0] * len(errors)
-    if whole.tolerance:  # some results are nothing but roundings, and any two paths disagree on them
-        nudged = called(plain, placed(_nudged(arrays)))
-        amplified = [
-            _distance(y, right, whole.tolerance) / NUDGE for y, right in zip(nudged, expected, strict=True)
+    if not whole.tolerance:
+        differing = [
+            place for place, pair in enumerate(zip(found, expected, strict=True)) if not same_bits(*pair)
         ]
-    for place, (error, factor) in enumerate(zip(errors, amplified, strict=True)):
-        if error > limit * max(1.0, factor):
-            name = program.results[place].name or str(place)
-            return f"result {name} differs by {error:.3g} from that of the plain program; the tolerance is {whole.tolerance:g}"
-    return None
+        return (
+            f"result {_name(program, differing[0])} is not bit for bit that of the plain program"
+            if differing
+            else None
+        )
+    comparison = Comparison(backend, device, compiled=False)
+
+    def too_far(other: Sequence[Array], lost: float | None, nudge: float) -> dict[str, ResultError]:
+        """The results that are further from the plain ones than the tolerance and the effect of a change explain."""
+        judge = Judge(program, arrays, expected, other, comparison, lost, whole.ignored)
+        return {
+            each.name: each
+            for each in judge.errors(found)
+            if each.least_tolerance > whole.tolerance * max(TIMES, _amplified(each, nudge))
+        }
+
+    wrong = too_far(expected, None, NUDGE)
+    for seed in range(NUDGES):  # some results are nothing but roundings, and any two paths disagree on them
+        if not wrong:
+            return None
+        nudged, nudge = _nudged(arrays, seed)
+        changed = _less_kept(program, called(plain, placed(nudged)), arrays, nudged)
+        still = too_far(changed, LOST, nudge)
+        wrong = {name: still[name] for name in wrong if name in still}
+    return _said(next(iter(wrong.values())), whole.tolerance) if wrong else None
+
+
+def _amplified(error: ResultError, nudge: float) -> float:
+    """How many times a change of the arguments a result changes by; 0 where that is not known."""
+    return error.least_plain / nudge if math.isfinite(error.least_plain) else 0.0
+
+
+def _said(wrong: ResultError, tolerance: float) -> str:
+    if wrong.judged is Judged.share:
+        what = f"a share of {wrong.error:.3g} of result {wrong.name} differs"
+    elif wrong.error >= wrong.slice_error / SLICES:
+        what = f"result {wrong.name} differs by {wrong.error:.3g}"
+    else:
+        return (
+            f"a slice of result {wrong.name} ({wrong.slice}) differs by {wrong.slice_error:.3g} from that of the plain "
+            f"program; the tolerance for slices is {SLICES * tolerance:g}"
+        )
+    return f"{what} from that of the plain program; the tolerance is {tolerance:g}"
 
 
 def _arguments(whole: Whole) -> list[Array]:
@@ -103,19 +143,33 @@ def _arguments(whole: Whole) -> list[Array]:
     return [np.asarray(array) for array in inputs[0]]
 
 
-def _nudged(arrays: Sequence[Array]) -> list[Array]:
-    rng = np.random.default_rng(0)
+def _nudged(arrays: Sequence[Array], seed: int) -> tuple[list[Array], float]:
+    """Arguments that are changed a little, and how much: by what the least exact of their element types can hold."""
+    rng = np.random.default_rng(seed)
+    moving = [_is_inexact(array) for array in arrays]
+    spacings = [float(_finfo(array.dtype).eps) for array, moves in zip(arrays, moving, strict=True) if moves]
+    size = max([NUDGE, *spacings])
     return [
-        (array * (1.0 + NUDGE * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
-        if array.dtype.kind in "fcV" and array.dtype.itemsize >= 4
-        else array
-        for array in arrays
-    ]
+        (array * (1.0 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype) if moves else array
+        for array, moves in zip(arrays, moving, strict=True)
+    ], size
 
 
-def _distance(y: Array, right: Array, tolerance: float) -> float:
-    if not tolerance:
-        return 0.0 if y.tobytes() == right.tobytes() else math.inf
-    if y.dtype.kind not in "fcV" or y.size < FEWEST:
-        return 0.0
-    return distance(y, right, scale_of(right)).error
+def _less_kept(
+    program: Program, results: Sequence[Array], before: Sequence[Array], nudged: Sequence[Array]
+) -> list[Array]:
+    """Results of changed arguments, without the change of the part of them that only stays: it says nothing of what is new."""
+    made = list(results)
+    for entry, old, new in zip(program.arguments, before, nudged, strict=True):
+        if entry.alias is not None and entry.kept and _is_inexact(old):
+            wide = np.complex128 if old.dtype.kind == "c" else np.float64
+            made[entry.alias] = made[entry.alias] - entry.kept * (new.astype(wide) - old.astype(wide))
+    return made
+
+
+def _is_inexact(array: Array) -> bool:
+    return dtype_of(array.dtype).is_differentiable
+
+
+def _name(program: Program, place: int) -> str:
+    return program.results[place].name or str(place)

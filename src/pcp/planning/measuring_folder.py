@@ -1,4 +1,7 @@
-"""The folder that a Bench and its child share, in the folder for temporary files; what was left behind is removed."""
+"""The folder that a process shares with a child that measures or verifies, in the folder for temporary files.
+
+What was left behind by processes that were killed is removed when the next folder is made.
+"""
 
 import contextlib
 import errno
@@ -16,6 +19,8 @@ from pcp.errors import PCPError
 log = logging.getLogger("pcp.planning.bench")
 
 PREFIX = "pcp-bench-"
+VERIFYING = "pcp-verify-"
+PREFIXES = (PREFIX, VERIFYING)
 OWNER = "owner"
 _LEAST_BYTES = 1 << 20
 """Where less is free, a process that ended is taken to have found no room: memory in files ends it by a signal."""
@@ -28,16 +33,19 @@ class TemporaryFolderUnusable(PCPError):
 class MeasuringFolder:
     """A folder that is locked as long as its process lives, so that others know whether it was left behind.
 
+    Arguments:
+        prefix: of its name, one of `PREFIXES`.
+
     Raises:
         TemporaryFolderUnusable: it cannot be made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = PREFIX) -> None:
         self._lock = -1
         parent = _parent()
         with written(parent):
             sweep(parent)
-            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+            self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             try:
                 self._lock = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,12 +77,12 @@ def written(folder: Path) -> Iterator[None]:
 
 def unusable(folder: Path, error: OSError) -> str:
     """What is wrong with a folder for temporary files, and what to do."""
-    place = folder.parent if folder.name.startswith(PREFIX) else folder
+    place = folder.parent if folder.name.startswith(PREFIXES) else folder
     # NumPy says how much it wrote, and no number of an error.
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error)
     remedy = "free some space there" if is_full else "make it a folder that you may write to"
     return (
-        f"measuring needs the folder for temporary files, {place}, but: {error.strerror or error}; "
+        f"measuring and verifying need the folder for temporary files, {place}, but: {error.strerror or error}; "
         f"{remedy}, or set TMPDIR to another folder"
     )
 
@@ -92,7 +100,7 @@ def check_room(folder: Path) -> None:
 
 def sweep(parent: Path) -> None:
     """Remove folders of this user whose processes were killed: their locks went with them."""
-    for folder in parent.glob(f"{PREFIX}*"):
+    for folder in (found for prefix in PREFIXES for found in parent.glob(f"{prefix}*")):
         with contextlib.suppress(OSError):  # it is gone, or still in use
             facts = folder.lstat()
             if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():

@@ -99,6 +99,11 @@ class Oracle:
         self._backend, self._device = backend, device
         self._executable: Executable | None = None
 
+    @property
+    def memory(self) -> MemoryUse:
+        """What a call takes; no argument gives its memory to a result, so they need not be copied for it."""
+        return self._compiled().memory
+
     def run(self, arguments: Sequence[Any]) -> list[Buffer]:
         """The results for arguments of the program as it was, which stay as they are."""
         try:
@@ -116,15 +121,19 @@ class Oracle:
             return self._run(arguments)
 
     def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
-        if self._executable is None:
-            options = _QUICKLY.get(self._device.kind, {})
-            self._executable = self._backend.compile(self._taking_narrow, self._device, options, cache=True)
+        executable = self._compiled()
         is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
         given = [
             each if here else self._backend.place(np.asarray(each), entry.spec, self._device, alias=False)
             for each, here, entry in zip(arguments, is_here, self._narrow.arguments, strict=True)
         ]
-        return awaited(self._executable.run(given))
+        return awaited(executable.run(given))
+
+    def _compiled(self) -> Executable:
+        if self._executable is None:
+            options = _QUICKLY.get(self._device.kind, {})
+            self._executable = self._backend.compile(self._taking_narrow, self._device, options, cache=True)
+        return self._executable
 
     @functools.cached_property
     def _taking_narrow(self) -> Program:

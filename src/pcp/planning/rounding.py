@@ -3,6 +3,10 @@
 Every operation that rounds has the last bit of its results changed at random, and sums are added up in another order. How far
 the results then move estimates how wrong those of the plain path are, cancellation included.
 
+A compiler computes cheap values again where they are read, in one loop with what reads them. Between operations that are
+disturbed it does so less, and would keep values for the backward pass that the plain path does not. So they are made again
+here (`pcp.planning.recomputation`); what is disturbed depends on bits alone, so they come out the same.
+
 Source: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997; Vignes,
 "Discrete Stochastic Arithmetic for Validating Results of Numerical Software", Numerical Algorithms 37, 2004.
 """
@@ -10,12 +14,11 @@ Source: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
 from collections.abc import Sequence
 
 from pcp.ir import DType, Program, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
 from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.types import UnknownDType
-from pcp.planning.oracle import Copy
+from pcp.planning.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
 _ROUNDS = frozenset(
     f"stablehlo.{name}"
@@ -43,7 +46,7 @@ def in_other_roundings(program: Program) -> Program:
     return _OtherRoundings(program, DType.f32).made
 
 
-class _OtherRoundings(Copy):
+class _OtherRoundings(Recomputing):
     _is_inside = False
 
     def operation(self, op: ir.Operation) -> None:
@@ -74,64 +77,37 @@ class _OtherRoundings(Copy):
 
 def _disturbed(value: Value, axes: Sequence[int]) -> Value:
     """A value that is summed along axes with other last bits, beginning in the middle of the first axis."""
-    if not _is_float32(value):
+    if not is_float32(value):
         return value
     made = _noisy(value)
     shape = spec_of(value.type).shape
     if not axes or shape[axes[0]] < 2:
         return made
     axis, middle = axes[0], shape[axes[0]] // 2
-    halves = [_slice(made, axis, start, end) for start, end in ((middle, shape[axis]), (0, middle))]
-    turned: Value = ir.Operation.create(
-        "stablehlo.concatenate", [value.type], halves, {"dimension": attribute(axis)}
-    ).results[0]
-    return turned
-
-
-def _slice(value: Value, axis: int, start: int, end: int) -> Value:
-    shape = list(spec_of(value.type).shape)
-    starts, ends = [0] * len(shape), list(shape)
-    starts[axis], ends[axis] = start, end
-    shape[axis] = end - start
-    attributes = {
-        "start_indices": attribute(tuple(starts)),
-        "limit_indices": attribute(tuple(ends)),
-        "strides": attribute((1,) * len(shape)),
-    }
-    type_ = mlir_type(TensorSpec(tuple(shape), DType.f32))
-    made: Value = ir.Operation.create("stablehlo.slice", [type_], [value], attributes).results[0]
-    return made
+    halves = []
+    for start, end in ((middle, shape[axis]), (0, middle)):
+        starts, ends = [0] * len(shape), list(shape)
+        starts[axis], ends[axis] = start, end
+        halves.append(sliced(made, starts, ends))
+    return emitted("concatenate", value.type, *halves, dimension=attribute(axis))
 
 
 def _noisy(value: Value) -> Value:
     """A float32 value of which about half the elements have another last bit; others stay. The bits themselves decide."""
-    if not _is_float32(value):
+    if not is_float32(value):
         return value
     shape = spec_of(value.type).shape
     bits_type, truth = (mlir_type(TensorSpec(shape, dtype)) for dtype in (DType.u32, DType.bool))
 
-    def made(name: str, type_: ir.Type, *operands: Value, **attributes: ir.Attribute) -> Value:
-        result: Value = ir.Operation.create(f"stablehlo.{name}", [type_], operands, attributes).results[0]
-        return result
-
-    def constant(number: int) -> Value:
-        element = ir.IntegerAttr.get(ir.IntegerType.get_unsigned(32), number)
-        return made("constant", bits_type, value=ir.DenseElementsAttr.get_splat(bits_type, element))
-
-    bits = made("bitcast_convert", bits_type, value)
-    spread = made("multiply", bits_type, bits, constant(_HASH))
-    last = made("shift_right_logical", bits_type, spread, constant(31))
-    other = made("bitcast_convert", value.type, made("xor", bits_type, bits, last))
+    bits = emitted("bitcast_convert", bits_type, value)
+    spread = emitted("multiply", bits_type, bits, constant(bits_type, _HASH))
+    last = emitted("shift_right_logical", bits_type, spread, constant(bits_type, 31))
+    other = emitted("bitcast_convert", value.type, emitted("xor", bits_type, bits, last))
     # What is 0, infinite or NaN was not rounded: a magnitude, without the sign, from 1 to just below infinity was.
-    magnitude = made("and", bits_type, bits, constant(0x7FFFFFFF))
-    least = made("subtract", bits_type, magnitude, constant(1))
+    magnitude = emitted("and", bits_type, bits, constant(bits_type, 0x7FFFFFFF))
+    least = emitted("subtract", bits_type, magnitude, constant(bits_type, 1))
     direction = ir.Attribute.parse("#stablehlo<comparison_direction LT>")
-    rounded = made("compare", truth, least, constant(0x7F7FFFFF), comparison_direction=direction)
-    return made("select", value.type, rounded, other, value)
-
-
-def _is_float32(value: Value) -> bool:
-    try:
-        return spec_of(value.type).dtype is DType.f32
-    except (InvalidProgram, UnknownDType):  # a token
-        return False
+    rounded = emitted(
+        "compare", truth, least, constant(bits_type, 0x7F7FFFFF), comparison_direction=direction
+    )
+    return emitted("select", value.type, rounded, other, value)

@@ -20,6 +20,7 @@ from pcp.ops.elementwise import convert
 from pcp.tensor import Tensor, as_tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.array_file import read_array_file
+from pcp.training.random_weights import RANDOM, random_weights
 from pcp.training.safetensors_file import write_arrays
 from pcp.training.shifted_labels import moves_labels
 
@@ -86,14 +87,16 @@ class LossProgram:
         write_atomically(path, file.getbuffer())
 
 
-def read_loss(path: Path, weights: Path | None, tokens: bool = False) -> LossProgram:
+def read_loss(path: Path, weights: Path | None, tokens: bool = False, seed: int = 0) -> LossProgram:
     """Read a loss and its weights, and find out what is what.
 
     Arguments:
         path: a file that Program.save wrote, MLIR text or bytecode, or a portable artifact.
-        weights: a safetensors or `.npz` file whose arrays have the names of arguments.
+        weights: a safetensors or `.npz` file whose arrays have the names of arguments; or `Path("random")`, which draws them
+            as `random_weights` says.
         tokens: whether the batch is to be tokens and targets in i32, whatever integers the loss takes them as. A loss that
             moves its labels by one token itself is then given the tokens as labels.
+        seed: of random weights.
 
     Raises:
         UnreadableLoss: there is no such file.
@@ -110,10 +113,11 @@ def read_loss(path: Path, weights: Path | None, tokens: bool = False) -> LossPro
     if weights is None:
         raise MissingWeights(
             f"{path} is trained from weights that a file holds: save them under the names of the arguments, with "
-            f"safetensors.numpy.save_file(arrays, 'weights.safetensors'), and give --weights weights.safetensors. "
+            f"safetensors.numpy.save_file(arrays, 'weights.safetensors'), and give --weights weights.safetensors; "
+            f"or draw them, with --weights {RANDOM}. "
             f"The program takes {_listed(program.arguments)}"
         )
-    arrays = read_array_file(weights)
+    arrays = _random(program, path, seed) if weights == Path(RANDOM) else read_array_file(weights)
     keys = _weights_by_argument(program, arrays, path, weights)
     trained = _trained(program, keys)
     for index, key in keys.items():
@@ -163,15 +167,45 @@ def _check_result(program: Program, path: Path) -> None:
         )
 
 
+def _random(program: Program, path: Path, seed: int) -> dict[str, Array]:
+    """Random weights under the names of their arguments, where the program shows which these are."""
+    entries, marked = program.arguments, _marked(program)
+    first = program.argument_tree.children[0] if entries else LEAF
+    indices = marked or [index for index, entry in enumerate(entries) if entry.spec.dtype.is_float]
+    batch = tuple(entry for index, entry in enumerate(entries) if index not in indices)
+    if not marked and not _is_text(batch):
+        raise WrongWeights(
+            f"{path} does not say which of its arguments are weights, so none can be drawn: --weights {RANDOM} needs a loss of "
+            "floating-point weights and two arrays of integers of shape (batch, context), tokens and targets; this one takes "
+            f"{_listed(entries)}. Give --weights a file with an array for each weight"
+        )
+    constants = [entries[index] for index in marked if first != LEAF and index >= first.leaf_count]
+    if constants:
+        raise WrongWeights(
+            f"{path} takes constants beside its weights, which cannot be drawn: {_listed(constants)}; give --weights a file "
+            "with an array for each weight and each constant"
+        )
+    drawn = random_weights(program, indices, seed)
+    return {entries[index].name if marked else f"arg{index}": array for index, array in drawn.items()}
+
+
+def _marked(program: Program) -> list[int]:
+    """The arguments that roles say are weights."""
+    entries = program.arguments
+    marked = [index for index, entry in enumerate(entries) if entry.role is Role.weight]
+    if len(marked) < len(entries):
+        return marked
+    # Traced with arrays throughout: roles say nothing.
+    first = program.argument_tree.children[0] if entries else LEAF
+    return [] if first == LEAF else list(range(first.leaf_count))
+
+
 def _weights_by_argument(
     program: Program, arrays: Mapping[str, Array], path: Path, weights: Path
 ) -> dict[int, str]:
     """The name among `arrays` of every argument that is a parameter."""
     entries = program.arguments
-    marked = [index for index, entry in enumerate(entries) if entry.role is Role.weight]
-    first = program.argument_tree.children[0] if entries else LEAF
-    if len(marked) == len(entries):  # traced with arrays throughout: roles say nothing
-        marked = [] if first == LEAF else list(range(first.leaf_count))
+    marked = _marked(program)
     short = [name for child in program.argument_tree.children for name in child.names()]
     found: dict[int, str] = {}
     for index in marked or range(len(entries)):

@@ -68,7 +68,8 @@ def _configured(settings: Mapping[str, Any]) -> TrainingConfig:
             )
         return config
     parts = accumulate if type(accumulate) is int else 1
-    size = _read_loss(Path(model), settings.get("weights", ""), str(settings.get("data", ""))).batch_size
+    # Any seed will do where only the size of the batch is asked for.
+    size = _read_loss(Path(model), settings.get("weights", ""), str(settings.get("data", "")), 0).batch_size
     config = TrainingConfig().replaced(**({"batch": size * parts} | dict(settings)))
     if config.batch != size * parts:
         raise InvalidTrainingConfig(
@@ -117,18 +118,18 @@ def write_trained_weights(folder: RunFolder, recipe: Recipe) -> Path | None:
 
 def _imported(folder: RunFolder, config: TrainingConfig) -> ImportedRecipe:
     if not folder.loss_file.exists():
-        given = _read_loss(Path(config.model), config.weights, config.data)
+        given = _read_loss(Path(config.model), config.weights, config.data, config.seed)
         given.write_weights(folder.weights_file, given.parameters)
         write_atomically(folder.loss_file, Path(config.model).read_bytes())
-    loss = _read_loss(folder.loss_file, str(folder.weights_file), config.data)
+    loss = _read_loss(folder.loss_file, str(folder.weights_file), config.data, config.seed)
     data = _text(folder, config, loss) if _is_text(config.data) else _samples(folder, config, loss)
     recipe = ImportedRecipe(config, loss, data)
     _ = recipe.batches, recipe.step  # refuse what cannot be trained before anything is compiled
     return recipe
 
 
-def _read_loss(path: Path, weights: str, data: str) -> LossProgram:
-    return read_loss(path, Path(weights) if weights else None, tokens=_is_text(data))
+def _read_loss(path: Path, weights: str, data: str, seed: int) -> LossProgram:
+    return read_loss(path, Path(weights) if weights else None, tokens=_is_text(data), seed=seed)
 
 
 def _is_text(data: str) -> bool:

@@ -113,6 +113,23 @@ def test_what_is_wrong_only_on_some_operands_is_found(
     assert words in found[1]
 
 
+LOSS = pcp.trace(lambda x: pcp.logsumexp(x, -1).mean(), pcp.spec((40, 64), "f32"))
+
+
+def test_a_wrong_result_of_one_element_is_found(tmp_path: Path) -> None:
+    def halved_where_unlike(arguments: Any, results: Any) -> Any:
+        largest = np.abs(arguments[0]).max()
+        return [np.where(largest > 5.0, 0.5 * each, each) for each in results]
+
+    found = fault_of(LOSS, halved_where_unlike, tmp_path)
+    assert found is not None
+    assert "skewed operands, result 0 has an error of 0.5" in found[1]
+    assert fault_of(LOSS, lambda _, results: results, tmp_path) is None
+    noise = fault_of(LOSS, noisy(1e-3), tmp_path)
+    assert noise is not None
+    assert noise[0] is Failure.nondeterministic
+
+
 def test_a_sound_one_is_accepted_and_noise_of_the_last_bit_is_not_exact(tmp_path: Path) -> None:
     assert fault_of(SOFTMAX, lambda _, results: results, tmp_path, bits=True) is None
     assert fault_of(SOFTMAX, noisy(2.0**-23), tmp_path) is None

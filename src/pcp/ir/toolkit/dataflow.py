@@ -35,6 +35,7 @@ def has_single_use(value: Value) -> bool:
 
 
 def users_of(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The operations that use a result, once for each use."""
     for result in op.results:
         for use in result.uses:
             yield use.owner.operation

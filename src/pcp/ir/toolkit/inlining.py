@@ -12,11 +12,16 @@ from pcp.ir.bindings import (
     parse_module,
     run_passes,
 )
+from pcp.ir.nesting import REGIONS, check_depth
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.walking import named_operations
 
 CUSTOM_DERIVATIVE = "pcp.custom_derivative"
 """The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
+
+
+DEEPEST_CALLS = 50
+"""Calls inside of one another that are left to XLA, whose stack ends before two hundred."""
 
 
 _COMBINING = {
@@ -32,18 +37,15 @@ def inline_calls(module: ir.Module) -> None:
 
     Raises:
         InvalidProgram: a function calls itself, directly or not.
+        NestedTooDeeply: calls in regions would nest those too deeply.
     """
-    functions = {
-        symbol_name(op.operation): op.operation
-        for op in module.body.operations
-        if op.operation.name == "func.func"
-    }
-    _refuse_recursion(functions)
+    functions = _functions(module)
+    _check_calls(functions)
     custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
     roots = list(functions.values()) if custom else [functions["main"]]
     while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
-            callee = functions[ir.FlatSymbolRefAttr(call.attributes["callee"]).value]
+            callee = functions[_callee(call)]
             with context(), call.location, ir.InsertionPoint(call):
                 results = inline_function(callee, list(call.operands))
             for old, new in zip(call.results, results, strict=True):
@@ -54,21 +56,47 @@ def inline_calls(module: ir.Module) -> None:
         run_passes(module, "builtin.module(symbol-dce)")
 
 
-def _refuse_recursion(functions: Mapping[str, ir.Operation]) -> None:
-    callees = {
-        name: {
-            ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-            for call in named_operations(op, "func.call")
-        }
-        for name, op in functions.items()
-    }
+def _functions(module: ir.Module) -> dict[str, ir.Operation]:
+    views = [view.operation for view in module.body.operations]
+    return {symbol_name(op): op for op in views if op.name == "func.func"}
+
+
+def _callee(call: ir.Operation) -> str:
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def _check_calls(functions: Mapping[str, ir.Operation]) -> int:
+    """Refuse recursion, and calls in regions of functions that are called in regions, and so on, too deeply.
+
+    Returns:
+        How many calls there are inside of one another, at most.
+    """
+    calls = {name: named_operations(op, "func.call") for name, op in functions.items()}
+    callees = {name: {_callee(call) for call in each} for name, each in calls.items()}
     try:
-        tuple(TopologicalSorter(callees).static_order())
+        order = list(TopologicalSorter(callees).static_order())
     except CycleError as error:
         cycle = " -> ".join(error.args[1])
         raise InvalidProgram(
             f"functions of the program call themselves, which StableHLO forbids: {cycle}"
         ) from None
+    depths: dict[str, int] = {}
+    regions: dict[str, int] = {}
+    for name in order:
+        inside = calls.get(name, ())
+        depths[name] = max((1 + depths[_callee(call)] for call in inside), default=0)
+        regions[name] = max((_regions_around(call) + regions[_callee(call)] for call in inside), default=0)
+        # An inner function's own regions were checked when the program was made.
+        check_depth(regions[name], f"{REGIONS} that call one another's functions", "compute in fewer of them")
+    return max(depths.values(), default=0)
+
+
+def _regions_around(op: ir.Operation) -> int:
+    """How many regions an operation lies in, but for the function's own."""
+    count, outer = 0, op.parent
+    while outer is not None and outer.name != "func.func":
+        count, outer = count + 1, outer.parent
+    return count
 
 
 def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
@@ -129,9 +157,18 @@ def flatten(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = Non
 
 
 def flat_bytecode(bytecode: bytes) -> bytes:
-    """A module without composites and calls, of a module given as bytecode; the same if it has no composites."""
-    if b"composite" not in bytecode:
+    """A module, as bytecode, without composites, and without calls where it has composites, or more calls inside of one
+    another than XLA's stack holds.
+
+    Raises:
+        NestedTooDeeply: calls in regions would nest those too deeply.
+    """
+    if b"composite" not in bytecode and b"call" not in bytecode:
         return bytecode
     module = parse_module(bytecode)
-    flatten(module)
+    if b"composite" in bytecode:
+        flatten(module)
+    elif _check_calls(_functions(module)) <= DEEPEST_CALLS:
+        return bytecode
+    inline_calls(module)
     return bytecode_of(module)
