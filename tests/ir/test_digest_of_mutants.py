@@ -15,7 +15,7 @@ import pcp
 from pcp.ir import DType, Program
 from pcp.ir.bindings import context, ir
 from pcp.ir.digest import block_digest
-from pcp.ir.signature import main_of
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 
 OTHER_WORD = {

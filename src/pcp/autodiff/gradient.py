@@ -17,8 +17,9 @@ from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.expecting import expect_function, expect_program
-from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
@@ -312,7 +313,7 @@ def _differentiated(
     with context(), ir.Location.unknown():
         again = _append_backward_pass(module, leaves, seeds, layout, memory)
     # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
-    erase_dead(main_of(module).regions[0].blocks[0])
+    erase_dead(entry_block(module))
     run_passes(module, "builtin.module(cse)")
     if again:
         with context(), ir.Location.unknown():

@@ -9,7 +9,7 @@ from pcp.autodiff.residuals import residuals_of
 from pcp.autodiff.rule import Captured, Cotangent, Primal
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.dataflow import is_used, result_owner
+from pcp.ir.toolkit.dataflow import defining_op, is_used, result_owner
 from pcp.ir.toolkit.editing import copy_region, erase_dead
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -313,8 +313,7 @@ def _reached(ends: dict[Value, int], values: Iterable[Value]) -> set[int]:
         value = pending.pop()
         if value in ends:
             found.add(ends[value])
-        elif not isinstance(value.owner, ir.Block):
-            op = value.owner.operation
+        elif (op := defining_op(value)) is not None:
             more = {*op.operands, *(values_from_outside(op) if len(op.regions) else ())} - seen
             seen |= more
             pending += more

@@ -12,6 +12,7 @@ import numpy as np
 
 from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.regions import returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -161,7 +162,7 @@ def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
 def _compared(op: ir.Operation, made: ir.Operation, negated: bool) -> _Comparison | None:
     if made.name != "stablehlo.compare":
         return None
-    direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = comparison_direction(made)
     if negated:
         direction = _NEGATED[direction]
     left, right = made.operands

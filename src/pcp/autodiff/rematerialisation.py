@@ -15,8 +15,8 @@ from pcp.autodiff.remat_budget import cheapest_within
 from pcp.autodiff.remat_policy import ByteBudget, Remat, policy_of
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.signature import main_of
 from pcp.ir.toolkit.editing import substitute
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ops.elementwise import bitcast, bitwise_or, convert, not_equal, real, where
 from pcp.ops.movement import reshape, slice_, zeros
 from pcp.tensor import Tensor, building
@@ -41,7 +41,7 @@ def rematerialise(module: ir.Module, remat: Remat | None) -> None:
         UnknownPolicy, InvalidByteBudget: `remat` is no policy.
         BudgetUnreachable: no choice of values fits in the budget.
     """
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     *operations, _ = (op.operation for op in block.operations)
     forward = next(index for index, op in enumerate(operations) if _is_boundary(op))
     operations.pop(forward).erase()

@@ -10,8 +10,9 @@ from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import main_of, update_function_type
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
@@ -165,8 +166,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
             Result(entry.name, spec_of(value.type))
             for entry, value in zip(program.results, terminator.operands, strict=True)
         ]
-        type_ = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in terminator.operands])
-        main.attributes["function_type"] = ir.TypeAttr.get(type_)
+        update_function_type(main)
         describe_signature(main, arguments, results, program.argument_tree, program.result_tree)
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)

@@ -14,8 +14,9 @@ from pcp.ir import bindings, digest
 from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
 from pcp.ir.bindings import ir
 from pcp.ir.resources import has_resources, inline_resources
-from pcp.ir.signature import Argument, Result, Signature, describe_signature, main_of, signature_of
+from pcp.ir.signature import Argument, Result, Signature, describe_signature, signature_of
 from pcp.ir.toolkit.attributes import symbol_name
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.walking import check_nesting
 from pcp.ir.tree import Tree, flatten_like
 from pcp.ir.tuples import flatten_tuples, has_tuples

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.ir.bindings import InvalidProgram, context, ir
-from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ir.toolkit.functions import function_type
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF, Tree
 from pcp.ir.types import TensorSpec
@@ -60,31 +61,6 @@ class Signature:
     result_tree: Tree
 
 
-def main_of(module: ir.Module) -> ir.Operation:
-    """The function that a module is run by: `main`, or its only public function.
-
-    Raises:
-        InvalidProgram: there is none, or more than one and none called `main`, or one without a body.
-    """
-    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    for function in functions:
-        if not len(function.regions[0].blocks):
-            raise InvalidProgram(
-                f"the function {symbol_name(function)} of the program is declared and has no body; write the body, "
-                "or leave it out"
-            )
-    public = [op for op in functions if _visibility(op) == "public"]
-    named = [op for op in public if symbol_name(op) == "main"]
-    candidates = named or public
-    if len(candidates) != 1:
-        names = ", ".join(symbol_name(op) for op in public) or "none"
-        raise InvalidProgram(
-            f"a program needs one public function, or one called main; this module has: {names}"
-            + ("; choose one: pcp.load(path, main=...)" if len(public) > 1 else "")
-        )
-    return candidates[0]
-
-
 def describe_signature(
     main: ir.Operation,
     arguments: Sequence[Argument],
@@ -114,7 +90,7 @@ def describe_signature(
 
 
 def signature_of(main: ir.Operation) -> Signature:
-    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    type_ = function_type(main)
     argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
     result_facts = _facts(main, "res_attrs", len(type_.results))
     arguments = tuple(
@@ -200,7 +176,3 @@ def _tree(main: ir.Operation, name: str) -> Tree | None:
         return Tree.from_json(string_of(main.attributes[name]))
     except ValueError:
         raise InvalidProgram(f"the attribute {name} of the program is not a valid structure") from None
-
-
-def _visibility(op: ir.Operation) -> str:
-    return string_of(op.attributes["sym_visibility"]) if "sym_visibility" in op.attributes else "public"

@@ -12,9 +12,10 @@ from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.digest import operation_digests
-from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.attributes import describe_location
 from pcp.ir.toolkit.editing import erase_dead, substitute
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -61,7 +62,7 @@ def sites_of(program: Program, platform: str) -> tuple[Site, ...]:
     inline_calls(module)
     keys = operation_digests(module)
     found: dict[str, Site] = {}
-    for op in walk_block(main_of(module).regions[0].blocks[0]):
+    for op in walk_block(entry_block(module)):
         family = family_of(op)
         if family is None or keys[op] in found:
             continue
@@ -88,7 +89,7 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     module = program.module()
     inline_calls(module)
     keys = operation_digests(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     missing = set(choices) - set(keys.values())
     if missing:
         raise UnknownSite(
@@ -111,7 +112,7 @@ def replaced(region: Program, kernel: Kernel) -> Program:
         BadReplacement: the kernel returns other types than the operation has.
     """
     module = region.module()
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     with context(), building(Builder(module, block)) as builder:
         _put(kernel, _only(block), builder)
     erase_dead(block)

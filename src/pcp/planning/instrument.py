@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from pcp.ir import Builder, Program, Result, Tree
 from pcp.ir.bindings import context, ir
-from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.tree import LEAF
 from pcp.tensor import Tensor, building

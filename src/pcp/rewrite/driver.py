@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import context, ir
-from pcp.ir.signature import main_of
 from pcp.ir.toolkit.dataflow import is_used
 from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.pattern import is_beyond_rows
@@ -56,7 +56,7 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
     table: dict[str, list[Row]] = {}
     for row in rows:
         table.setdefault(row.root, []).append(row)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     counts: Counter[str] = Counter()
     limit = before = None
     with context(), building(Builder(module, block)) as builder:

@@ -1,16 +1,15 @@
 """What the patterns of rows are made of: who makes a value, whether it is constant, and values to put in its place."""
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.constants import splat_number
-from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ir.types import UnknownDType
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ops.movement import broadcast_to
 from pcp.tensor import Tensor, as_tensor, current_builder
 
@@ -22,33 +21,21 @@ Array = np.ndarray[Any, Any]
 
 def defined_by(value: Value, *names: str) -> ir.Operation | None:
     """The operation that makes a value, if it is one of `names` (any, without them) and bears no mark."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return None
-    op = owner.operation
-    if names and op.name.removeprefix("stablehlo.") not in names:
+    op = defining_op(value)
+    if op is None or (names and op.name.removeprefix("stablehlo.") not in names):
         return None
     return None if is_beyond_rows(op) else op
 
 
 def is_beyond_rows(op: ir.Operation) -> bool:
     """Whether rows leave an operation alone: its types are none of PCP's, or it bears a mark, an attribute as `pcp.tap`."""
-    if not all(_is_known(value.type) for value in (*op.operands, *op.results)):
+    if any(spec_if_tensor(value.type) is None for value in (*op.operands, *op.results)):
         return True
     if (
         not len(op.attributes) or op.name == "stablehlo.constant"
     ):  # the bindings cannot list those of a complex one
         return False
     return any("." in name for name in op.attributes.keys())  # noqa: SIM118  (iterating gives pairs in some versions)
-
-
-@functools.cache
-def _is_known(type_: ir.Type) -> bool:
-    try:
-        spec_of(type_)
-    except (InvalidProgram, UnknownDType):
-        return False
-    return True
 
 
 def tensor(value: Value) -> Tensor:

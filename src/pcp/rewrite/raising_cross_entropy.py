@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers, integers_of
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -129,7 +129,7 @@ def _by_mask(masked: View) -> Picked | None:
 def _one_hot(mask: View) -> View | None:
     """The numbers in number == iota along the last axis."""
     op, sides = mask.made_by("compare"), mask.operands("compare")
-    if op is None or sides is None or "EQ" not in str(op.attributes["comparison_direction"]):
+    if op is None or sides is None or comparison_direction(op) != "EQ":
         return None
     last = len(mask.axes) - 1
     for count, numbers in (sides, sides[::-1]):
@@ -172,7 +172,7 @@ def _unwrapped(numbers: View, size: int) -> View | None:
     plain = chosen[2]
     terms = larger if larger[0].is_same(plain) else larger[::-1]
     matches = (
-        "LT" in str(op.attributes["comparison_direction"])
+        comparison_direction(op) == "LT"
         and below[0].is_same(plain)
         and below[1].is_number(0)
         and terms[0].is_same(plain)
@@ -213,10 +213,10 @@ def _is_bound(mask: Value, numbers: Value, size: int) -> bool:
     if op is None or op.name != "stablehlo.compare":
         return False
     left, right = (View.of(operand) for operand in op.operands)
-    direction = str(op.attributes["comparison_direction"])
+    direction = comparison_direction(op)
     if left.source().value != numbers:
         return False
-    return ("GE" in direction and right.is_number(0)) or ("LE" in direction and right.is_number(size - 1))
+    return (direction == "GE" and right.is_number(0)) or (direction == "LE" and right.is_number(size - 1))
 
 
 RAISE_CROSS_ENTROPY = tuple(

@@ -12,15 +12,17 @@ from itertools import pairwise
 from typing import Any
 
 from pcp.autodiff.flops import flops_of
-from pcp.ir import Argument, Builder, InvalidProgram, Program, Result, Role, Tree, UnknownDType
+from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, ir
 from pcp.ir.digest import complex_constant, has_effect
-from pcp.ir.signature import describe_signature, main_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.constants import splat_of
 from pcp.ir.toolkit.dataflow import depth_first
 from pcp.ir.toolkit.editing import clone_operations
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import flatten, inline_calls
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
-from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ir.toolkit.walking import walk_block
 from pcp.ir.tree import LEAF
 from pcp.rewrite.repeats import Repeat, repeats
@@ -97,7 +99,7 @@ def segments(program: Program) -> Segments | None:
     inline_calls(module)
     if len(list(module.body.operations)) > 1:  # functions that some operation names
         return None
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     operations, returned = block_operations(block), returned_by(block)
     if len(operations) < WORTHWHILE or not _can_be_cut(block, operations, returned):
         return None
@@ -124,17 +126,9 @@ def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: S
     made = set(returned) - set(block.arguments)
     return (
         len(made) == len(returned)
-        and all(_is_array(value) for op in operations for value in op.results)
+        and all(spec_if_tensor(value.type) is not None for op in operations for value in op.results)
         and not any(op.name == "stablehlo.rng" or has_effect(op) for op in walk_block(block))
     )
-
-
-def _is_array(value: Value) -> bool:
-    try:
-        spec_of(value.type)
-    except (InvalidProgram, UnknownDType):  # a token
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -309,8 +303,7 @@ def _is_copied(op: ir.Operation, is_dependent: bool) -> bool:
         spec = spec_of(op.results[0].type)
         if spec.size <= SMALL or spec.dtype.kind == "complex":  # which cannot be read through the bindings
             return spec.size <= SMALL
-        value = op.attributes["value"]
-        return isinstance(value, ir.DenseElementsAttr) and value.is_splat
+        return splat_of(op.attributes["value"]) is not None
     return op.name == "stablehlo.broadcast_in_dim" or (op.name in _LIGHT and not is_dependent)
 
 

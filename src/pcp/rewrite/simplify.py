@@ -2,7 +2,7 @@
 
 from pcp.ir import Program
 from pcp.ir.bindings import ir, run_passes
-from pcp.ir.signature import main_of
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.driver import apply_rows
@@ -46,4 +46,4 @@ def _common_subexpressions(module: ir.Module) -> int:
 
 
 def _size(module: ir.Module) -> int:
-    return sum(1 for _ in walk_block(main_of(module).regions[0].blocks[0]))
+    return sum(1 for _ in walk_block(entry_block(module)))

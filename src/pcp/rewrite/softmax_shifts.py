@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from pcp.ir import Program
 from pcp.ir.bindings import ir
-from pcp.ir.signature import main_of
 from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.dataflow import users_of
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.walking import walk_block
@@ -37,7 +37,7 @@ def with_constant_shifts(program: Program) -> Program:
     """
     module = program.module()
     inline_calls(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     # All are found before one is marked: a softmax may hold one computation twice, and a mark would make these differ.
     found = [op for op in walk_block(block) if op.name == "stablehlo.reduce" and _is_shift(op)]
     with module.context:

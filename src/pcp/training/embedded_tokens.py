@@ -2,8 +2,8 @@
 
 from pcp.ir import Program
 from pcp.ir.bindings import Value
-from pcp.ir.signature import main_of
 from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import spec_of
 

@@ -7,6 +7,7 @@ from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
@@ -37,7 +38,7 @@ def _direction(region: ir.Region) -> str | None:
     (op,) = operations
     if op.name != "stablehlo.compare" or list(op.operands) != list(block.arguments):
         return None
-    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = comparison_direction(op)
     return direction if direction in COMPARISONS else None
 
 

@@ -9,8 +9,8 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import decomposition_of, emit_composite, private_function
 from pcp.ir.custom_derivatives import derivative_functions, derivative_name, set_derivative
-from pcp.ir.signature import main_of
 from pcp.ir.toolkit.dataflow import result_owner
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.tensor import Tensor, current_builder

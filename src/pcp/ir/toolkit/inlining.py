@@ -13,7 +13,8 @@ from pcp.ir.bindings import (
     run_passes,
 )
 from pcp.ir.nesting import REGIONS, check_depth
-from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ir.toolkit.functions import functions_of
 from pcp.ir.toolkit.walking import named_operations
 
 CUSTOM_DERIVATIVE = "pcp.custom_derivative"
@@ -39,7 +40,7 @@ def inline_calls(module: ir.Module) -> None:
         InvalidProgram: a function calls itself, directly or not.
         NestedTooDeeply: calls in regions would nest those too deeply.
     """
-    functions = _functions(module)
+    functions = functions_of(module)
     _check_calls(functions)
     custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
     roots = list(functions.values()) if custom else [functions["main"]]
@@ -54,11 +55,6 @@ def inline_calls(module: ir.Module) -> None:
     del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
-
-
-def _functions(module: ir.Module) -> dict[str, ir.Operation]:
-    views = [view.operation for view in module.body.operations]
-    return {symbol_name(op): op for op in views if op.name == "func.func"}
 
 
 def _callee(call: ir.Operation) -> str:
@@ -168,7 +164,7 @@ def flat_bytecode(bytecode: bytes) -> bytes:
     module = parse_module(bytecode)
     if b"composite" in bytecode:
         flatten(module)
-    elif _check_calls(_functions(module)) <= DEEPEST_CALLS:
+    elif _check_calls(functions_of(module)) <= DEEPEST_CALLS:
         return bytecode
     inline_calls(module)
     return bytecode_of(module)

@@ -1,6 +1,7 @@
 """Operations replaced by others that say the same, by the passes of StableHLO."""
 
 from pcp.ir.bindings import ir, run_passes
+from pcp.ir.toolkit.walking import every_operation
 
 DEPRECATED = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
 """Operations of StableHLO that a pass replaces by others."""
@@ -20,13 +21,7 @@ def legalise_chlo(module: ir.Module) -> None:
 
 def legalise(module: ir.Module) -> None:
     """Replace, in place, deprecated operations and those of dynamic shape whose shapes are constants of the program."""
-    names: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names.add(op.name.removeprefix("stablehlo."))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    names = {op.name.removeprefix("stablehlo.") for op in every_operation(module.operation)}
     if names.intersection(DEPRECATED):
         run_passes(module, "builtin.module(func.func(stablehlo-legalize-deprecated-ops))")
     if names.intersection(DYNAMIC):

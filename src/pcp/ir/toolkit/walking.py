@@ -1,22 +1,29 @@
 """Walks over operations and those in their regions, without recursion."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pcp.ir.bindings import ir
 from pcp.ir.nesting import FLATTER, REGIONS, check_depth
 
 
-def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:
-    """Every operation of that name inside another."""
+def every_operation(
+    operation: ir.Operation, wanted: Callable[[ir.Operation], bool] = lambda _: True
+) -> list[ir.Operation]:
+    """An operation, after all in its regions at any depth, as far as they are wanted."""
     found: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == name:
+        if wanted(op):
             found.append(op)
         return ir.WalkResult.ADVANCE
 
     operation.walk(visit)
     return found
+
+
+def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:
+    """Every operation of that name inside another."""
+    return every_operation(operation, lambda op: op.name == name)
 
 
 def blocks_of(op: ir.Operation) -> list[ir.Block]:
