@@ -96,7 +96,7 @@ class Reverse:
                 self._add(value, cotangent, primal.op)
         return outgoing
 
-    def claim(self, value: Value) -> Cotangent:
+    def take_accumulated(self, value: Value) -> Cotangent:
         """Take away and return the cotangent that a value has so far."""
         return self._cotangents.pop(value, None)
 

@@ -304,18 +304,19 @@ def _differentiated(
     inline_calls(module)
     main = main_of(module)
     # What is made again is decided for each operation, so then none is hidden in a composite.
-    whole = memory.remat is None and not _has_blocks_inside(module)
+    keeps_composites = memory.remat is None and not _has_blocks_inside(module)
     inline_composites(
-        module, lambda op: keeps_its_derivative(op) or (whole and op.parent == main and _has_rule(op))
+        module,
+        lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
     )
     inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():
-        again = _append_backward_pass(module, leaves, seeds, layout, memory)
+        rematerialises = _append_backward_pass(module, leaves, seeds, layout, memory)
     # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
     erase_dead(entry_block(module))
     run_passes(module, "builtin.module(cse)")
-    if again:
+    if rematerialises:
         with context(), ir.Location.unknown():
             rematerialise(module, memory.remat)
     return Program.from_module(module)
@@ -349,9 +350,9 @@ def _append_backward_pass(
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
-    again = memory.remat is not None or has_blocks(operations)
+    rematerialises = memory.remat is not None or has_blocks(operations)
     with building(builder), builder.before(terminator):
-        if again:
+        if rematerialises:
             mark_boundary(builder)
         found = Reverse(builder, memory.loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
@@ -372,4 +373,4 @@ def _append_backward_pass(
     # The results are others than before, so no argument shares its memory with one.
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
-    return again
+    return rematerialises

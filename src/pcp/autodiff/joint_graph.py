@@ -94,11 +94,11 @@ class JointGraph:
         What is made again is made where it is read first, and stays from there on.
         """
         order: list[int] = []
-        again: set[int] = set()
+        scheduled: set[int] = set()
 
         def missing(index: int) -> list[int]:
             makers = (self.maker[v] for v in self.reads[index] if self.can_be_remade(v) and not kept(v))
-            return [op for op in makers if op not in again]
+            return [op for op in makers if op not in scheduled]
 
         for index in range(self.forward, len(self.names)):
             waiting = missing(index)
@@ -108,8 +108,8 @@ class JointGraph:
                     waiting += before
                     continue
                 op = waiting.pop()
-                if op not in again:
-                    again.add(op)
+                if op not in scheduled:
+                    scheduled.add(op)
                     order.append(~op)
             order.append(index)
         return order

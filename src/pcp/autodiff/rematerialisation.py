@@ -76,7 +76,7 @@ class _Emission:
         self.values: list[Value] = list(block.arguments)
         for op in operations:
             self.values += op.results
-        self.again: dict[int, Value] = {}
+        self.remade: dict[int, Value] = {}
         self.front: Value | None = self._first_front()
         self.depth = dict.fromkeys(range(len(self.values)), 0)
         self._conditions: dict[Value, Tensor] = {}
@@ -94,7 +94,7 @@ class _Emission:
                         self._make_again(~op)
                     continue
                 place += 1
-                known = {v: self.again[v] for v in self.graph.reads[op] if v in self.again}
+                known = {v: self.remade[v] for v in self.graph.reads[op] if v in self.remade}
                 substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
                 depth = 1 + max((self.depth[v] for v in self.graph.reads[op]), default=0)
                 for value in self.graph.results[op]:
@@ -122,7 +122,7 @@ class _Emission:
 
     def _make_again(self, index: int) -> None:
         op, graph = self.operations[index], self.graph
-        changed = {v: self.again[v] for v in graph.reads[index] if v in self.again}
+        changed = {v: self.remade[v] for v in graph.reads[index] if v in self.remade}
         if not changed and self.front is not None:
             leaf = min((v for v in graph.reads[index] if v not in graph.constant), key=graph.bytes)
             changed[leaf] = self._tie(leaf, self.front)
@@ -130,7 +130,7 @@ class _Emission:
         if CHECKPOINT in copy.attributes:
             del copy.attributes[CHECKPOINT]
         substitute(copy, {self.values[v]: new for v, new in changed.items()})
-        self.again.update(zip(graph.results[index], copy.results, strict=True))
+        self.remade.update(zip(graph.results[index], copy.results, strict=True))
 
     def _tie(self, value: int, front: Value) -> Value:
         """The value, but not before `front` is known."""

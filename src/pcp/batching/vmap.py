@@ -212,7 +212,7 @@ def _batch(
             for value, entry, axis in zip(own, arguments, in_axes, strict=True):
                 if axis is None:
                     continue
-                sample = engine.stand_in(value.type)
+                sample = engine.placeholder(value.type)
                 value.replace_all_uses_with(sample)
                 value.set_type(mlir_type(entry.spec))
                 whole = Tensor(value, builder, entry.spec)
@@ -235,6 +235,6 @@ def _returned(engine: Batching, value: Any, axis: int | None, entry: Result) -> 
                 f"vmap: out_axes is None for the result {entry.name or 'of the function'}, but it depends on the sample; "
                 "give it an axis"
             )
-        return engine.given(value)
+        return engine.lookup(value)
     place = _place(axis, len(entry.spec.shape), f"the result {entry.name} of {entry.spec}", "out_axes")
-    return moveaxis(engine.whole(value), 0, place)
+    return moveaxis(engine.with_samples(value), 0, place)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, overload
 
-from pcp.ir import bindings, digest
+from pcp.ir import bindings, digest, program_file
 from pcp.ir.artifact import artifact_of, parse_artifact, plain_module
 from pcp.ir.bindings import ir
 from pcp.ir.resources import has_resources, inline_resources
@@ -148,15 +148,18 @@ class Program:
         return Program.from_module(parse_artifact(artifact))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program to one file with a checksum; see `pcp.ir.program_file`.
+        """Write the program to one file with a checksum, which is whole or absent whatever happens meanwhile.
 
         Raises:
             InvalidProgram: an operation has no portable form.
             OSError: the file cannot be written.
         """
-        from pcp.ir import program_file
-
-        program_file.save(self, path)
+        header = {
+            "digest": self.digest,
+            "arguments": [[entry.name, str(entry.spec), entry.role.value] for entry in self.arguments],
+            "results": [[entry.name, str(entry.spec)] for entry in self.results],
+        }
+        program_file.write(path, self.artifact(), header)
 
     @staticmethod
     def load(
@@ -168,9 +171,7 @@ class Program:
             NotAProgram, CorruptProgram, NewerProgram, InvalidProgram: it holds no sound program that this version reads.
             OSError: it cannot be read.
         """
-        from pcp.ir import program_file
-
-        return program_file.load(path, main=main, shapes=shapes)
+        return load(path, main=main, shapes=shapes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its portable artifact, which other versions read: equal in digest, without locations."""
@@ -215,6 +216,32 @@ class Program:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def load(
+    path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
+) -> Program:
+    """The Program in a file: one that `Program.save` wrote, MLIR text or bytecode, a portable StableHLO artifact of any version
+    up to this one's, or what `jax.export` serialised.
+
+    Arguments:
+        path: the file.
+        main: which function to take; needed where several are public and none is called `main`.
+        shapes: where the sizes of arguments are open (`?`): for each argument its shape, or a `pcp.spec`, or None.
+
+    Raises:
+        NotAProgram: it is none of these.
+        CorruptProgram: it is cut off or has changed since it was written.
+        NewerProgram: a later version of PCP wrote it.
+        NoSuchFunction: `main` names none.
+        UnknownShape: sizes are open and `shapes` does not give them.
+        InvalidProgram: it is MLIR, but no valid program.
+        OSError: it cannot be read.
+
+    A file that `Program.save` wrote has a checksum. Any other binary form is read by a child process first, because damaged
+    bytes crash MLIR's reader; that costs a third of a second.
+    """
+    return program_file.read(path, main, shapes, Program.from_module)
 
 
 def _from_pickle(kind: type[Program], artifact: bytes, more: dict[str, Any]) -> Program:

@@ -30,7 +30,7 @@ def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
     op, builder = primal.op, primal.engine.builder
     active = tuple(i for i, wanted in enumerate(primal.active) if wanted)
     # What other uses of an operand gave so far comes first in its sum, as it would without the composite.
-    claimed = {i: earlier for i in active if (earlier := primal.claim(i)) is not None}
+    claimed = {i: earlier for i in active if (earlier := primal.take_accumulated(i)) is not None}
     function = decomposition_of(op)
     key = (symbol_name(function), active, tuple(claimed))
     known = primal.engine.composites.get(key)

@@ -20,7 +20,7 @@ from pcp.tracing import spec, trace
 def _composite(batched: Batched) -> list[Tensor]:
     # All operands get samples, so that a cotangent of what is the same for all is that of its repetition: a sum.
     op, builder = batched.op, batched.engine.builder
-    operands = [x.value for x in batched.wholes()]
+    operands = [x.value for x in batched.operands_with_samples()]
     types = [mlir_type(entry) for entry in batched.widened()]
     name = derivative_name(op)
     functions = {"of": decomposition_of(op), **derivative_functions(op)}
