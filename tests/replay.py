@@ -23,9 +23,9 @@ from pcp import nn, optimizers
 from pcp.ir import TensorSpec
 from pcp.kernels import kernel_named, sites_of
 from pcp.models import gpt2
-from pcp.planning.path import Path
-from pcp.planning.preparation import prepared
-from pcp.planning.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
 from pcp.rewrite import simplify
 from tests.autodiff.rows import ROWS
 from tests.autodiff.test_rules import drawn, in_a_graph

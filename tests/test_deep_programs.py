@@ -11,7 +11,7 @@ import pcp
 from pcp import ops
 from pcp.ir import NestedTooDeeply
 from pcp.ir.operations import operations_of
-from pcp.planning.cost import estimate_cost
+from pcp.planning.diagnostics.cost import estimate_cost
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 from tests.execution import run

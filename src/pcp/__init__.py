@@ -106,7 +106,7 @@ from pcp.planning import find_nan as find_nan
 from pcp.planning import paths as paths
 from pcp.planning import plan as plan
 from pcp.planning import plan_within as plan_within
-from pcp.planning.profile_database import ProfileDatabase as ProfileDatabase
+from pcp.planning.profile.database import ProfileDatabase as ProfileDatabase
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

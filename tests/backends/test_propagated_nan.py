@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -82,3 +83,38 @@ def test_reductions_in_loops_change_too() -> None:
     assert "stablehlo.select" not in program.text
     assert with_propagated_nan(program).text.count("stablehlo.select") == 1
     assert "stablehlo.select" not in program.text
+
+
+SHIFTED = {
+    "softmax": ops.softmax,
+    "log_softmax": ops.log_softmax,
+    "logsumexp": ops.logsumexp,
+    "softmax of jax": pcp.from_jax(jax.nn.softmax, np.zeros((8, 6000), np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_the_shift_of_exponentials_is_left_to_the_compiler_and_rows_with_nan_are_nan(name: str) -> None:
+    x = np.random.default_rng(6).normal(size=(8, 6000)).astype(np.float32)
+    x[3, 4321], x[5, 17] = np.nan, np.inf
+    function = SHIFTED[name]
+    program = function if isinstance(function, pcp.Program) else pcp.trace(function, x, roles=("input",))
+    assert with_propagated_nan(program).digest == program.digest
+    found = np.isnan(np.asarray(pcp.plan(program, cache=False).run(x))).reshape(8, -1)
+    assert found[3].all()
+    assert not found[[0, 1, 2, 4, 6, 7]].any()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x - ops.max(x, 1, keepdims=True),
+        lambda x: (ops.softmax(x), ops.max(x, 1)),
+        lambda x: ops.exp(x - ops.max(x, 1, keepdims=True)),
+        lambda x: ops.softmax(x - ops.max(x, 0, keepdims=True)),
+        lambda x: ops.where(ops.is_finite(ops.max(x, 1)), 1.0, ops.softmax(x).sum(1)),
+    ],
+)
+def test_other_extremes_propagate_nan_whatever_stands_beside_them(function: Any) -> None:
+    program = pcp.trace(function, pcp.spec((8, 6000), "f32"))
+    assert with_propagated_nan(program).digest != program.digest

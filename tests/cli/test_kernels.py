@@ -7,8 +7,8 @@ import pytest
 
 from pcp.cli import main
 from pcp.kernels import FAMILIES
-from pcp.planning.measurement import Failure
-from pcp.planning.profile_database import ProfileDatabase
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.profile.database import ProfileDatabase
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kernels"
 

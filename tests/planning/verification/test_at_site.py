@@ -11,13 +11,13 @@ import pytest
 import pcp
 from pcp import backends, nn
 from pcp.ir import Program
-from pcp.planning.index_ranges import index_ranges
-from pcp.planning.measurement import Failure
-from pcp.planning.random_inputs import Recipe
-from pcp.planning.request import PythonFunction
-from pcp.planning.subject import Subject
-from pcp.planning.timing import Runnable
-from pcp.planning.trial import tried
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable
+from pcp.planning.measuring.trial import tried
 from pcp.planning.verification.at_site import fault_at_site
 
 DEVICE = backends.device("cpu:0")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcp.kernels.problems import problem
-from pcp.planning.tolerance import SLICES
+from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.verification.expected import Outcome, expected_results
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.judgement import judged, judged_in_parts

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.base import Buffer
-from pcp.planning.distances import Scale, distance, scale_of
-from pcp.planning.measurement import Failure
-from pcp.planning.subject import Subject
-from pcp.planning.timing import Runnable, timed
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable, timed
 
 Array = np.ndarray[Any, Any]
 Stage = Callable[[str], None]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pcp.planning.distances import Scale, distance, scale_of
-from pcp.planning.tolerance import least_tolerance
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.verification.expected import Outcome
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import smallest_normal
@@ -78,7 +78,7 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
 
 
 def _error(y: Array, exact: Array, scale: Scale) -> float:
-    """The smallest tolerance that a result is within, as `pcp.planning.tolerance` says."""
+    """The smallest tolerance that a result is within, as `pcp.planning.judging.tolerance` says."""
     found = distance(y, exact, scale)
     return least_tolerance(found.error, found.slice_error)
 

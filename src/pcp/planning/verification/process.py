@@ -13,9 +13,9 @@ from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measurement import Failure
-from pcp.planning.measuring_folder import VERIFYING, MeasuringFolder
-from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.folder import VERIFYING, MeasuringFolder
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.verification.fault import Fault
 
 Array = np.ndarray[Any, Any]
