@@ -24,7 +24,7 @@ from pcp.importers.torch import Imported as Imported
 from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
-from pcp.ir.program_file import load as load
+from pcp.ir.program import load as load
 from pcp.ops import random as random
 from pcp.ops.along_axis import take_along_axis as take_along_axis
 from pcp.ops.arrangement import moveaxis as moveaxis

@@ -42,7 +42,7 @@ from pcp.backends.processors import core_count
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
-from pcp.ir.bindings import flat_bytecode
+from pcp.ir.toolkit.inlining import flat_bytecode
 from pcp.kernels.native import NativeUnavailable, load_for
 
 log = logging.getLogger("pcp.backends.xla")

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
@@ -21,7 +22,8 @@ from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
 
@@ -64,18 +66,10 @@ def check(program: Program) -> None:
         ProgramRefused: an operation is of a foreign dialect or reaches outside of the program, or there are too many.
     """
     module = program.module()
-    names: dict[str, int] = {}
-
-    refused = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names[op.name] = names.get(op.name, 0) + 1
-        if _is_refused(op):
-            refused.add(op.name)
-        return ir.WalkResult.ADVANCE
-
     main_of(module)
-    module.operation.walk(visit)
+    operations = every_operation(module.operation)
+    names = Counter(op.name for op in operations)
+    refused = {op.name for op in operations if _is_refused(op)}
     for name in sorted(names):
         if name in refused:
             raise ProgramRefused(f"the program holds {name}, which is refused: {REFUSED_OPERATIONS[name]}")

@@ -11,17 +11,22 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import Value, context, describe_location, inline_calls, inline_composites, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.digest import operation_digests
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.attributes import describe_location
+from pcp.ir.toolkit.editing import erase_dead, substitute
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.walking import walk_block
 from pcp.ir.tree import LEAF
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.registry import Family, family_of
-from pcp.rewrite.driver import operations_inside
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, open_main
 
@@ -76,7 +81,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
     inline_calls(module)
     keys = operation_digests(module)
     found: dict[str, Site] = {}
-    for op in operations_inside(main_of(module).regions[0].blocks[0]):
+    for op in walk_block(entry_block(module)):
         family, key = family_of(op), keys[op]
         if key in found or (family is None and op.name != COMPOSITE):
             continue
@@ -99,7 +104,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
 def written_out(region: Program) -> Program:
     """The region of a composite with what the composite decomposes into, in which composites stay."""
     module = region.module()
-    composite = _only(main_of(module).regions[0].blocks[0])
+    composite = _only(entry_block(module))
     inline_composites(module, lambda op: op != composite)
     inline_calls(module)
     return Program.from_module(module)
@@ -115,7 +120,7 @@ def _keys_inside(written: Program) -> Iterator[str]:
     module = written.module()
     inline_calls(module)
     keys = operation_digests(module)
-    for op in operations_inside(main_of(module).regions[0].blocks[0]):
+    for op in walk_block(entry_block(module)):
         yield keys[op]
         if op.name == COMPOSITE:
             yield from (_key_inside(keys[op], key) for key in _keys_inside(written_out(region_of(op))))
@@ -130,7 +135,7 @@ def missing_kernels(program: Program, platform: str) -> dict[str, str]:
     module = program.module()
     inline_calls(module)
     found: dict[str, str] = {}
-    for op in operations_inside(main_of(module).regions[0].blocks[0]):
+    for op in walk_block(entry_block(module)):
         family = family_of(op)
         if family is not None and any(kernel.needs for kernel in family.kernels.values()):
             reasons = {kernel.name: kernel.lacks(platform) for kernel in _fitting(family, op, platform)}
@@ -159,11 +164,11 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     module = program.module()
     inline_calls(module)
     keys = operation_digests(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     # An operation hashes its operands: once a kernel stands before it, no dictionary finds it any more.
     chosen: list[tuple[ir.Operation, _Put]] = []
     missing = set(choices) - set(keys.values())
-    for op in operations_inside(block):
+    for op in walk_block(block):
         if keys[op] in choices:
             chosen.append((op, functools.partial(_put, choices[keys[op]])))
         elif op.name == COMPOSITE and missing:
@@ -194,7 +199,7 @@ def replaced(region: Program, kernel: Kernel) -> Program:
         BadReplacement: the kernel returns other types than the operation has.
     """
     module = region.module()
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     with context(), building(Builder(module, block)) as builder:
         _put(kernel, _only(block), builder, {})
     erase_dead(block)
@@ -214,7 +219,7 @@ def region_of(op: ir.Operation) -> Program:
         with building(builder):
             copy = op.clone(ip=builder.insertion)
             for value, argument in zip(operands, block.arguments, strict=True):
-                _substitute(copy, value, argument)
+                substitute(copy, {value: argument})
             results = [Tensor(value, builder) for value in copy.results]
             close_main(main, block, results)
         taken = [Argument(str(i), each, Role.input) for i, each in enumerate(specs)]
@@ -229,14 +234,6 @@ def _flat(count: int) -> Tree:
 
 def _only(block: ir.Block) -> ir.Operation:
     return next(op.operation for op in block.operations)
-
-
-def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        inner.operation.replace_uses_of_with(old, new)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
 
 
 def _put(kernel: Kernel, op: ir.Operation, builder: Builder, handed: _Handed) -> None:

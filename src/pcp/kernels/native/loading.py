@@ -12,8 +12,9 @@ import re
 import threading
 
 from pcp.ir import Program
-from pcp.ir.bindings import ir, string_of
-from pcp.ir.program import main_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import features_of
 from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
@@ -78,19 +79,9 @@ def _list() -> set[str]:
 
 
 def _targets(program: Program) -> set[str]:
-    found = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call":
-            target = string_of(op.attributes["call_target_name"])
-            if _TARGET.fullmatch(target):
-                found.add(target)
-        return ir.WalkResult.ADVANCE
-
-    module = program.module()
-    main_of(module)
-    module.operation.walk(visit)
-    return found
+    calls = named_operations(program.module().operation, "stablehlo.custom_call")
+    names = (string_of(op.attributes["call_target_name"]) for op in calls)
+    return {name for name in names if _TARGET.fullmatch(name)}
 
 
 def _load(target: str) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import InvalidProgram, Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.elementwise import ELEMENTWISE
-from pcp.ir.program import mlir_type, spec_of
+from pcp.ir.toolkit.elementwise import ELEMENTWISE
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.types import UnknownDType
 from pcp.planning.judging.oracle import Copy
 

@@ -13,11 +13,11 @@ Source: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.program import mlir_type, spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
 _ROUNDS = frozenset(

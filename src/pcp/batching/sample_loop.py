@@ -1,17 +1,15 @@
 """The batched form that every operation has: a loop that runs it for one sample after another."""
 
-from collections.abc import Mapping
-
 from pcp.batching.rule import Batched
 from pcp.ir import DType
-from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.editing import substitute
 from pcp.ops.elementwise import less
 from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros
 from pcp.tensor import Tensor, as_tensor
 
 
-def one_by_one(batched: Batched) -> list[Tensor]:
+def sample_loop(batched: Batched) -> list[Tensor]:
     """The results of an operation for all samples, from a loop over them."""
     op, engine, builder = batched.op, batched.engine, batched.engine.builder
     moving = {v: engine.batched[v] for v in (*op.operands, *batched.captured) if v in engine.batched}
@@ -24,7 +22,7 @@ def one_by_one(batched: Batched) -> list[Tensor]:
         place = Tensor(index, builder)
         samples = {value: _sample(whole, place).value for value, whole in moving.items()}
         copy = op.clone(ip=builder.insertion)
-        _substitute(copy, samples)
+        substitute(copy, samples)
         stored = [
             _with_sample(Tensor(value, builder), Tensor(result, builder), place)
             for value, result in zip(kept, copy.results, strict=True)
@@ -41,14 +39,3 @@ def _sample(whole: Tensor, index: Tensor) -> Tensor:
 def _with_sample(whole: Tensor, sample: Tensor, index: Tensor) -> Tensor:
     row = reshape(sample, (1, *sample.shape))
     return dynamic_update_slice(whole, row, [index, *[0] * sample.ndim])
-
-
-def _substitute(op: ir.Operation, values: Mapping[Value, Value]) -> None:
-    """Replace values that an operation or one in its regions uses."""
-    for place, value in enumerate(list(op.operands)):
-        if value in values:
-            op.operands[place] = values[value]
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                _substitute(inner.operation, values)
