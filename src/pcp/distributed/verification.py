@@ -22,8 +22,10 @@ from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.bindings import ir
+from pcp.ir.composites import COMPOSITE, composite_name
 from pcp.ir.toolkit.functions import main_of
-from pcp.ir.toolkit.walking import every_operation
+from pcp.ir.toolkit.walking import every_operation, named_operations
+from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
 
@@ -79,6 +81,23 @@ def check(program: Program) -> None:
         raise ProgramRefused(
             f"the program holds {sum(names.values())} operations; at most {MAXIMUM_OPERATIONS} are accepted"
         )
+
+
+def _check_named_sites(program: Program) -> None:
+    """Look whether kernels can read what composites that name sites say of themselves; what they compute their functions say.
+
+    Raises:
+        ProgramRefused: attributes are missing or malformed.
+    """
+    module = program.module()  # operations do not outlive it
+    for op in named_operations(module.operation, COMPOSITE):
+        try:
+            look_at(op)
+        except Exception as error:  # whatever reading malformed attributes raises
+            raise ProgramRefused(
+                f"the program holds a composite {composite_name(op)!r} whose attributes are not those of that name: "
+                f"{type(error).__name__}: {error}"
+            ) from None
 
 
 def admit(
@@ -198,6 +217,7 @@ def _main() -> int:
         try:
             program = Program.from_artifact(artifact)
             check(program)
+            _check_named_sites(program)
             plan(program, device=header["device"])
         except (PCPError, MemoryError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__

@@ -22,6 +22,7 @@ from pcp.kernels.sites import BadReplacement as BadReplacement
 from pcp.kernels.sites import Site as Site
 from pcp.kernels.sites import UnknownSite as UnknownSite
 from pcp.kernels.sites import apply_kernels as apply_kernels
+from pcp.kernels.sites import look_at as look_at
 from pcp.kernels.sites import missing_kernels as missing_kernels
 from pcp.kernels.sites import replaced as replaced
 from pcp.kernels.sites import sites_of as sites_of

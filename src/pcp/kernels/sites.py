@@ -143,6 +143,13 @@ def missing_kernels(program: Program, platform: str) -> dict[str, str]:
     return found
 
 
+def look_at(op: ir.Operation) -> None:
+    """Read of an operation what every kernel of its family reads to say whether it applies; what that raises is not caught."""
+    family = family_of(op)
+    for kernel in family.kernels.values() if family is not None else ():
+        kernel.applies(op)
+
+
 def _fitting(family: Family, op: ir.Operation, platform: str) -> list[Kernel]:
     """The kernels that are for an operation, and for a kind of device."""
     return [kernel for kernel in family.kernels.values() if kernel.is_for(platform) and kernel.applies(op)]

@@ -79,7 +79,8 @@ def _list() -> set[str]:
 
 
 def _targets(program: Program) -> set[str]:
-    calls = named_operations(program.module().operation, "stablehlo.custom_call")
+    module = program.module()  # operations do not outlive it
+    calls = named_operations(module.operation, "stablehlo.custom_call")
     names = (string_of(op.attributes["call_target_name"]) for op in calls)
     return {name for name in names if _TARGET.fullmatch(name)}
 
