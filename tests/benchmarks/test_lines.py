@@ -1,10 +1,10 @@
 """Lines keep order and time, and tell the other end of a break, or not."""
 
 import pytest
+from benchmarks.fleets.lines import Lines
 
 from pcp.distributed.messages import Heartbeat, HeartbeatReply, Message
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.lines import Lines
 
 DELAY = 0.25
 

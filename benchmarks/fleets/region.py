@@ -9,13 +9,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from benchmarks.fleets import sums
+from benchmarks.fleets.fleet import Fleet
+from benchmarks.fleets.fleet_worker import FleetWorker, Machine
 from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Message
-from pcp.distributed.simulator import sums
-from pcp.distributed.simulator.fleet import Fleet
-from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
 
 
 class RegionFleet(Fleet):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import thread_time
 
+from benchmarks.fleets.lines import Lines
 from pcp.distributed.coordinator import Coordinator, EventLog, encode
 from pcp.distributed.coordinator.effects import (
     Append,
@@ -37,7 +38,6 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.messages import Blob, Hello, Message
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.lines import Lines
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks.fleets import sums
+from benchmarks.fleets.fleet import Fleet, Pipe
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message, Outcome
-from pcp.distributed.simulator import sums
-from pcp.distributed.simulator.fleet import Fleet, Pipe
 from pcp.distributed.worker import WorkerConfig, WorkerLogic
 from pcp.distributed.worker.effects import (
     AbortLease,

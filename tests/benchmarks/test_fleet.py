@@ -2,13 +2,14 @@
 
 import math
 
+from benchmarks.fleets.fleet import Pipe
+from benchmarks.fleets.fleet_worker import FleetWorker, Machine
+from benchmarks.fleets.root import Root
+from tests.benchmarks.fleets import ROUNDS, STEPS, finish, planned, star
+
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.fleet import Pipe
-from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
-from pcp.distributed.simulator.root import Root
-from tests.distributed.simulator.fleets import ROUNDS, STEPS, finish, planned, star
 
 
 def test_a_star_ends_with_the_parameters_of_its_plan() -> None:

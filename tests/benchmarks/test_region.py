@@ -1,8 +1,7 @@
 """A tree of Shepherds merges what a star would, with the root's traffic that of its regions."""
 
 import pytest
-
-from tests.distributed.simulator.fleets import ROUNDS, STEPS, finish, planned, star, tree
+from tests.benchmarks.fleets import ROUNDS, STEPS, finish, planned, star, tree
 
 
 def test_a_tree_ends_with_the_parameters_of_the_star() -> None:

@@ -4,13 +4,13 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+from benchmarks.fleets import sums
+from benchmarks.fleets.fleet import Fleet
 from pcp.distributed.coordinator import Coordinator, RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.coordinator.events import OuterStepDone
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
