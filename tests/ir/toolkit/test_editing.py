@@ -92,6 +92,7 @@ def test_who_defines_and_who_uses_a_value() -> None:
     assert is_used(n)
     assert has_single_use(exponential.results[0])
     assert not has_single_use(add.results[0])
+    assert not has_single_use(negate.results[0])
     assert names(list(users_of(add))) == ["compare", "compare"]
     assert set(operations_between([x, n], returned_by(block))) == {add, while_, exponential}
 
