@@ -1,6 +1,5 @@
 """Programs from programs: vector-Jacobian products and gradients."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -11,7 +10,7 @@ from pcp.autodiff.loop_memory import LoopMemory, Loops
 from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
@@ -27,7 +26,7 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace_closure
+from pcp.tracing import close_main
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def value_and_grad(
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
     expect_function(function, "pcp.value_and_grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=True)
     )
 
@@ -238,22 +237,9 @@ def grad(
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
     expect_function(function, "pcp.grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=False)
     )
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        places = from_the_front(wrt, len(arguments))
-        program, captured = trace_closure(function, *with_tensors(arguments, places))
-        return call(transform(program, places), *arguments, *captured)
-
-    return differentiated
 
 
 def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, memory: Memory, keep: bool) -> Program:
