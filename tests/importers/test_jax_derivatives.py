@@ -12,8 +12,8 @@ import pytest
 from tests.execution import run, run_in_jax
 
 import pcp
-from pcp.autodiff.rule import InvalidRule, NoDerivative
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.ops.derivative import InvalidRule, NoDerivative
 from pcp.rewrite.raising import raised
 
 Array = Any

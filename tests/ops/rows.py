@@ -14,7 +14,7 @@ from scipy import special
 
 from pcp import ops
 from pcp.ir import DType
-from pcp.ops.elementwise import BINARY, COMPARISONS, UNARY
+from pcp.ops.record import RECORDS
 from pcp.ops.reduction import REDUCTIONS
 from pcp.tensor import OPERATIONS
 
@@ -169,16 +169,18 @@ _REDUCTION: dict[str, Reference] = {
 }
 
 # arctan2 of complex numbers, and complex orders, mean nothing; XLA refuses them or picks an order.
-_NOT_COMPLEX = {"arctan2", "maximum", "minimum", "cbrt"}
+_NOT_COMPLEX = {"arctan2", "maximum", "minimum", "less", "less_equal", "greater", "greater_equal"}
+
+_TYPES = {name: record.types for record in RECORDS.values() for name in record.functions}
 
 
-def _kinds(name: str, kinds: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(kind for kind in kinds if not (kind == "complex" and name in _NOT_COMPLEX))
+def _kinds(name: str) -> tuple[str, ...]:
+    return tuple(kind for kind in _TYPES[name] if not (kind == "complex" and name in _NOT_COMPLEX))
 
 
 ROWS: dict[str, list[Row]] = {
-    name: [Row(OPERATIONS[name], _UNARY[name][0], VECTORS, kinds, *_UNARY[name][1:], ulps=16)]
-    for name, _, kinds, _ in UNARY
+    name: [Row(OPERATIONS[name], _UNARY[name][0], VECTORS, _TYPES[name], *_UNARY[name][1:], ulps=16)]
+    for name in _UNARY
 }
 ROWS |= {
     name: [
@@ -186,12 +188,12 @@ ROWS |= {
             OPERATIONS[name],
             _BINARY[name],
             PAIRS,
-            _kinds(name, kinds),
+            _kinds(name),
             operands=_BINARY_OPERANDS.get(name),
             ulps=16,
         )
     ]
-    for name, _, kinds, _ in (*BINARY, *COMPARISONS)
+    for name in _BINARY
 }
 
 

@@ -11,7 +11,6 @@ from pcp.autodiff.loop_memory import LoopMemory, Loops
 from pcp.autodiff.regions import contains, erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
-from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
@@ -28,6 +27,7 @@ from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import LEAF
+from pcp.ops.derivative import RULES, Cotangent, rule_name
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure

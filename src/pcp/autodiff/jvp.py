@@ -8,7 +8,6 @@ from typing import Any, overload
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
 from pcp.autodiff.regions import erase_dead, is_used
-from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import (
@@ -22,6 +21,7 @@ from pcp.ir.bindings import (
 )
 from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ops.derivative import InvalidRule
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
 

@@ -15,10 +15,10 @@ from pcp.autodiff.regions import (
     values_from_outside,
 )
 from pcp.autodiff.residuals import residuals_of
-from pcp.autodiff.rule import Captured, Cotangent, Primal
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, as_tensor, current_builder, emit
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from math import prod
 
 from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor, current_builder
 

@@ -11,10 +11,10 @@ from math import inf
 import numpy as np
 
 from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import scalar_constant
 from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import scalar_constant
 from pcp.ops.elementwise import convert, less, minimum, where
 from pcp.tensor import Tensor, as_tensor, current_builder
 

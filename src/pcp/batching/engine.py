@@ -10,11 +10,11 @@ from contextlib import nullcontext
 from itertools import zip_longest
 
 from pcp.autodiff.regions import values_from_outside
-from pcp.autodiff.rule import rule_name
 from pcp.batching.one_by_one import one_by_one
-from pcp.batching.rule import BATCHING, Batched, Mixed
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
+from pcp.ops.batching import BATCHING, Batched, Mixed
+from pcp.ops.derivative import rule_name
 from pcp.ops.movement import broadcast_in_dim
 from pcp.tensor import Tensor
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from pcp.batching.rule import Batched
 from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
+from pcp.ops.batching import Batched
 from pcp.ops.elementwise import less
 from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros

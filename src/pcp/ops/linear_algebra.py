@@ -1,11 +1,16 @@
 """Products of tensors: `dot_general`, which everything else is, and matmul and einsum on top of it."""
 
+import math
 from collections.abc import Sequence
 
 from pcp.ir import DTypeLike, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.program import spec_of
 from pcp.ir.types import dtype_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.movement import expand_dims, reshape, transpose
 from pcp.ops.promotion import broadcast_shape, promoted
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.reduction import sum_
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
@@ -160,3 +165,31 @@ def _contract(left: str, x: Tensor, right: str, y: Tensor, later: set[str]) -> t
     batch = [left.index(c) for c in together], [right.index(c) for c in together]
     rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
     return "".join(together + rest), dot_general(x, y, contract, batch)
+
+
+def _dot_flops(op: ir.Operation) -> int:
+    contracted = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    shape = spec_of(op.operands[0].type).shape
+    terms = math.prod(shape[axis] for axis in contracted.get("lhs_contracting_dimensions", ()))
+    return 2 * spec_of(op.results[0].type).size * terms
+
+
+declare(
+    "dot_general",
+    Kind.product,
+    cost=Cost.work,
+    rounds=True,
+    is_bilinear=True,
+    flops=_dot_flops,
+    functions=("dot_general",),
+    derivative=Supplied("pcp.autodiff.rules.linear_algebra"),
+    batching=Supplied("pcp.batching.rules.products"),
+)
+declare(
+    "einsum",
+    Kind.product,
+    cost=Cost.work,
+    rounds=True,
+    derivative=Supplied("pcp.autodiff.rules.linear_algebra"),
+    batching=None,
+)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pcp.ir import DType
 from pcp.ops.arrangement import moveaxis, narrow
-from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
+from pcp.ops.elementwise import abs_, conj, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import (
     broadcast_to,
@@ -18,8 +18,8 @@ from pcp.ops.movement import (
     transpose,
 )
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
-from pcp.ops.special import conj
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
 
@@ -253,3 +253,31 @@ def _counted(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _zero(tensor: Tensor) -> TensorLike:
     return False if tensor.dtype is DType.bool else 0
+
+
+declare(
+    "cholesky",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    functions=("cholesky",),
+    derivative=Supplied("pcp.autodiff.rules.factorization"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)
+declare(
+    "triangular_solve",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.factorization"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)
+declare(
+    "fft",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(),
+    derivative=Supplied("pcp.autodiff.rules.fourier"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)

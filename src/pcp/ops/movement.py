@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, DTypeLike, TensorSpec
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import integer_of, integers_of, ir
+from pcp.ir.program import spec_of
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
 STOP_GRADIENT = "pcp.stop_gradient"
@@ -304,3 +306,123 @@ def zeros(shape: Sequence[int] | int, dtype: DTypeLike = DType.f32) -> Tensor:
 def ones(shape: Sequence[int] | int, dtype: DTypeLike = DType.f32) -> Tensor:
     """A tensor of ones."""
     return full(shape, 1, dtype)
+
+
+def _sliced(op: ir.Operation, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    bounds = (integers_of(op.attributes[name]) for name in ("start_indices", "limit_indices", "strides"))
+    return x[tuple(slice(*each) for each in zip(*bounds, strict=True))]
+
+
+declare(
+    "transpose",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("transpose",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=lambda op, x: x.transpose(integers_of(op.attributes["permutation"])),
+)
+declare(
+    "reshape",
+    Kind.movement,
+    cost=Cost.free,
+    rounds=False,
+    linear=Linear(),
+    functions=("reshape",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=lambda op, x: x.reshape(spec_of(op.results[0].type).shape),
+)
+declare(
+    "broadcast_in_dim",
+    Kind.movement,
+    cost=Cost.free,
+    rounds=False,
+    linear=Linear(),
+    functions=("broadcast_to",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=lambda *_: None,  # of one repeated number only
+)
+declare(
+    "concatenate",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    functions=("concatenate",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=lambda op, *parts: np.concatenate(parts, integer_of(op.attributes["dimension"])),
+)
+declare(
+    "slice",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("slice",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=_sliced,
+)
+declare(
+    "pad",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("pad",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)
+declare(
+    "reverse",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("reverse",),
+    derivative=Supplied("pcp.autodiff.rules.movement"),
+    batching=Supplied("pcp.batching.rules.axes"),
+    fold=lambda op, x: np.flip(x, integers_of(op.attributes["dimensions"])),
+)
+declare(
+    "iota",
+    Kind.creation,
+    cost=Cost.free,
+    rounds=False,
+    functions=("iota",),
+    derivative=None,
+    batching=None,
+)
+declare(
+    "constant",
+    Kind.creation,
+    cost=Cost.free,
+    rounds=False,
+    derivative=None,
+    batching=None,
+)
+declare(
+    "chlo.constant",
+    Kind.creation,
+    cost=Cost.free,
+    rounds=False,
+    derivative=None,
+    batching=None,
+)
+declare(
+    "get_dimension_size",
+    Kind.creation,
+    cost=Cost.free,
+    rounds=False,
+    derivative=None,
+    batching=None,
+)

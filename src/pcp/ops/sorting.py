@@ -32,6 +32,7 @@ from pcp.ops.elementwise import (
 )
 from pcp.ops.movement import checked_axis, full, iota, swapaxes
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
 
 INDEX = DType.i32
@@ -194,3 +195,21 @@ def _top_places(x: Tensor, k: int, axis: int) -> Tensor:
     results = (spec, TensorSpec(spec.shape, INDEX))
     op = builder.emit("chlo.top_k", [keys.value], results, {"k": k})
     return swapaxes(Tensor(op.results[1], builder, results[1]), axis, -1)
+
+
+declare(
+    "sort",
+    Kind.reduction,
+    cost=Cost.heavy_move,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.ordering"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)
+declare(
+    "chlo.top_k",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.ordering"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)

@@ -1,14 +1,17 @@
 """Windows that slide along axes: their padding and dilation, and reductions over them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import integers_of, ir
 from pcp.ir.builder import dense
+from pcp.ir.program import spec_of
 from pcp.ops.control_flow import end_block
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import REDUCTIONS, neutral
 from pcp.tensor import (
     DTypeMismatch,
@@ -138,3 +141,29 @@ def reduce_window(
     with builder.region(op, 0, (scalar, scalar)) as arguments:
         end_block([builder.emit(f"stablehlo.{combine}", arguments, (scalar,)).results[0]])
     return Tensor(op.results[0], builder, spec)
+
+
+def _window_flops(op: ir.Operation) -> int:
+    sizes = integers_of(op.attributes["window_dimensions"])
+    return math.prod(sizes) * sum(spec_of(value.type).size for value in op.results)
+
+
+declare(
+    "reduce_window",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(if_adding=True),
+    flops=_window_flops,
+    functions=("reduce_window",),
+    derivative=Supplied("pcp.autodiff.rules.windows"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)
+declare(
+    "select_and_scatter",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.selection"),
+    batching=Supplied("pcp.batching.rules.axes"),
+)

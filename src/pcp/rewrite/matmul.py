@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import scalar_constant
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import scalar_constant
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.rewrite.pattern import maker

@@ -15,10 +15,10 @@ The function is the matched form itself, so no number changes.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import largest_of, log_softmax_of, log_sum_exp_of, shifted_of
 from pcp.rewrite.row import Effect, Row

@@ -1,9 +1,9 @@
 """How many tokens a program knows, read off its operations: the rows of the table in which it looks tokens up."""
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import Program
 from pcp.ir.bindings import Value, inline_calls
 from pcp.ir.program import main_of, spec_of
+from pcp.ops.derivative import dimension_numbers
 
 _CARRIES_INDICES = frozenset(
     f"stablehlo.{name}"

@@ -3,13 +3,10 @@
 from pcp.autodiff.rules import (
     annotations,
     branches,
-    broadcasting,
     collectives,
     composites,
-    constants,
     convolution,
     custom_derivatives,
-    elementwise,
     factorization,
     fourier,
     indexing,
@@ -22,20 +19,16 @@ from pcp.autodiff.rules import (
     reduction,
     scatter,
     selection,
-    special,
     windows,
 )
 
 __all__ = [
     "annotations",
     "branches",
-    "broadcasting",
     "collectives",
     "composites",
-    "constants",
     "convolution",
     "custom_derivatives",
-    "elementwise",
     "factorization",
     "fourier",
     "indexing",
@@ -48,6 +41,5 @@ __all__ = [
     "reduction",
     "scatter",
     "selection",
-    "special",
     "windows",
 ]

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.ir import TensorSpec
-from pcp.ops.elementwise import complex_, equal, real, where
+from pcp.ops.derivative import Cotangent, Primal
+from pcp.ops.elementwise import complex_, conj, equal, real, where
 from pcp.ops.movement import iota, pad
-from pcp.ops.special import conj
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit
 
 
@@ -33,4 +33,4 @@ def _transform(x: Tensor, kind: str, lengths: tuple[int, ...], spec: TensorSpec)
     return emit("fft", (x,), (spec,), attributes)
 
 
-register_rules({"fft": _fft})
+supply_derivatives({"fft": _fft})

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.autodiff.rules.movement import inverse
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import string_of
+from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.linear_algebra import einsum
 from pcp.ops.movement import transpose
 from pcp.ops.promotion import promote
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit
 
 Axes = tuple[int, ...]
@@ -83,4 +84,4 @@ def _einsum(primal: Primal) -> Sequence[Tensor]:
     return [einsum(string_of(primal.op.attributes["einsum_config"]), *primal.inputs)]
 
 
-register_rules({"dot_general": _dot_general, "einsum": Expansion(_einsum)})
+supply_derivatives({"dot_general": _dot_general, "einsum": Expansion(_einsum)})

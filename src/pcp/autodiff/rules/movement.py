@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
+from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.movement import pad, reshape, reverse, slice_, transpose
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import sum_
 from pcp.tensor import Tensor
 
@@ -70,7 +71,7 @@ def _reverse(primal: Primal, g: Tensor) -> list[Cotangent]:
     return [reverse(g, primal.integers("dimensions"))]
 
 
-register_rules(
+supply_derivatives(
     {
         "transpose": _transpose,
         "reshape": (lambda g, y, x: reshape(g, x.shape),),

@@ -7,9 +7,10 @@ Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Train
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Expansion, Primal, register_rules
 from pcp.ir.bindings import ir
+from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import rsqrt
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import spread, sum_
 from pcp.tensor import Tensor
 
@@ -59,7 +60,7 @@ def _grad(primal: Primal) -> Sequence[Tensor]:
     return [wide(scale * inverse) * rest, by_scale, by_offset]
 
 
-register_rules(
+supply_derivatives(
     {
         "batch_norm_training": Expansion(_training),
         "batch_norm_inference": Expansion(_inference),

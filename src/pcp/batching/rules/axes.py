@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcp.batching.rule import Batched, BatchingRule, register_batching
 from pcp.ir.bindings import integer_elements, integer_of, integers_of, ir
+from pcp.ops.batching import Batched, BatchingRule
+from pcp.ops.record import supply_batching
 from pcp.ops.windows import pairs_attribute
 from pcp.tensor import Tensor
 
@@ -95,5 +96,5 @@ def _row(wholes: Callable[[int], int], changes: dict[str, Change]) -> BatchingRu
     return apply
 
 
-register_batching({name: _row(lambda count: count, changes) for name, changes in WHOLE.items()})
-register_batching({name: _row(wholes, changes) for name, (wholes, changes) in WITH_SCALARS.items()})
+supply_batching({name: _row(lambda count: count, changes) for name, changes in WHOLE.items()})
+supply_batching({name: _row(wholes, changes) for name, (wholes, changes) in WITH_SCALARS.items()})

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 from pcp.autodiff.regions import copy_region
 from pcp.batching.dependence import branched, carried
-from pcp.batching.rule import Batched, Mixed, register_batching
 from pcp.ir.bindings import Value
+from pcp.ops.batching import Batched, Mixed
 from pcp.ops.elementwise import equal, where
 from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.record import supply_batching
 from pcp.ops.reduction import any_
 from pcp.tensor import Tensor
 
@@ -97,4 +98,4 @@ def _while(batched: Batched) -> Mixed:
     return Mixed([Tensor(value, builder) for value in loop.results], flags)
 
 
-register_batching({"case": _branches, "if": _branches, "while": _while})
+supply_batching({"case": _branches, "if": _branches, "while": _while})

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pcp.autodiff.regions import maker_of
-from pcp.batching.rule import Batched, register_batching
 from pcp.batching.vmap import vectorised
 from pcp.ir import Builder
 from pcp.ir.bindings import CUSTOM_DERIVATIVE, Value, ir
@@ -11,6 +10,8 @@ from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import decomposition_of, emit_composite, private_function
 from pcp.ir.custom_derivatives import derivative_functions, derivative_name, set_derivative
 from pcp.ir.program import main_of, mlir_type, spec_of
+from pcp.ops.batching import Batched
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor, current_builder
 from pcp.tracing import spec, trace
 
@@ -53,4 +54,4 @@ def _function(batched: Batched, name: str, function: ir.Operation) -> str:
     )
 
 
-register_batching({"composite": _composite})
+supply_batching({"composite": _composite})

@@ -2,12 +2,13 @@
 
 import re
 
-from pcp.autodiff.rule import dimension_numbers
-from pcp.batching.rule import Batched, register_batching
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import integer_of
 from pcp.ops.arrangement import moveaxis
+from pcp.ops.batching import Batched
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.movement import reshape
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor
 
 
@@ -76,4 +77,4 @@ def _folded(tensor: Tensor, axis: int) -> Tensor:
     return reshape(moveaxis(tensor, 0, axis), shape)
 
 
-register_batching({"dot_general": _dot_general, "convolution": _convolution})
+supply_batching({"dot_general": _dot_general, "convolution": _convolution})

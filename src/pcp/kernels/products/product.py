@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 
 from pcp.autodiff.regions import maker_of
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor

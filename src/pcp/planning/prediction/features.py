@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import main_of, spec_of
+from pcp.ops.derivative import dimension_numbers
 from pcp.planning.cost_model import estimated_seconds
 from pcp.planning.instrument import flat
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pcp.autodiff.regions import copy_region, returned_by
 from pcp.ir.bindings import Value, ir
+from pcp.ops.elementwise.comparison import direction_of
 from pcp.rewrite.pattern import maker, tensor, uniform
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.logic import direction_of
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import current_builder
 

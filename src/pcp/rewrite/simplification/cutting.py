@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir.bindings import Value, integer_of, ir
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.movement import broadcast_in_dim, concatenate, pad, reshape, reverse, slice_
 from pcp.rewrite.pattern import elements, is_only_use, maker, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row

@@ -6,6 +6,7 @@ from typing import Any
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import bitwise_not
+from pcp.ops.elementwise.comparison import direction_of
 from pcp.rewrite.pattern import filled, maker, spec, tensor, uniform
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
@@ -13,11 +14,6 @@ from pcp.tensor import Tensor, emit
 
 _ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": False}
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
-
-
-def direction_of(op: ir.Operation) -> str:
-    """What a comparison asks: EQ, NE, LT, LE, GT or GE."""
-    return str(op.attributes["comparison_direction"]).rstrip(">").rpartition(" ")[2]
 
 
 def _select_known(op: ir.Operation) -> Found:

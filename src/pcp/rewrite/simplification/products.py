@@ -7,9 +7,9 @@ first, a product is known as the one that runs.
 from dataclasses import dataclass
 from typing import Any
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ops.derivative import dimension_numbers
 from pcp.ops.elementwise import negate
 from pcp.rewrite.pattern import is_only_use, maker, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row

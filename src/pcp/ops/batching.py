@@ -1,20 +1,43 @@
-"""What a batching rule is: a row under the name of its operation, and what the row is given.
+"""What a batching rule is: a field of the record of its operation, and what the rule is given.
 
-A row takes a `Batched` and returns the operation's results for all samples at once, each with the samples along a new first
-axis; or `Mixed`, where some results are the same for every sample. An operation without a row is run sample by sample.
+A rule takes a `Batched` and returns the operation's results for all samples at once, each with the samples along a new first
+axis; or `Mixed`, where some results are the same for every sample. An operation without a rule is run sample by sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from pcp.ir import TensorSpec
+from pcp.ir import Builder, TensorSpec
 from pcp.ir.bindings import Value, integers_of, ir
 from pcp.ir.program import spec_of
 from pcp.tensor import Tensor
 
-if TYPE_CHECKING:
-    from pcp.batching.engine import Batching
+
+class Samples(Protocol):
+    """The driver of `vmap`, as far as rules use it (`pcp.batching.engine.Batching`).
+
+    Arguments:
+        builder: where batched operations are added.
+        size: the number of samples.
+        batched: values that differ between samples, each with the samples along a new first axis.
+    """
+
+    builder: Builder
+    size: int
+    batched: dict[Value, Tensor]
+
+    def push(self, operations: Sequence[ir.Operation]) -> None:
+        """Batch operations of one block, one after another; the builder stands behind the last."""
+
+    def given(self, value: Value) -> Tensor:
+        """What a value is: batched, or the same for all samples."""
+
+    def whole(self, value: Value) -> Tensor:
+        """A value with samples along its first axis, repeated if it is the same for all."""
+
+    def stand_in(self, type_: ir.Type) -> Value:
+        """A value of one sample, for operations that are yet to be batched; the caller says what it is for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +59,7 @@ class Batched:
 
     __slots__ = ("captured", "engine", "flags", "op")
 
-    def __init__(self, op: ir.Operation, engine: "Batching", captured: Sequence[Value]) -> None:
+    def __init__(self, op: ir.Operation, engine: Samples, captured: Sequence[Value]) -> None:
         self.op = op
         self.engine = engine
         self.captured = captured
@@ -102,12 +125,12 @@ class Batched:
 
 
 BatchingRule = Callable[[Batched], Sequence[Tensor] | Mixed | None]
-"""A row; it returns None where it does not cover a case, which is then run sample by sample."""
+"""A rule; it returns None where it does not cover a case, which is then run sample by sample."""
 
 BATCHING: dict[str, BatchingRule] = {}
-"""Every row by the full name of its operation."""
+"""The rules in force, by the full names of their operations; a record enters its own here."""
 
 
 def register_batching(rows: Mapping[str, BatchingRule]) -> None:
-    """Enter rows; a name without a dialect is one of StableHLO."""
+    """Enter rules; a name without a dialect is one of StableHLO."""
     BATCHING.update({name if "." in name else f"stablehlo.{name}": row for name, row in rows.items()})

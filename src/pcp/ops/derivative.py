@@ -1,6 +1,6 @@
-"""What a derivative rule is: a row under the name of its operation, and what the row is given.
+"""What a derivative rule is: a field of the record of its operation, and what the rule is given.
 
-A row is one of four:
+A rule is one of four:
 
 - a tuple with one function for each operand, `(g, y, *x) -> cotangent of that operand`, for operations with one result:
   `"multiply": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)`. None stands for an operand without derivative;
@@ -13,16 +13,14 @@ A row is one of four:
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from pcp.errors import PCPError
+from pcp.ir import Builder
 from pcp.ir.bindings import Value, describe_location, flag_of, integer_of, integers_of, ir, string_of
 from pcp.tensor import Tensor
-
-if TYPE_CHECKING:
-    from pcp.autodiff.engine import Reverse
 
 Cotangent = Tensor | None
 """The gradient of the loss with respect to one value; None is zero."""
@@ -78,7 +76,12 @@ Outgoing = Sequence[Cotangent] | Expanded
 Rule = tuple[Callable[..., Tensor] | None, ...] | Callable[..., Outgoing | Captured] | Expansion | None
 
 RULES: dict[str, Rule] = {}
-"""Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`, `composite.NAME`."""
+"""The rules in force, by the names of operations: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`, `composite.NAME`.
+
+A record enters that of its operation here; `register_rule` adds others and replaces."""
+
+REFUSED: dict[str, str] = {}
+"""Why operations have no derivative, by their names; the error says so. A record enters its reason here."""
 
 _R = TypeVar("_R", bound=Callable[..., Any])
 _MISSING = object()
@@ -90,7 +93,7 @@ def register_rule(name: str, rule: Any = _MISSING) -> Any:
     Arguments:
         name: `add` or `stablehlo.add`, `chlo.erf`, `custom_call.TARGET` for a custom call, or `composite.NAME`; a composite
             without a rule is differentiated by way of its function.
-        rule: a row as this module's text describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
+        rule: a row as `pcp.ops.derivative` describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
     """
     if rule is _MISSING:
         return functools.partial(_registered, name)
@@ -100,12 +103,6 @@ def register_rule(name: str, rule: Any = _MISSING) -> Any:
 def _registered(name: str, rule: _R) -> _R:
     RULES[name if "." in name else f"stablehlo.{name}"] = rule
     return rule
-
-
-def register_rules(rows: dict[str, Rule]) -> None:
-    """Enter a table of rules."""
-    for name, rule in rows.items():
-        _registered(name, rule)  # type: ignore[type-var]  # a row need not be a function
 
 
 def rule_name(op: ir.Operation) -> str:
@@ -127,6 +124,35 @@ def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:
     )
 
 
+class Sweep(Protocol):
+    """Reverse mode, as far as rules use it (`pcp.autodiff.engine.Reverse`).
+
+    Arguments:
+        builder: where the operations of the backward pass are added.
+        loops: what loops keep of their forward pass.
+        composites: the gradients of composites that were made so far.
+    """
+
+    builder: Builder
+    loops: Any
+    composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]]
+
+    def claim(self, value: Value) -> Cotangent:
+        """Take away and return the cotangent that a value has so far."""
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
+
+    def gradients(
+        self,
+        operations: Sequence[ir.Operation],
+        outputs: Iterable[Value],
+        cotangents: Iterable[Cotangent],
+        wanted: Sequence[Value],
+    ) -> list[Cotangent]:
+        """The cotangents of `wanted`, from those of `outputs`."""
+
+
 class Primal:
     """An operation of the forward pass, as its rule sees it.
 
@@ -140,7 +166,7 @@ class Primal:
     __slots__ = ("active", "captured", "engine", "op")
 
     def __init__(
-        self, op: ir.Operation, engine: "Reverse", active: Sequence[bool], captured: Sequence[Value] = ()
+        self, op: ir.Operation, engine: Sweep, active: Sequence[bool], captured: Sequence[Value] = ()
     ) -> None:
         self.op = op
         self.engine = engine
