@@ -68,7 +68,9 @@ def test_the_value() -> None:
 def test_its_documentation_and_what_it_refuses() -> None:
     cube_root = declared()
     assert cube_root.__doc__ == "Cube root, elementwise; integers are converted to f32 first."
-    with pytest.raises(pcp.tensor.DTypeMismatch, match="cube_root: element type c64 was given; expected float"):
+    with pytest.raises(
+        pcp.tensor.DTypeMismatch, match="cube_root: element type c64 was given; expected float"
+    ):
         pcp.trace(cube_root, pcp.spec((2,), "c64"))
 
 

@@ -38,7 +38,9 @@ def test_a_record_that_lacks_a_field_is_found(field: str) -> None:
 
 def test_the_rules_in_force_are_those_of_the_records() -> None:
     assert all(is_shipped(name) for name in RECORDS)
-    assert [name for name, record in RECORDS.items() if callable(record.batching) and name not in BATCHING] == []
+    assert [
+        name for name, record in RECORDS.items() if callable(record.batching) and name not in BATCHING
+    ] == []
     differentiated = {name for name in RULES if name.startswith(("stablehlo.", "chlo."))}
     assert differentiated <= set(RECORDS)
 

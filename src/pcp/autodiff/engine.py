@@ -32,7 +32,7 @@ from pcp.ops.derivative import (
     no_derivative,
     rule_name,
 )
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.tensor import Tensor
 
 

@@ -26,7 +26,8 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.program import spec_of
 from pcp.ops.derivative import Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
-from pcp.ops.movement import STOP_GRADIENT, zeros
+from pcp.ops.movement import zeros
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.ops.record import RECORDS, is_shipped
 from pcp.tensor import Tensor
 

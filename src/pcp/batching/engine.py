@@ -15,7 +15,7 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ops.batching import BATCHING, Batched, Mixed
 from pcp.ops.derivative import rule_name
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.tensor import Tensor
 
 LOG = logging.getLogger("pcp.batching")

@@ -13,7 +13,7 @@ from pcp.ir.bindings import context, inline_calls, inline_composites, ir, keeps_
 from pcp.ir.expecting import expect_function
 from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
 from pcp.ir.tree import flatten
-from pcp.ops.arrangement import moveaxis
+from pcp.ops.movement import moveaxis
 from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 

@@ -31,7 +31,7 @@ from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import private_function
 from pcp.ir.custom_derivatives import set_derivative
 from pcp.ir.program import main_of
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 
 ORDERS = 3
 """Up to which order derivatives of functions with their own rules are carried along."""

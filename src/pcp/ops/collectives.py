@@ -12,8 +12,9 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
+from pcp.ops.batched_axes import along_axes, following
 from pcp.ops.control_flow import end_block
-from pcp.ops.movement import checked_axis
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import REDUCTIONS
 from pcp.ops.windows import pairs_attribute
@@ -188,7 +189,7 @@ declare(
     has_effect=True,
     functions=("all_reduce",),
     derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )
 declare(
     "reduce_scatter",
@@ -199,7 +200,7 @@ declare(
     has_effect=True,
     functions=("reduce_scatter",),
     derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(scatter_dimension=following),
 )
 declare(
     "all_gather",
@@ -210,7 +211,7 @@ declare(
     linear=Linear(),
     has_effect=True,
     derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(all_gather_dim=following),
 )
 declare(
     "all_to_all",
@@ -221,7 +222,7 @@ declare(
     linear=Linear(),
     has_effect=True,
     derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(split_dimension=following, concat_dimension=following),
 )
 declare(
     "collective_permute",
@@ -232,7 +233,7 @@ declare(
     linear=Linear(),
     has_effect=True,
     derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )
 declare(
     "collective_broadcast",

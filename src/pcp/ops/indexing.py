@@ -12,17 +12,8 @@ from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
 from pcp.ops.elementwise import convert, equal, less, where
 from pcp.ops.keys import Key, parse_key
-from pcp.ops.movement import (
-    broadcast_to,
-    checked_axis,
-    concatenate,
-    expand_dims,
-    full,
-    iota,
-    reshape,
-    reverse,
-    slice_,
-)
+from pcp.ops.movement import broadcast_to, concatenate, expand_dims, full, iota, reshape, reverse, slice_
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.tensor import (

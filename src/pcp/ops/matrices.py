@@ -4,19 +4,12 @@ import math
 from collections.abc import Sequence
 
 from pcp.ir import DType
-from pcp.ops.arrangement import moveaxis, narrow
+from pcp.ops.batched_axes import along_axes
 from pcp.ops.elementwise import abs_, conj, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import (
-    broadcast_to,
-    checked_axes,
-    checked_axis,
-    expand_dims,
-    iota,
-    pad,
-    reshape,
-    transpose,
-)
+from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape, transpose
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
@@ -262,7 +255,7 @@ declare(
     rounds=False,
     functions=("cholesky",),
     derivative=Supplied("pcp.autodiff.rules.factorization"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )
 declare(
     "triangular_solve",
@@ -270,7 +263,7 @@ declare(
     cost=Cost.work,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.factorization"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )
 declare(
     "fft",
@@ -279,5 +272,5 @@ declare(
     rounds=False,
     linear=Linear(),
     derivative=Supplied("pcp.autodiff.rules.fourier"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )

@@ -30,7 +30,8 @@ from pcp.ops.elementwise import (
     where,
 )
 from pcp.ops.indexing import take
-from pcp.ops.movement import checked_axis, iota, stack
+from pcp.ops.movement import iota, stack
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, declare
 from pcp.ops.reduction import argmax

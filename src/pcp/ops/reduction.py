@@ -15,9 +15,12 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.program import spec_of
+from pcp.ops.batched_axes import along_axes, behind_the_first, shifted
 from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
-from pcp.ops.movement import broadcast_in_dim, checked_axes, checked_axis, iota, reshape
+from pcp.ops.movement import iota, reshape
+from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.tensor import (
     Axes,
@@ -198,7 +201,7 @@ declare(
     linear=Linear(if_adding=True),
     flops=_reduce_flops,
     derivative=Supplied("pcp.autodiff.rules.reduction"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(lambda count: count // 2, dimensions=shifted),
 )
 declare(
     "map",
@@ -206,5 +209,5 @@ declare(
     cost=Cost.work,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.reduction"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(dimensions=behind_the_first),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ops.along_axis import take_along_axis
-from pcp.ops.arrangement import narrow
+from pcp.ops.batched_axes import along_axes, following
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import (
     bitcast,
@@ -30,7 +30,9 @@ from pcp.ops.elementwise import (
     shift_left,
     where,
 )
-from pcp.ops.movement import checked_axis, full, iota, swapaxes
+from pcp.ops.movement import full, iota, swapaxes
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
@@ -203,7 +205,7 @@ declare(
     cost=Cost.heavy_move,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.ordering"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(dimension=following),
 )
 declare(
     "chlo.top_k",
@@ -211,5 +213,5 @@ declare(
     cost=Cost.work,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.ordering"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(),
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pcp.ir.bindings import DEPRECATED, DYNAMIC
 from pcp.ops.batching import Batched, Mixed
 from pcp.ops.derivative import Cotangent, Expansion, Primal
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import Cost, Kind, Refused, Supplied, declare
 from pcp.tensor import Tensor, current_builder
 

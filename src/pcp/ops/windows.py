@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integers_of, ir
+from pcp.ir.bindings import integer_elements, integers_of, ir
 from pcp.ir.builder import dense
 from pcp.ir.program import spec_of
+from pcp.ops.batched_axes import Change, along_axes, led_by
 from pcp.ops.control_flow import end_block
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import REDUCTIONS, neutral
@@ -148,6 +149,19 @@ def _window_flops(op: ir.Operation) -> int:
     return math.prod(sizes) * sum(spec_of(value.type).size for value in op.results)
 
 
+def _unpadded_first(attribute: ir.Attribute, _: int) -> ir.Attribute:
+    flat = integer_elements(attribute)
+    return pairs_attribute([(0, 0), *zip(flat[::2], flat[1::2], strict=True)])
+
+
+_CHANGES: dict[str, Change] = {
+    "window_dimensions": led_by(1),
+    "window_strides": led_by(1),
+    "base_dilations": led_by(1),
+    "window_dilations": led_by(1),
+    "padding": _unpadded_first,
+}
+
 declare(
     "reduce_window",
     Kind.reduction,
@@ -157,7 +171,7 @@ declare(
     flops=_window_flops,
     functions=("reduce_window",),
     derivative=Supplied("pcp.autodiff.rules.windows"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(lambda count: count // 2, **_CHANGES),
 )
 declare(
     "select_and_scatter",
@@ -165,5 +179,5 @@ declare(
     cost=Cost.work,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.selection"),
-    batching=Supplied("pcp.batching.rules.axes"),
+    batching=along_axes(lambda _: 2, **_CHANGES),
 )

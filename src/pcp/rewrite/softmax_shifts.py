@@ -11,7 +11,7 @@ from pcp.autodiff.regions import combiner
 from pcp.ir import Program
 from pcp.ir.bindings import inline_calls, integers_of, ir
 from pcp.ir.program import main_of
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.rewrite.driver import operations_inside
 from pcp.rewrite.outline import SHAPES, users_of
 from pcp.rewrite.raising_softmax import log_softmax_of, shifted_of, softmax_of

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rules.movement import inverse
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import string_of
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.linear_algebra import einsum
 from pcp.ops.movement import transpose
+from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import promote
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit

@@ -11,7 +11,8 @@ from pcp.ops.control_flow import fori_loop
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, convert, equal, greater_equal, less_equal, maximum, where
 from pcp.ops.indexing import WindowAxes, dynamic_slice, gather, scatter
-from pcp.ops.movement import broadcast_in_dim, concatenate, iota, ones, reshape, transpose, zeros
+from pcp.ops.movement import concatenate, iota, ones, reshape, transpose, zeros
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import all_
 from pcp.tensor import Tensor

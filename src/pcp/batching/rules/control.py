@@ -12,7 +12,7 @@ from pcp.batching.dependence import branched, carried
 from pcp.ir.bindings import Value
 from pcp.ops.batching import Batched, Mixed
 from pcp.ops.elementwise import equal, where
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import supply_batching
 from pcp.ops.reduction import any_
 from pcp.tensor import Tensor

@@ -4,10 +4,9 @@ import re
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import integer_of
-from pcp.ops.arrangement import moveaxis
 from pcp.ops.batching import Batched
 from pcp.ops.derivative import dimension_numbers
-from pcp.ops.movement import reshape
+from pcp.ops.movement import moveaxis, reshape
 from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pcp.ir import DType, TensorSpec
 from pcp.ops.batching import Batched
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.promotion import aligned
 from pcp.ops.record import RECORDS, Kind, Record, declare, full_name
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, current_builder, emit, operation

@@ -7,7 +7,8 @@ import numpy as np
 
 from pcp.ir.bindings import Value, integer_of, ir
 from pcp.ops.derivative import dimension_numbers
-from pcp.ops.movement import broadcast_in_dim, concatenate, pad, reshape, reverse, slice_
+from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import elements, is_only_use, maker, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found

@@ -7,7 +7,8 @@ from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import negate
-from pcp.ops.movement import broadcast_in_dim, broadcast_to, reshape, transpose
+from pcp.ops.movement import broadcast_to, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import (
     filled,
     is_integral,

@@ -2,7 +2,8 @@
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import integer_of, ir
-from pcp.ops.movement import broadcast_in_dim, iota, reshape, transpose
+from pcp.ops.movement import iota, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import inserted, maker, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor
