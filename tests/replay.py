@@ -3,9 +3,9 @@
     python -m tests.replay write before.json
     python -m tests.replay compare before.json
 
-Programs are the rows of every derivative and whole models with their training steps. Of each its digest is kept, and those of its
-gradient, its tangents, its batched form, its prepared form, the sites with what may stand there, and a path that takes the first
-kernel at every site. The models are also run, on random arguments, and the bits of their results are kept.
+Programs are the rows of every derivative and whole models with their training steps. Of each its digest is kept, and those of
+its gradient, its tangents, its batched form, its prepared form, the sites with what may stand there, and a path that takes the
+first kernel at every site. The models are also run, on random arguments, and the bits of their results are kept.
 """
 
 import argparse
@@ -23,9 +23,9 @@ from pcp import nn, optimizers
 from pcp.ir import TensorSpec
 from pcp.kernels import kernel_named, sites_of
 from pcp.models import gpt2
-from pcp.planning.path import Path
-from pcp.planning.preparation import prepared
-from pcp.planning.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
 from pcp.rewrite import simplify
 from tests.autodiff.rows import ROWS
 from tests.autodiff.test_rules import drawn, in_a_graph

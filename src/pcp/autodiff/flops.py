@@ -1,8 +1,7 @@
 """How many floating-point operations an operation takes, from its shapes alone."""
 
-from pcp.ir import InvalidProgram, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.ops.record import RECORDS, Cost
 
 _UNCOUNTED = (Cost.free, Cost.move, Cost.heavy_move)
@@ -18,7 +17,5 @@ def flops_of(op: ir.Operation) -> int:
 
 
 def _size(value: Value) -> int:
-    try:
-        return spec_of(value.type).size
-    except (InvalidProgram, UnknownDType):  # a token
-        return 0
+    spec = spec_if_tensor(value.type)
+    return spec.size if spec else 0  # a token

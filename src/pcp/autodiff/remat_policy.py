@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import ir, string_of
-from pcp.ops.derivative import dimension_numbers
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers, string_of
 from pcp.ops.record import RECORDS, Kind
 from pcp.ops.tapping import TAP
 

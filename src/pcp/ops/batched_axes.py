@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcp.ir.bindings import integer_of, integers_of, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_of, integers_of
 from pcp.ops.batching import Batched, BatchingRule
 from pcp.tensor import Tensor
 
@@ -50,11 +51,14 @@ def along_axes(wholes: Callable[[int], int] | None = None, **changes: Change) ->
         count = operands_count if wholes is None else wholes(operands_count)
         if batched.captured or any(batched.flags[count:]):
             return None
-        operands = [batched.whole(i) if i < count else batched.given(i) for i in range(operands_count)]
+        operands = [
+            batched.operand_with_samples(i) if i < count else batched.operand(i)
+            for i in range(operands_count)
+        ]
         known = batched.op.attributes
         changed = {
             name: change(known[name], batched.size) for name, change in changes.items() if name in known
         }
-        return batched.again(operands, changed)
+        return batched.clone_with(operands, changed)
 
     return apply

@@ -10,7 +10,7 @@ from typing import Any
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Supplied, declare

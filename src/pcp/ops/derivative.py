@@ -12,14 +12,21 @@ A rule is one of four:
 """
 
 import functools
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir import Builder
-from pcp.ir.bindings import Value, describe_location, flag_of, integer_of, integers_of, ir, string_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import (
+    describe_location,
+    dimension_numbers,
+    flag_of,
+    integer_of,
+    integers_of,
+    string_of,
+)
 from pcp.tensor import Tensor
 
 Cotangent = Tensor | None
@@ -124,24 +131,18 @@ def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:
     )
 
 
-class Sweep(Protocol):
-    """Reverse mode, as far as rules use it (`pcp.autodiff.engine.Reverse`).
+class ReverseSweep(Protocol):
+    """The driver as rules see it; see `pcp.autodiff.engine.Reverse`.
 
     Arguments:
         builder: where the operations of the backward pass are added.
         loops: what loops keep of their forward pass.
-        composites: the gradients of composites that were made so far.
+        composites: the gradients of composites that were made before: symbols and which operands they are for.
     """
 
     builder: Builder
     loops: Any
     composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]]
-
-    def claim(self, value: Value) -> Cotangent:
-        """Take away and return the cotangent that a value has so far."""
-
-    def replace(self, old: Value, new: Value) -> None:
-        """Let another value stand for one in every operation."""
 
     def gradients(
         self,
@@ -151,6 +152,12 @@ class Sweep(Protocol):
         wanted: Sequence[Value],
     ) -> list[Cotangent]:
         """The cotangents of `wanted`, from those of `outputs`."""
+
+    def take_accumulated(self, value: Value) -> Cotangent:
+        """Take away and return the cotangent that a value has so far."""
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
 
 
 class Primal:
@@ -166,7 +173,7 @@ class Primal:
     __slots__ = ("active", "captured", "engine", "op")
 
     def __init__(
-        self, op: ir.Operation, engine: Sweep, active: Sequence[bool], captured: Sequence[Value] = ()
+        self, op: ir.Operation, engine: ReverseSweep, active: Sequence[bool], captured: Sequence[Value] = ()
     ) -> None:
         self.op = op
         self.engine = engine
@@ -207,33 +214,10 @@ class Primal:
         """The fields of a dimension numbers attribute, single integers as tuples of one."""
         return dimension_numbers(str(self.op.attributes[name]))
 
-    def claim(self, index: int) -> Cotangent:
+    def take_accumulated(self, index: int) -> Cotangent:
         """Take over the cotangent that an operand has so far: the rule adds to it and returns the sum."""
-        return self.engine.claim(self.op.operands[index])
+        return self.engine.take_accumulated(self.op.operands[index])
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise `NoDerivative` with a reason."""
         raise no_derivative(self.op, reason)
-
-
-@functools.cache
-def dimension_numbers(text: str) -> dict[str, tuple[int, ...]]:
-    """The fields of an attribute such as `#stablehlo.gather<offset_dims = [1], index_vector_dim = 1>`."""
-    fields = re.findall(r"(\w+) = (\[[^]]*\]|\d+)", text)
-    return {name: tuple(int(n) for n in re.findall(r"\d+", value)) for name, value in fields}
-
-
-def scalar_constant(value: Value) -> float | int | None:
-    """The number that every element of a value is, if it is a constant or a broadcast of one; else None."""
-    op = value.owner
-    while isinstance(op, ir.OpView | ir.Operation) and op.operation.name == "stablehlo.broadcast_in_dim":
-        op = op.operation.operands[0].owner
-    if not isinstance(op, ir.OpView | ir.Operation) or op.operation.name != "stablehlo.constant":
-        return None
-    if "complex" in str(op.operation.results[0].type):  # the bindings cannot read those
-        return None
-    elements = op.operation.attributes["value"]
-    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
-        return None
-    number = elements.get_splat_value()
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None

@@ -9,7 +9,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert, equal, less, where
 from pcp.ops.keys import Key, parse_key
 from pcp.ops.movement import broadcast_to, concatenate, expand_dims, full, iota, reshape, reverse, slice_

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from pcp.ir import DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
-from pcp.ops.derivative import dimension_numbers
 from pcp.ops.movement import expand_dims, reshape, transpose
 from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.ops.record import Cost, Kind, Supplied, declare

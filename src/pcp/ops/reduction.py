@@ -14,7 +14,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, behind_the_first, shifted
 from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
@@ -126,7 +126,7 @@ def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) ->
     return reshape(reduced, [1 if axis in axes else size for axis, size in enumerate(original.shape)])
 
 
-def spread(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+def broadcast_reduced(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """A reduced tensor repeated along the reduced axes: the transpose of a sum."""
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     return broadcast_in_dim(reduced, shape, kept)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pcp.ir.bindings import DEPRECATED, DYNAMIC
+from pcp.ir.toolkit.legalisation import DEPRECATED, DYNAMIC
 from pcp.ops.batching import Batched, Mixed
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.movement.shape import broadcast_in_dim
@@ -27,8 +27,8 @@ def _barrier(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
 
 
 def _batched_barrier(batched: Batched) -> Mixed:
-    given = [batched.given(index) for index in range(len(batched.flags))]
-    return Mixed(batched.again(given, specs=[t.spec for t in given]), batched.flags)
+    given = [batched.operand(index) for index in range(len(batched.flags))]
+    return Mixed(batched.clone_with(given, specs=[t.spec for t in given]), batched.flags)
 
 
 declare(

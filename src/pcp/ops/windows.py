@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integer_elements, integers_of, ir
+from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import integer_elements, integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import Change, along_axes, led_by
 from pcp.ops.control_flow import end_block
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare

@@ -1,7 +1,7 @@
 """Derivatives of branches, which are run again in the backward pass and differentiated there."""
 
-from pcp.autodiff.regions import copy_region
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pcp.autodiff.regions import combiner
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integer_elements, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.collectives import all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import where

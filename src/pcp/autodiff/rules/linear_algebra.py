@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import string_of
+from pcp.ir.toolkit.attributes import string_of
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.linear_algebra import einsum

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import copy_region
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.editing import copy_region
 from pcp.ops.along_axis import take_along_axis
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.movement import iota

@@ -11,7 +11,8 @@ import numpy as np
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal, scalar_constant
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise.bits import bitwise_and
 from pcp.ops.elementwise.comparison import equal, greater_equal, less, not_equal, where
 from pcp.ops.elementwise.conversion import complex_, conj, convert
@@ -118,7 +119,7 @@ elementwise("chlo.square", cost=Cost.arithmetic, rounds=True, derivative=(lambda
 
 def _power(primal: Primal, g: Tensor) -> list[Cotangent]:
     x, y = primal.inputs
-    exponent = scalar_constant(primal.op.operands[1])
+    exponent = splat_number(primal.op.operands[1])
     return [
         _base_of_power(g, x, y, exponent) if primal.active[0] else None,
         g * (log(where(equal(x, 0), 1, x)) * primal.output()) if primal.active[1] else None,

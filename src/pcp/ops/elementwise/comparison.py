@@ -9,6 +9,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise.bits import bitwise_and
 from pcp.ops.elementwise.forms import ANY, ORDERED, REAL, binary, by_numpy, comparison, elementwise, unary
@@ -29,11 +30,6 @@ _COMPARE = {
 }
 
 
-def direction_of(op: ir.Operation) -> str:
-    """What a comparison asks: EQ, NE, LT, LE, GT or GE."""
-    return str(op.attributes["comparison_direction"]).rstrip(">").rpartition(" ")[2]
-
-
 elementwise(
     "compare",
     functions=("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
@@ -41,7 +37,7 @@ elementwise(
     cost=Cost.arithmetic,
     rounds=False,
     derivative=None,
-    fold=lambda op, x, y: _COMPARE[direction_of(op)](x, y),
+    fold=lambda op, x, y: _COMPARE[comparison_direction(op)](x, y),
 )
 equal = comparison("equal", "EQ", ANY, "x == y")
 not_equal = comparison("not_equal", "NE", ANY, "x != y")

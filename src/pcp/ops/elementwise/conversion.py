@@ -9,7 +9,7 @@ import numpy as np
 
 from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of, holds
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise.forms import elementwise, require
@@ -86,7 +86,7 @@ declare(
     cost=Cost.free,
     rounds=False,
     derivative=None,
-    batching=lambda batched: batched.again(batched.wholes()),
+    batching=lambda batched: batched.clone_with(batched.operands_with_samples()),
 )
 
 

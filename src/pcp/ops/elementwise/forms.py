@@ -108,12 +108,12 @@ def batched_elementwise(batched: Batched) -> list[Tensor]:
     operands = []
     for index, flag in enumerate(batched.flags):
         if index not in scalars or batched.spec(index).shape != ():
-            operands.append(batched.whole(index))
+            operands.append(batched.operand_with_samples(index))
         elif flag:
-            operands.append(broadcast_in_dim(batched.given(index), (batched.size, *spec.shape), (0,)))
+            operands.append(broadcast_in_dim(batched.operand(index), (batched.size, *spec.shape), (0,)))
         else:
-            operands.append(batched.given(index))
-    return batched.again(operands)
+            operands.append(batched.operand(index))
+    return batched.clone_with(operands)
 
 
 def _named(function: Callable[..., Tensor], name: str, documentation: str) -> Callable[..., Tensor]:

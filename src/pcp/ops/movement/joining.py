@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integer_of, integers_of, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_of, integers_of
 from pcp.ops.batched_axes import along_axes, following, led_by, led_by_size
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.movement.axes import checked_axis

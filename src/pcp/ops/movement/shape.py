@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import checked_shape
 from pcp.ops.batched_axes import along_axes, behind_the_first, shifted
 from pcp.ops.derivative import Cotangent, Primal

@@ -9,15 +9,15 @@ from collections.abc import Callable
 import numpy as np
 
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.record import RECORDS, Fold, Kind
 from pcp.rewrite.pattern import (
     LARGEST_CONSTANT,
+    defined_by,
     elements,
     filled,
     is_default_accuracy,
-    maker,
     spec,
-    uniform,
 )
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
@@ -28,10 +28,10 @@ def _elementwise(compute: Fold) -> Replace:
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
         if any(
-            maker(value, "constant", "broadcast_in_dim") is None for value in op.operands
+            defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands
         ) or not is_default_accuracy(op):
             return None
-        values = [uniform(value) for value in op.operands]
+        values = [splat_number(value) for value in op.operands]
         if None not in values:
             arrays = [np.array(n, spec(v).dtype.numpy) for n, v in zip(values, op.operands, strict=True)]
         else:
@@ -51,9 +51,9 @@ def _elementwise(compute: Fold) -> Replace:
 def _moving(compute: Fold) -> Replace:
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
-        if any(maker(value, "constant", "broadcast_in_dim") is None for value in op.operands):
+        if any(defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands):
             return None
-        values = [uniform(value) for value in op.operands]
+        values = [splat_number(value) for value in op.operands]
         if values[0] is not None and len(values) == 1 and spec(op.operands[0]).shape:
             return [filled(whole, values[0])]
         arrays = [found for value in op.operands if (found := elements(value)) is not None]
