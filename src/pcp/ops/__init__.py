@@ -3,7 +3,9 @@
 Every function is here by its name: `ops.exp(x)`. Those of random numbers stand in `ops.random`.
 """
 
+from pcp.ops import batch_normalization as batch_normalization
 from pcp.ops import elementwise as elementwise
+from pcp.ops import fourier as fourier
 from pcp.ops import movement as movement
 from pcp.ops import random as random
 from pcp.ops import reduction as reduction

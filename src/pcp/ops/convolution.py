@@ -268,5 +268,5 @@ declare(
     flops=_convolution_flops,
     functions=("conv_general",),
     derivative=Supplied("pcp.autodiff.rules.convolution"),
-    batching=Supplied("pcp.batching.rules.products"),
+    batching=Supplied("pcp.batching.rules.convolution"),
 )

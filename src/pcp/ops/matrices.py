@@ -11,7 +11,7 @@ from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, res
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
@@ -263,14 +263,5 @@ declare(
     cost=Cost.work,
     rounds=False,
     derivative=Supplied("pcp.autodiff.rules.factorization"),
-    batching=along_axes(),
-)
-declare(
-    "fft",
-    Kind.solver,
-    cost=Cost.work,
-    rounds=False,
-    linear=Linear(),
-    derivative=Supplied("pcp.autodiff.rules.fourier"),
     batching=along_axes(),
 )

@@ -3,7 +3,6 @@
 from pcp.ops.elementwise import exp, is_finite, log, where
 from pcp.ops.movement import reshape, stop_gradient
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.reduction import max_, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
@@ -50,29 +49,3 @@ def _largest(x: Tensor, axis: int) -> Tensor:
 
 def _shifted(x: Tensor, axis: int) -> Tensor:
     return x - _largest(x, axis)
-
-
-declare(
-    "batch_norm_training",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.normalization"),
-    batching=None,
-)
-declare(
-    "batch_norm_inference",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.normalization"),
-    batching=None,
-)
-declare(
-    "batch_norm_grad",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.normalization"),
-    batching=None,
-)

@@ -1,4 +1,4 @@
-"""Derivatives of batch normalisation, which becomes elementwise operations and sums.
+"""Batch normalisation, which becomes elementwise operations and sums before it is differentiated.
 
 Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
 2015, algorithms 1 and 2.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pcp.ir.bindings import ir
 from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import rsqrt
-from pcp.ops.record import supply_derivatives
+from pcp.ops.record import Cost, Kind, declare
 from pcp.ops.reduction import broadcast_reduced, sum_
 from pcp.tensor import Tensor
 
@@ -60,10 +60,27 @@ def _grad(primal: Primal) -> Sequence[Tensor]:
     return [wide(scale * inverse) * rest, by_scale, by_offset]
 
 
-supply_derivatives(
-    {
-        "batch_norm_training": Expansion(_training),
-        "batch_norm_inference": Expansion(_inference),
-        "batch_norm_grad": Expansion(_grad),
-    }
+declare(
+    "batch_norm_training",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_training),
+    batching=None,
+)
+declare(
+    "batch_norm_inference",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_inference),
+    batching=None,
+)
+declare(
+    "batch_norm_grad",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_grad),
+    batching=None,
 )
