@@ -9,7 +9,6 @@ from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
 from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
-from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
@@ -24,6 +23,7 @@ from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
+from pcp.ops.derivative import RULES, Cotangent, rule_name
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main

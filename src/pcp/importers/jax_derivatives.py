@@ -25,7 +25,7 @@ from pcp.ir.toolkit.attributes import integer_of
 from pcp.ir.toolkit.functions import function_type, main_of
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls
 from pcp.ir.toolkit.walking import every_operation
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 
 ORDERS = 3
 """Up to which order derivatives of functions with their own rules are carried along."""

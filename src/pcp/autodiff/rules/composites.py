@@ -8,7 +8,6 @@ it returns the cotangents of the operands in its attribute `wrt`, added to these
 from collections.abc import Sequence
 
 from pcp.autodiff.engine import Reverse
-from pcp.autodiff.rule import Cotangent, Primal, register_rule
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
@@ -19,6 +18,7 @@ from pcp.ir.composites import (
     private_function,
 )
 from pcp.ir.toolkit.attributes import symbol_name
+from pcp.ops.derivative import Cotangent, Primal, register_rule
 from pcp.tensor import Tensor, building
 
 KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "cross_entropy")

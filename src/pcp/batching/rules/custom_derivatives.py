@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pcp.batching.rule import Batched, register_batching
 from pcp.batching.vmap import vectorised
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
@@ -13,6 +12,8 @@ from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ops.batching import Batched
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor, current_builder
 from pcp.tracing import spec, trace
 
@@ -55,4 +56,4 @@ def _function(batched: Batched, name: str, function: ir.Operation) -> str:
     )
 
 
-register_batching({"composite": _composite})
+supply_batching({"composite": _composite})
