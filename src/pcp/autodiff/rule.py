@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pcp.errors import PCPError
-from pcp.ir.bindings import Value, describe_location, flag_of, integer_of, integers_of, ir, string_of
+from pcp.ir.bindings import (
+    CUSTOM_DERIVATIVE,
+    Value,
+    describe_location,
+    flag_of,
+    has_custom_derivative,
+    integer_of,
+    integers_of,
+    ir,
+    string_of,
+)
 from pcp.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -113,7 +123,8 @@ def rule_name(op: ir.Operation) -> str:
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{string_of(op.attributes['call_target_name'])}"
     if op.name == "stablehlo.composite":
-        return f"composite.{string_of(op.attributes['name'])}"
+        name = CUSTOM_DERIVATIVE if has_custom_derivative(op) else string_of(op.attributes["name"])
+        return f"composite.{name}"
     return op.name
 
 

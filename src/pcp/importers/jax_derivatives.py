@@ -29,12 +29,9 @@ from pcp.ir.bindings import (
 from pcp.ir.builder import Builder
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import private_function
-from pcp.ir.custom_derivatives import set_derivative
+from pcp.ir.custom_derivatives import ORDERS, attributes_of_derivative
 from pcp.ir.program import main_of
 from pcp.ops.movement import STOP_GRADIENT
-
-ORDERS = 3
-"""Up to which order derivatives of functions with their own rules are carried along."""
 
 PUSHED = ("custom_jvp_call",)
 PULLED = ("custom_vjp_call", "custom_linear_solve", "linear_call")
@@ -197,7 +194,8 @@ class CustomDerivatives:
                 }
                 self._attached[key] = symbols
             with context():
-                set_derivative(op, derivative.name, self._attached[key])
+                attributes = attributes_of_derivative(derivative.name, self._attached[key])
+                op.attributes["composite_attributes"] = ir.DictAttr.get(attributes)
 
     def _added(self, module: ir.Module, name: str, bytecode: bytes) -> str:
         """Add the function of another module to a module; returns its symbol."""

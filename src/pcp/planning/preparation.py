@@ -7,7 +7,10 @@ plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up
 import functools
 
 from pcp.ir import Program
+from pcp.ir.bindings import has_custom_derivative, inline_calls
+from pcp.ir.composites import open_composites
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.kernels.registry import family_of
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
@@ -24,5 +27,18 @@ def prepared(program: Program, tolerance: float | None = None) -> Program:
 
 @functools.lru_cache(maxsize=4)
 def _prepared(program: Program, as_written: bool) -> Program:
-    named = raised(without_custom_derivatives(program))
-    return named if as_written else simplify(named)
+    found = named(without_custom_derivatives(program))
+    return found if as_written else simplify(found)
+
+
+def named(program: Program) -> Program:
+    """The program with every known plain form as a composite, and without composites that kernels do not know by name.
+
+    What such a composite computes may hold sites. One that brings its own derivative stays.
+    """
+    if b"composite" in program.bytecode:
+        module = program.module()
+        inline_calls(module)
+        open_composites(module, lambda op: has_custom_derivative(op) or family_of(op) is not None)
+        program = Program.from_module(module)
+    return raised(program)

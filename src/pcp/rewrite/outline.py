@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pcp.autodiff.regions import is_used, values_from_outside
-from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.ir.bindings import Value, inline_function, ir
+from pcp.ir.composites import COMPOSITE, Number, decomposition_of, emit_composite, private_function
 from pcp.ir.digest import has_effect
 from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, current_builder
@@ -35,7 +35,9 @@ def outlined(
     builder = current_builder()
 
     def fill(block: ir.Block) -> list[Value]:
-        return copied(inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results))
+        return copied(
+            inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results), True
+        )
 
     symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]
@@ -44,11 +46,24 @@ def outlined(
 
 
 def copied(
-    operations: Iterable[ir.Operation], known: dict[Value, Value], block: ir.Block, outputs: Sequence[Value]
+    operations: Iterable[ir.Operation],
+    known: dict[Value, Value],
+    block: ir.Block,
+    outputs: Sequence[Value],
+    is_flat: bool = False,
 ) -> list[Value]:
-    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`."""
+    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`.
+
+    Arguments:
+        is_flat: composites among them are replaced by what they compute.
+    """
     insertion = ir.InsertionPoint(block)
     for op in operations:
+        if is_flat and op.name == COMPOSITE:
+            with op.location, insertion:
+                made = inline_function(decomposition_of(op), [known[value] for value in op.operands])
+            known.update(zip(op.results, made, strict=True))
+            continue
         copy = op.clone(ip=insertion)
         for value in dict.fromkeys([*op.operands, *values_from_outside(op)]):
             _substitute(copy, value, known[value])
