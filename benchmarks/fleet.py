@@ -14,10 +14,10 @@ import numpy as np
 
 import pcp
 from pcp.distributed.algorithms import Algorithm
-from pcp.distributed.lockstep import Lockstep
-from pcp.distributed.programs import inner_step
-from pcp.training.data import BatchSource
-from pcp.training.recipe import Recipe
+from pcp.distributed.round_arithmetic.lockstep import Lockstep
+from pcp.distributed.round_arithmetic.programs import inner_step
+from pcp.training.data.run_data import BatchSource
+from pcp.training.recipes.recipe import Recipe
 
 
 class StackedBatches:

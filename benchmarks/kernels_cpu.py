@@ -17,7 +17,7 @@ import pcp
 from pcp.kernels import kernel_named, replaced, sites_of
 from pcp.kernels.sites import Site
 from pcp.models import gpt2
-from pcp.planning.oracle import widened, widened_arrays
+from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.rewrite.raising import raised
 
 SECONDS = 6.0

@@ -22,13 +22,13 @@ from pcp.distributed.algorithms import (
     segment_steps,
 )
 from pcp.distributed.compression import codec
-from pcp.distributed.fragments import partition
-from pcp.distributed.lockstep import Lockstep
 from pcp.distributed.merging.attacks import attack
+from pcp.distributed.round_arithmetic.fragments import partition
+from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
-from pcp.training.config import TrainingConfig
-from pcp.training.gpt2_recipe import GPT2Recipe
-from pcp.training.token_file import TokenFile
+from pcp.training.data.token_file import TokenFile
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.gpt2_recipe import GPT2Recipe
 
 ALGORITHMS: dict[str, type[Any]] = {
     "data_parallel": DataParallel,

@@ -28,8 +28,8 @@ import jax
 from benchmarks.fleet import StackedBatches
 from benchmarks.loss_study import ALGORITHMS, Run, recipe_of, stored, trained
 from pcp.distributed.merging.attacks import ATTACKS
-from pcp.training.token_file import TokenFile, write_token_file
-from pcp.training.tokenizer import CharacterTokenizer
+from pcp.training.data.token_file import TokenFile, write_token_file
+from pcp.training.data.tokenizer import CharacterTokenizer
 
 log = logging.getLogger("benchmarks.low_communication")
 
@@ -110,7 +110,7 @@ def _token_file(arguments: argparse.Namespace) -> Path:
 def prepare(file: Path) -> None:
     """Write the characters of Shakespeare as tokens."""
     # A machine without network has not what downloads either.
-    from pcp.training.corpus import load_corpus
+    from pcp.training.data.corpus import load_corpus
 
     corpus = load_corpus()
     tokenizer = CharacterTokenizer.of_text(corpus.text)

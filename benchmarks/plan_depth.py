@@ -48,7 +48,7 @@ def measured(
     config: gpt2.GPT2Config, batch: int, device: str, tolerance: float, budget: float
 ) -> dict[str, Any]:
     """Plan once, with nothing known."""
-    phases, log = Phases(), logging.getLogger("pcp.planning.bench")
+    phases, log = Phases(), logging.getLogger("pcp.planning.measuring.bench")
     step = step_of(config, batch)
     before, level = os.environ.get("PCP_CACHE_DIR"), log.level
     log.addHandler(phases)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pcp
-from pcp.planning.bench import Bench
-from pcp.planning.request import Request
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.request import Request
 
 BLOCKS, APART_SECONDS, BLOCK_SECONDS = 5, 2.0, 1.0
 MISSED = 1.1

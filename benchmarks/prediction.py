@@ -21,12 +21,12 @@ from pcp import backends
 from pcp.backends import Device
 from pcp.models import gpt2
 from pcp.planning.chosen import Conditions, evidence_of
-from pcp.planning.hardware import hardware_of, versions
+from pcp.planning.paths.preparation import prepared
 from pcp.planning.prediction.quality import Quality, quality_of
-from pcp.planning.preparation import prepared
-from pcp.planning.profile_database import ProfileDatabase
-from pcp.planning.site_classes import site_classes
-from pcp.planning.tuning import tune
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.search.site_classes import site_classes
+from pcp.planning.search.tuning import tune
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

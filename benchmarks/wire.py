@@ -31,8 +31,8 @@ from pcp.distributed.wire import (
     TransferSettings,
     WireServer,
 )
-from pcp.distributed.wire.certificates import SHEPHERD_NAME
-from pcp.distributed.wire.tls import BULK_PROTOCOL, client_context, server_context
+from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
+from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, client_context, server_context
 
 PIECE = 1 << 20
 

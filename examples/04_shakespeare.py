@@ -13,9 +13,9 @@ import numpy as np
 import pcp
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
-from pcp.training.batches import Batches
-from pcp.training.corpus import load_corpus
-from pcp.training.tokenizer import CharacterTokenizer
+from pcp.training.data.batches import Batches
+from pcp.training.data.corpus import load_corpus
+from pcp.training.data.tokenizer import CharacterTokenizer
 
 
 def main() -> None:

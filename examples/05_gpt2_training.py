@@ -14,7 +14,7 @@ import numpy as np
 import pcp
 from pcp.models import gpt2
 from pcp.planning.capacity import human
-from pcp.planning.cost import estimate_cost
+from pcp.planning.diagnostics.cost import estimate_cost
 
 
 def main() -> None:

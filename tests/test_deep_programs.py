@@ -11,7 +11,7 @@ import pcp
 from pcp import ops
 from pcp.ir import NestedTooDeeply
 from pcp.ir.operations import operations_of
-from pcp.planning.cost import estimate_cost
+from pcp.planning.diagnostics.cost import estimate_cost
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 from tests.execution import run
@@ -127,3 +127,47 @@ def test_containers_in_containers() -> None:
     itself.append(itself)
     with pytest.raises(NestedTooDeeply, match="containers are nested"):
         pcp.trace(lambda x: x, itself)
+
+
+def calls(depth: int, around: str = "{}") -> str:
+    """A program of functions of which each calls the next one, and adds 1 to what that returns."""
+    kind = "(tensor<f32>) -> tensor<f32>"
+    head = "func.func {}(%x: tensor<f32>) -> tensor<f32> {{"
+    functions = [f"{head.format('public @main')} %y = func.call @f1(%x) : {kind}"]
+    functions[0] += "\n return %y : tensor<f32> }"
+    for i in range(1, depth):
+        call = around.format(f"%y = func.call @f{i + 1}(%x) : {kind}")
+        functions.append(
+            f"{head.format(f'private @f{i}')} {call}\n %one = stablehlo.constant dense<1.0> : tensor<f32>"
+            "\n %z = stablehlo.add %y, %one : tensor<f32>\n return %z : tensor<f32> }"
+        )
+    functions.append(
+        f"{head.format(f'private @f{depth}')} %z = stablehlo.sine %x : tensor<f32>\n return %z : tensor<f32> }}"
+    )
+    return "\n".join(functions)
+
+
+@pytest.mark.parametrize("depth", [49, 1_000])
+def test_functions_that_call_one_another(depth: int) -> None:
+    program = pcp.Program.parse(calls(depth))
+    x = np.float32(0.5)
+    np.testing.assert_allclose(run(program, x), np.sin(x) + depth - 1, rtol=1e-6)
+    value, gradient = run(pcp.value_and_grad(program), x)
+    np.testing.assert_allclose([value, gradient], [np.sin(x) + depth - 1, np.cos(x)], rtol=1e-6)
+    assert simplify(program).results
+
+
+IN_A_BRANCH = """%p = stablehlo.compare GT, %x, %x : (tensor<f32>, tensor<f32>) -> tensor<i1>
+%y = "stablehlo.if"(%p) ({{ {} stablehlo.return %y : tensor<f32> }}, {{ stablehlo.return %x : tensor<f32> }})
+  : (tensor<i1>) -> tensor<f32>"""
+
+
+@pytest.mark.parametrize("work", [pcp.plan, pcp.grad, simplify, lambda program: program.digest])
+def test_calls_in_branches_of_functions_that_are_called_in_branches(
+    work: Callable[[pcp.Program], Any],
+) -> None:
+    work(pcp.Program.parse(calls(20, IN_A_BRANCH)))
+    with pytest.raises(
+        NestedTooDeeply, match=r"that call one another's functions are nested more than 100 deep.*fewer"
+    ):
+        work(pcp.Program.parse(calls(400, IN_A_BRANCH)))

@@ -25,7 +25,7 @@ from pcp.importers.torch import Imported as Imported
 from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
-from pcp.ir.program_file import load as load
+from pcp.ir.program import load as load
 from pcp.ops import random as random
 from pcp.ops.along_axis import take_along_axis as take_along_axis
 from pcp.ops.arrangement import moveaxis as moveaxis
@@ -107,7 +107,7 @@ from pcp.planning import find_nan as find_nan
 from pcp.planning import paths as paths
 from pcp.planning import plan as plan
 from pcp.planning import plan_within as plan_within
-from pcp.planning.profile_database import ProfileDatabase as ProfileDatabase
+from pcp.planning.profile.database import ProfileDatabase as ProfileDatabase
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec

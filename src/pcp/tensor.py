@@ -12,7 +12,7 @@ import numpy as np
 
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
 from pcp.refusals import DTypeMismatch as DTypeMismatch
 from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds

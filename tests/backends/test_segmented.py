@@ -22,8 +22,8 @@ from pcp.ops.branches import cond
 from pcp.ops.control_flow import fori_loop
 from pcp.ops.elementwise import real
 from pcp.ops.sorting import sort
-from pcp.planning.oracle import widened, widened_arrays
-from pcp.planning.random_inputs import Recipe, random_arguments
+from pcp.planning.judging.oracle import widened, widened_arrays
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.rewrite.segments import segments
 from pcp.tensor import Tensor
 

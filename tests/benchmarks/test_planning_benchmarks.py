@@ -9,7 +9,8 @@ from benchmarks import gpt2 as step
 from benchmarks import plan_depth, plan_repeat, prediction
 from pcp.models.gpt2 import GPT2Config
 
-TINY = GPT2Config(1, 1, 64, 32, 128, True)
+# Without biases: the gradient of the keys' is zero but for roundings, which AdamW makes as large as any.
+TINY = GPT2Config(1, 1, 64, 32, 128, bias=False)
 
 
 @pytest.mark.long

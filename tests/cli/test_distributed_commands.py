@@ -8,7 +8,7 @@ import pytest
 
 from pcp.cli import main
 from pcp.distributed.wire import Authority, Credentials
-from pcp.training.config import TrainingConfig
+from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder
 
 

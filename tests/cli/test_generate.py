@@ -9,9 +9,9 @@ import pytest
 from pcp.cli import main
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
-from pcp.training.config import TrainingConfig
+from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer
+from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, save_state
-from pcp.training.tokenizer import ByteTokenizer, CharacterTokenizer
 
 LETTERS = "abcdefgh \n"
 

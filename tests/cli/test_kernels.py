@@ -7,8 +7,8 @@ import pytest
 
 from pcp.cli import main
 from pcp.kernels import FAMILIES
-from pcp.planning.measurement import Failure
-from pcp.planning.profile_database import ProfileDatabase
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.profile.database import ProfileDatabase
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "kernels"
 
@@ -56,7 +56,7 @@ def test_the_example_in_python_is_accepted(capsys: pytest.CaptureFixture[str]) -
     code, said, _ = command(capsys, "kernels", "verify", EXAMPLES / "softmax_bf16")
     assert code == 0, said
     assert "softmax.bf16_exponentials: accepted (" in said
-    assert "columns 64 to 4096" in said
+    assert "rows 1 to 12288, columns 1 to 1048577" in said
     assert "disposable and user's processes" in said
     assert "plans verify it at their sites before they use it" in said
 

@@ -9,7 +9,7 @@ import pytest
 from tests.planning.fake_bench import FakeBench, add_family, chain, use
 
 from pcp.cli import main
-from pcp.planning.path import Path as ExecutionPath
+from pcp.planning.paths.path import Path as ExecutionPath
 
 
 @pytest.fixture(autouse=True)

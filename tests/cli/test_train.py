@@ -16,8 +16,8 @@ import pytest
 
 from pcp.cli import main
 from pcp.training import checkpoint
-from pcp.training.config import TrainingConfig
-from pcp.training.metrics import JSONLinesStream, read_metrics
+from pcp.training.display.metrics import JSONLinesStream, read_metrics
+from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder, load_state
 
 SMALL = ["--steps", "12", "--batch", "4", "--warmup-steps", "2", "--evaluate-every", "6", "--seed", "3"]

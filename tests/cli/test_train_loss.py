@@ -11,7 +11,7 @@ from tests.training.loss_files import Files, plain, save_arrays, traced
 
 from pcp.cli import main
 from pcp.training import checkpoint
-from pcp.training.safetensors_file import read_arrays
+from pcp.training.data.safetensors_file import read_arrays
 
 SHORT = ["--steps", "20", "--warmup-steps", "2", "--evaluate-every", "10", "--learning-rate", "0.01"]
 

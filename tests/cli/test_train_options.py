@@ -9,7 +9,7 @@ import pytest
 
 from pcp.cli import main
 from pcp.cli import train as command
-from pcp.training.metrics import MetricSink, read_metrics
+from pcp.training.display.metrics import MetricSink, read_metrics
 from pcp.training.run_folder import RunFolder
 
 TINY = ["--steps", "2", "--batch", "2", "--warmup-steps", "1", "--run", "run"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.recipe import Recipe
 from tests.distributed.tiny_run import tiny_recipe
 
 SOURCE = Path(__file__).parents[2] / "src"

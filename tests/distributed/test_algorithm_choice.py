@@ -12,7 +12,7 @@ from pcp.distributed.algorithms import (
     SparseLoCo,
     StreamingDiLoCo,
 )
-from pcp.training.config import ALGORITHM_CHOICES, InvalidTrainingConfig, TrainingConfig
+from pcp.training.recipes.config import ALGORITHM_CHOICES, InvalidTrainingConfig, TrainingConfig
 
 
 @pytest.mark.parametrize(

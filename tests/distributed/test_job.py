@@ -8,7 +8,7 @@ import pytest
 
 from pcp.distributed.job import InvalidJob, Job
 from pcp.distributed.messages import Blob
-from pcp.training.data import DataKind
+from pcp.training.data.run_data import DataKind
 
 NAMES = ("start", "restart", "step", "flat.0", "put.0", "push.0", "flat.1", "put.1", "push.1")
 JOB = Job(

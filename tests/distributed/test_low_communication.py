@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from pcp.distributed.algorithms import Algorithm, DataParallel, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
-from pcp.distributed.lockstep import Lockstep
+from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
-from pcp.training.config import TrainingConfig
-from pcp.training.gpt2_recipe import GPT2Recipe
-from pcp.training.token_file import write_token_file
+from pcp.training.data.token_file import write_token_file
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.gpt2_recipe import GPT2Recipe
 
 WORKERS, STEPS, VOCABULARY = 4, 1200, 10
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pcp.distributed.algorithms import StreamingDiLoCo
-from pcp.distributed.fragments import partition
-from pcp.distributed.lockstep import Lockstep
+from pcp.distributed.round_arithmetic.fragments import partition
+from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.recipe import Recipe
 
 
 class Written:

@@ -8,14 +8,14 @@ import numpy as np
 from pcp.distributed.algorithms import Algorithm, DiLoCo
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease
-from pcp.distributed.programs import inner_step, worker_programs
+from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir.tree import flatten
 from pcp.models.gpt2 import GPT2Config
-from pcp.training.config import TrainingConfig
-from pcp.training.gpt2_recipe import GPT2Recipe
-from pcp.training.recipe import Recipe
-from pcp.training.token_file import write_token_file
+from pcp.training.data.token_file import write_token_file
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.recipe import Recipe
 
 VOCABULARY = 11
 MODEL = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY, bias=False)

@@ -9,15 +9,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from tests.execution import run, run_in_jax
 
 import pcp
 from pcp.autodiff.rule import InvalidRule, NoDerivative
+from pcp.ir.bindings import ir
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.ir.toolkit.inlining import has_custom_derivative, keeps_its_derivative
+from pcp.ir.toolkit.walking import named_operations
 from pcp.rewrite.raising import raised
 
 Array = Any
 COUNTER = iter(range(1000))
+
+
+def composites_of(module: ir.Module) -> list[ir.Operation]:
+    """Those that bring their own derivative."""
+    found = named_operations(module.operation, "stablehlo.composite")
+    return [op for op in found if has_custom_derivative(op)]
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -241,3 +251,42 @@ def test_beyond_the_third_order_the_function_is_named() -> None:
         NoDerivative, match=r"the derivative that power itself defines was imported up to a lower order"
     ):
         pcp.grad(program)
+
+
+WIDTH = 3
+FOLDS: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
+    "reduce": (
+        lambda x: lax.reduce(x, np.float32(-np.inf), jnp.logaddexp, (1,)),
+        lambda x: jax.nn.logsumexp(x, 1),
+    ),
+    "reduce_window": (
+        lambda x: lax.reduce_window(x, np.float32(-np.inf), jnp.logaddexp, (1, WIDTH), (1, WIDTH), "VALID"),
+        lambda x: jax.nn.logsumexp(x.reshape(len(x), -1, WIDTH), -1),
+    ),
+}
+"""Folds whose body brings a derivative of its own, and the same without such a body."""
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_the_body_of_a_fold_is_differentiated_as_it_is_written_out(name: str) -> None:
+    fold, reference = FOLDS[name]
+    x, t = normal(4, 6), normal(4, 6)
+    program = pcp.from_jax(fold, pcp.spec((4, 6), "f32"))
+    module = program.module()
+    [inside] = [op for op in composites_of(module) if op.parent.name == f"stablehlo.{name}"]
+    assert not keeps_its_derivative(inside)
+    total = pcp.trace(lambda x: (pcp.call(program, x) ** 2).sum(), pcp.spec((4, 6), "f32"))
+    expected = jax.grad(lambda x: (reference(x) ** 2).sum())
+    np.testing.assert_allclose(run(pcp.grad(total), x), expected(x), rtol=1e-4, atol=1e-5)
+    _, tangent = run(pcp.jvp(program), x, t)
+    np.testing.assert_allclose(tangent, jax.jvp(reference, (x,), (t,))[1], rtol=1e-4, atol=1e-5)
+    many = np.stack([x, t])
+    batched = pcp.vmap(program, size=2)
+    samples = pcp.trace(lambda x: (pcp.call(batched, x) ** 2).sum(), pcp.spec((2, 4, 6), "f32"))
+    np.testing.assert_allclose(run(pcp.grad(samples), many), jax.vmap(expected)(many), rtol=1e-4, atol=1e-5)
+
+
+def test_elsewhere_a_derivative_of_its_own_is_kept() -> None:
+    module = pcp.from_jax(both, pcp.spec(5, "f32"), pcp.spec((), "f32")).module()
+    assert len(composites_of(module)) >= 3
+    assert all(keeps_its_derivative(op) for op in composites_of(module))

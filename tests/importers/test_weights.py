@@ -14,7 +14,7 @@ import pcp
 from pcp.importers.weights import NoWeights
 from pcp.ir.tree import map_tree
 from pcp.models.gpt2_weights import WeightsMismatch, WeightsUnreadable
-from pcp.training.safetensors_file import SafetensorsCorrupt, SafetensorsForeign, write_arrays
+from pcp.training.data.safetensors_file import SafetensorsCorrupt, SafetensorsForeign, write_arrays
 
 RANDOM = np.random.default_rng(0)
 TENSORS = {

@@ -12,7 +12,7 @@ from pcp.inference import EmptyPrompt, Sampling, generate
 from pcp.inference.generate import prefill_length
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
-from pcp.training.token_range import TokenOutOfRange
+from pcp.training.data.token_range import TokenOutOfRange
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
 LONG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=44, vocabulary=13)

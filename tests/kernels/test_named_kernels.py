@@ -9,7 +9,7 @@ import pytest
 import pcp
 from pcp import Program, kernels
 from pcp.kernels.sites import Site
-from pcp.planning.oracle import widened, widened_arrays
+from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.rewrite.raising import raised
 from pcp.rewrite.row import Effect
 from tests.execution import run

@@ -8,7 +8,7 @@ import pytest
 from pcp.kernels import FAMILIES
 from pcp.kernels.problems import DEFINITIONS, UnknownProblem, problem, problems_of
 from pcp.planning import plan
-from pcp.planning.family_bench import sites_in
+from pcp.planning.measuring.family_bench import sites_in
 from pcp.planning.verification.expected import expected_results
 
 RNG = np.random.default_rng(0)

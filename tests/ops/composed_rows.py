@@ -83,8 +83,13 @@ def _ordered_row(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType
     return [row, _with_ties(rng, shapes[1:], dtype)[0]]
 
 
+def _from_largest(x: Any, axis: int) -> Any:
+    """The order from the largest to the smallest, equal ones as they stand; no integer is rounded."""
+    return np.argsort(~x if x.dtype.kind in "biu" else -x, axis, kind="stable")
+
+
 def _top(x: Any, k: int) -> Any:
-    places = np.argsort(-x.astype(np.float64), 1, kind="stable")[:, :k]
+    places = _from_largest(x, 1)[:, :k]
     return np.take_along_axis(x, places, 1), places
 
 
@@ -231,7 +236,7 @@ COMPOSED: dict[str, list[Row]] = {
         Row(ops.argsort, lambda x: np.argsort(x, kind="stable"), ROWS_OF, ALL, operands=_with_ties),
         Row(
             lambda x: ops.argsort(x, 0, descending=True),
-            lambda x: np.argsort(-x.astype(np.float64), 0, kind="stable"),
+            lambda x: _from_largest(x, 0),
             ROWS_OF,
             ALL,
             operands=_with_ties,
@@ -328,7 +333,7 @@ COMPOSED: dict[str, list[Row]] = {
     ],
     "cholesky": [
         Row(
-            lambda x: ops.cholesky(x.astype("c64" if x.dtype.kind == "complex" else "f32")),
+            lambda x: ops.cholesky(x if x.dtype.itemsize > 2 else x.astype("f32")),
             np.linalg.cholesky,
             (((3, 3),), ((2, 4, 4),)),
             INEXACT,

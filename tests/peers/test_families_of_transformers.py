@@ -12,7 +12,7 @@ from tests.peers.transformers_families import FAMILIES, made
 from tests.training.loss_files import save_arrays
 
 import pcp
-from pcp.training.loss_program import read_loss
+from pcp.training.recipes.loss_program import read_loss
 
 # Padding in embeddings; a torch.autograd.Function; experts; an encoder and a decoder with features.
 QUICK_ONES = ("opt", "bloom", "mixtral", "whisper")

@@ -15,7 +15,7 @@ import pcp
 from pcp import ops
 from pcp.importers.checking import CannotCheck, ImportDiffers
 from pcp.importers.torch.interpreting import UnsupportedOperations
-from pcp.importers.torch.own_derivatives import OwnDerivative
+from pcp.importers.torch.own_derivatives import OwnDerivative, own_derivatives_refused
 from pcp.importers.torch.table import TABLE, Row
 
 
@@ -201,3 +201,14 @@ def test_a_check_names_what_differs(row: Any, message: str, monkeypatch: pytest.
 def test_random_numbers_cannot_be_checked() -> None:
     with pytest.raises(CannotCheck, match=r"this module draws random ones.*call module.eval\(\)"):
         pcp.from_torch(lambda x: F.dropout(x), X, seed=1, check=True)
+
+
+def test_a_pytorch_that_does_not_show_its_functions_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The private function through which they are seen is no promise of PyTorch's."""
+    monkeypatch.delattr(torch.autograd.function, "_is_setup_context_defined")
+    with own_derivatives_refused(torch, nn.Linear(4, 4)):
+        assert not hasattr(torch.autograd.function, "_is_setup_context_defined")
+    assert "does not show which torch.autograd.Function a module calls" in caplog.text
+    assert "import with check=True, which compares gradients" in caplog.text

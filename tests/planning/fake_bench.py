@@ -20,9 +20,9 @@ from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
 from pcp.planning import chosen
-from pcp.planning.hardware import hardware_of, versions
-from pcp.planning.measurement import Failure, Judgement, Measurement
-from pcp.planning.request import Request
+from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
@@ -209,7 +209,7 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         yield bench
 
     monkeypatch.setattr(chosen, "Bench", start)
-    monkeypatch.setattr("pcp.planning.evidence.time.sleep", lambda _: None)
+    monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", lambda _: None)
     monkeypatch.setattr(
         chosen, "difference_here", lambda *_: None
     )  # the families' kernels do compute something else

@@ -51,6 +51,9 @@ def test_temporaries_that_do_not_fit_are_refused_before_running(chain: pcp.Progr
     assert "largest values inside: dot_general i32[200,200], 156.2 KiB, at " in str(caught.value)
     assert "test_capacity.py:" in str(caught.value)
     assert "use a smaller batch" in str(caught.value)
+    assert "remat='dots_saveable', or a number of bytes below those of the device (pcp train --remat)" in str(
+        caught.value
+    )
     pcp.plan(chain, memory_limit=use.peak)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pcp
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.training.prepare import configured, prepare
-from pcp.training.recipe import Recipe
+from pcp.training.data.safetensors_file import write_arrays
+from pcp.training.recipes.prepare import configured, prepare
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
-from pcp.training.safetensors_file import write_arrays
 
 BATCH, FEATURES, HIDDEN = 8, 3, 16
 Arrays = dict[str, np.ndarray[Any, Any]]

@@ -11,15 +11,15 @@ import pytest
 
 from pcp.models.gpt2 import GPT2Config
 from pcp.training import checkpoint, loop
-from pcp.training.batches import Batches, TokenArray
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotSaved
-from pcp.training.config import TrainingConfig
-from pcp.training.gpt2_recipe import GPT2Recipe
+from pcp.training.data.batches import Batches, TokenArray
+from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.manifest import CheckpointCorrupt, CheckpointForeign
-from pcp.training.prepare import prepare
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.prepare import prepare
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state
-from pcp.training.token_range import TokenOutOfRange
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 40
 CONFIG = TrainingConfig(steps=12, batch=4, warmup_steps=3, evaluate_every=6, checkpoint_every=5, seed=3)

@@ -10,7 +10,7 @@ from tests.training.tiny_run import prepared as prepared
 from pcp.planning import Path
 from pcp.training import checkpoint
 from pcp.training.loop import train
-from pcp.training.prepare import prepare
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import load_state
 
 

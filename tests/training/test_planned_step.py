@@ -13,7 +13,7 @@ from tests.training.test_loop import CONFIG, tiny
 import pcp
 from pcp.kernels import kernel_named, sites_of
 from pcp.planning import Path, Plan
-from pcp.planning.preparation import prepared
+from pcp.planning.paths.preparation import prepared
 from pcp.training import checkpoint, loop
 from pcp.training.planned_step import describe_path, planned_step
 from pcp.training.run_folder import RunFolder

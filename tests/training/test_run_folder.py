@@ -7,9 +7,9 @@ import pytest
 
 from pcp.ir.tree import flatten
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotFound
-from pcp.training.config import TrainingConfig
+from pcp.training.data.tokenizer import CharacterTokenizer
+from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import NotARun, RunFolder, load_state, save_state
-from pcp.training.tokenizer import CharacterTokenizer
 
 
 def test_settings_and_tokenizer_come_back(tmp_path: Path) -> None:

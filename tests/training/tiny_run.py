@@ -11,9 +11,9 @@ import pytest
 
 from pcp.ir.tree import flatten
 from pcp.models import gpt2
-from pcp.training.config import TrainingConfig
-from pcp.training.prepare import prepare
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.recipes.prepare import prepare
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
 TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=99, bias=False)

@@ -3,7 +3,8 @@
 from enum import StrEnum
 
 from pcp.autodiff.rule import RULES
-from pcp.ir.bindings import DEPRECATED, DYNAMIC, operation_names
+from pcp.ir.bindings import operation_names
+from pcp.ir.toolkit.legalisation import DEPRECATED, DYNAMIC
 
 _SHAPES = (
     "its shape is only known when the program runs; make the sizes constants, so that shapes can be refined"

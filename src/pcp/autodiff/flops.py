@@ -2,10 +2,9 @@
 
 import math
 
-from pcp.autodiff.rule import dimension_numbers
-from pcp.ir import InvalidProgram, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 
 # Operations that move, name or draw data, and so compute nothing that is counted.
 _MOVEMENT = {
@@ -40,7 +39,5 @@ def flops_of(op: ir.Operation) -> int:
 
 
 def _size(value: Value) -> int:
-    try:
-        return spec_of(value.type).size
-    except (InvalidProgram, UnknownDType):  # a token
-        return 0
+    spec = spec_if_tensor(value.type)
+    return spec.size if spec else 0  # a token

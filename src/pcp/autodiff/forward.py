@@ -14,20 +14,14 @@ from contextlib import nullcontext
 from itertools import zip_longest
 
 from pcp.autodiff import rules as rules
-from pcp.autodiff.engine import (
-    Reverse,
-    apply_rule,
-    is_differentiable,
-    operations_between,
-    operations_of_expansion,
-    rule_of,
-)
-from pcp.autodiff.regions import combiner, is_used, values_from_outside
+from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_of_expansion, rule_of
 from pcp.autodiff.rule import RULES, Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
-from pcp.ir.elementwise import ELEMENTWISE
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.dataflow import is_used, operations_between
+from pcp.ir.toolkit.elementwise import ELEMENTWISE
+from pcp.ir.toolkit.regions import combiner, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import STOP_GRADIENT, zeros
 from pcp.tensor import Tensor
 
@@ -144,16 +138,18 @@ class Forward:
         if not captured and _is_shipped(op):
             linear = _linear_operands(op)
             if linear:
-                return [self._again(op, {place: incoming[place] for place in linear})]
+                return [self._on_tangents(op, {place: incoming[place] for place in linear})]
             if op.name in BILINEAR:
-                return [_sum([self._again(op, {i: t}) for i, t in enumerate(incoming) if t is not None])]
+                return [
+                    _sum([self._on_tangents(op, {i: t}) for i, t in enumerate(incoming) if t is not None])
+                ]
         if op.name in ELEMENTWISE and isinstance(rule, tuple) and self._is_diagonal(op, incoming):
             inputs, y = [Tensor(v, self.builder) for v in op.operands], Tensor(op.results[0], self.builder)
             pairs = zip(rule, incoming, strict=True)
             return [_sum([row(t, y, *inputs) for row, t in pairs if row is not None and t is not None])]
         return self._by_pull_back(op, rule, incoming, captured)
 
-    def _again(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
+    def _on_tangents(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
         """The same operation on tangents in the place of some operands."""
         values = {place: self.tangent_or_zeros(op.operands[place]).value for place in tangents}
         copy = op.clone(ip=self.builder.insertion)

@@ -8,25 +8,22 @@ from typing import Any, overload
 from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.regions import contains, erase_dead
 from pcp.autodiff.remat_policy import Remat
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    named_operations,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.composites import COMPOSITE, GRADIENT, composite_name, decomposition_of, open_composites
 from pcp.ir.expecting import expect_function, expect_program
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, main_of
+from pcp.ir.toolkit.inlining import inline_calls, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
@@ -308,17 +305,18 @@ def _differentiated(
     main = main_of(module)
     # What is made again is decided for each operation, and a gradient shares operations with what it is the gradient of: then
     # none is hidden in a composite.
-    whole = memory.remat is None and not _has_blocks_inside(module) and not _has_gradients(main)
+    keeps_composites = memory.remat is None and not _has_blocks_inside(module) and not _has_gradients(main)
     open_composites(
-        module, lambda op: keeps_its_derivative(op) or (whole and op.parent == main and _has_rule(op))
+        module,
+        lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
     )
     legalise(module)
     with context(), ir.Location.unknown():
-        again = _append_backward_pass(module, leaves, seeds, layout, memory)
+        rematerialises = _append_backward_pass(module, leaves, seeds, layout, memory)
     # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
-    erase_dead(main_of(module).regions[0].blocks[0])
+    erase_dead(entry_block(module))
     run_passes(module, "builtin.module(cse)")
-    if again:
+    if rematerialises:
         with context(), ir.Location.unknown():
             rematerialise(module, memory.remat)
     return Program.from_module(module)
@@ -340,7 +338,7 @@ def _has_rule(op: ir.Operation) -> bool:
     """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
     function = decomposition_of(op)
     held = ("func.call", COMPOSITE)
-    return rule_name(op) in RULES and not any(contains(function, name) for name in held)
+    return rule_name(op) in RULES and not any(named_operations(function, name) for name in held)
 
 
 def _append_backward_pass(
@@ -357,9 +355,9 @@ def _append_backward_pass(
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
-    again = memory.remat is not None or has_blocks(operations)
+    rematerialises = memory.remat is not None or has_blocks(operations)
     with building(builder), builder.before(terminator):
-        if again:
+        if rematerialises:
             mark_boundary(builder)
         found = Reverse(builder, memory.loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
@@ -380,4 +378,4 @@ def _append_backward_pass(
     # The results are others than before, so no argument shares its memory with one.
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
-    return again
+    return rematerialises

@@ -7,21 +7,18 @@ from typing import Any, overload
 
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.regions import erase_dead, is_used
 from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.dataflow import is_used
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, function_type, main_of, update_function_type
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, building
 from pcp.tracing import call, close_main, trace_closure
 
@@ -127,7 +124,7 @@ def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
         placeholders = _append_tangents(module, leaves, moving, keep)
     # Pull-backs are dead once they are transposed.
     with context(), ir.Location.unknown():
-        erase_dead(main_of(module).regions[0].blocks[0])
+        erase_dead(entry_block(module))
         _describe(module, placeholders, signature)
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
@@ -195,11 +192,9 @@ def _describe(module: ir.Module, placeholders: Sequence[str], signature: _Signat
                 "multiply, add and move the cotangent, and apply no other operation to it"
             )
         block.erase_argument(index)
-    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    main.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([argument.type for argument in block.arguments], type_.results)
-    )
+    update_function_type(main)
     results = [
-        Result(name, spec_of(t)) for name, t in zip(signature.result_names, type_.results, strict=True)
+        Result(name, spec_of(t))
+        for name, t in zip(signature.result_names, function_type(main).results, strict=True)
     ]
     describe_signature(main, signature.arguments, results, signature.argument_tree, signature.result_tree)

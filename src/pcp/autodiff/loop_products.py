@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor, current_builder
 

@@ -10,11 +10,12 @@ from math import inf
 
 import numpy as np
 
-from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import scalar_constant
 from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert, less, minimum, where
 from pcp.tensor import Tensor, as_tensor, current_builder
 
@@ -36,7 +37,7 @@ class _Comparison:
 def static_trips(op: ir.Operation) -> int | float | None:
     """How often a `while` runs, if its operations tell: infinity for one that never ends, None if they do not."""
     (chosen,) = returned_by(op.regions[0].blocks[0])
-    constant = scalar_constant(chosen)
+    constant = splat_number(chosen)
     if constant is not None:
         return inf if constant else 0
     comparisons = _conjunction(op, chosen)
@@ -95,7 +96,7 @@ def _folded_integer(value: Value, depth: int, known: dict[Value, int | None]) ->
     spec = spec_of(value.type)
     if not spec.dtype.is_integer or spec.shape or isinstance(value.owner, ir.Block) or not depth:
         return None
-    constant = scalar_constant(value)
+    constant = splat_number(value)
     if constant is not None:
         return int(np.asarray(int(constant)).astype(spec.dtype.numpy))
     op = value.owner.operation
@@ -161,7 +162,7 @@ def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
 def _compared(op: ir.Operation, made: ir.Operation, negated: bool) -> _Comparison | None:
     if made.name != "stablehlo.compare":
         return None
-    direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = comparison_direction(made)
     if negated:
         direction = _NEGATED[direction]
     left, right = made.operands

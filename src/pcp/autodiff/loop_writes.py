@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from pcp.autodiff.loop_trips import known_integer, steps_of
-from pcp.autodiff.regions import returned_by
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -88,7 +89,7 @@ def _computed(
     made = value.owner.operation
     name = made.name.removeprefix("stablehlo.")
     if name == "compare":
-        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        direction = comparison_direction(made)
         function = _COMPARISONS[direction]
     elif name in _ARITHMETIC:
         function = _ARITHMETIC[name]

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.errors import PCPError
-from pcp.ir.bindings import ir, string_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers, string_of
 from pcp.ops.tapping import TAP
 
 Policy = Callable[[ir.Operation], bool]

@@ -12,27 +12,24 @@ A row is one of four:
 """
 
 import functools
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from pcp.autodiff.loop_memory import LoopMemory
 from pcp.errors import PCPError
-from pcp.ir.bindings import (
-    CUSTOM_DERIVATIVE,
-    Value,
+from pcp.ir import Builder
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import (
     describe_location,
+    dimension_numbers,
     flag_of,
-    has_custom_derivative,
     integer_of,
     integers_of,
-    ir,
     string_of,
 )
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative
 from pcp.tensor import Tensor
-
-if TYPE_CHECKING:
-    from pcp.autodiff.engine import Reverse
 
 Cotangent = Tensor | None
 """The gradient of the loss with respect to one value; None is zero."""
@@ -138,6 +135,35 @@ def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:
     )
 
 
+class ReverseSweep(Protocol):
+    """The driver as rules see it; see `pcp.autodiff.engine.Reverse`.
+
+    Arguments:
+        builder: where the operations of the backward pass are added.
+        loops: what loops keep of their forward pass.
+        composites: the gradients of composites that were made before: symbols and which operands they are for.
+    """
+
+    builder: Builder
+    loops: LoopMemory
+    composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]]
+
+    def gradients(
+        self,
+        operations: Sequence[ir.Operation],
+        outputs: Iterable[Value],
+        cotangents: Iterable[Cotangent],
+        wanted: Sequence[Value],
+    ) -> list[Cotangent]:
+        """The cotangents of `wanted`, from those of `outputs`."""
+
+    def take_accumulated(self, value: Value) -> Cotangent:
+        """Take away and return the cotangent that a value has so far."""
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let another value stand for one in every operation."""
+
+
 class Primal:
     """An operation of the forward pass, as its rule sees it.
 
@@ -151,7 +177,7 @@ class Primal:
     __slots__ = ("active", "captured", "engine", "op")
 
     def __init__(
-        self, op: ir.Operation, engine: "Reverse", active: Sequence[bool], captured: Sequence[Value] = ()
+        self, op: ir.Operation, engine: ReverseSweep, active: Sequence[bool], captured: Sequence[Value] = ()
     ) -> None:
         self.op = op
         self.engine = engine
@@ -192,33 +218,10 @@ class Primal:
         """The fields of a dimension numbers attribute, single integers as tuples of one."""
         return dimension_numbers(str(self.op.attributes[name]))
 
-    def claim(self, index: int) -> Cotangent:
+    def take_accumulated(self, index: int) -> Cotangent:
         """Take over the cotangent that an operand has so far: the rule adds to it and returns the sum."""
-        return self.engine.claim(self.op.operands[index])
+        return self.engine.take_accumulated(self.op.operands[index])
 
     def refuse(self, reason: str) -> NoReturn:
         """Raise `NoDerivative` with a reason."""
         raise no_derivative(self.op, reason)
-
-
-@functools.cache
-def dimension_numbers(text: str) -> dict[str, tuple[int, ...]]:
-    """The fields of an attribute such as `#stablehlo.gather<offset_dims = [1], index_vector_dim = 1>`."""
-    fields = re.findall(r"(\w+) = (\[[^]]*\]|\d+)", text)
-    return {name: tuple(int(n) for n in re.findall(r"\d+", value)) for name, value in fields}
-
-
-def scalar_constant(value: Value) -> float | int | None:
-    """The number that every element of a value is, if it is a constant or a broadcast of one; else None."""
-    op = value.owner
-    while isinstance(op, ir.OpView | ir.Operation) and op.operation.name == "stablehlo.broadcast_in_dim":
-        op = op.operation.operands[0].owner
-    if not isinstance(op, ir.OpView | ir.Operation) or op.operation.name != "stablehlo.constant":
-        return None
-    if "complex" in str(op.operation.results[0].type):  # the bindings cannot read those
-        return None
-    elements = op.operation.attributes["value"]
-    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
-        return None
-    number = elements.get_splat_value()
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None

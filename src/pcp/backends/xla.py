@@ -39,9 +39,10 @@ from pcp.backends.full_precision import with_full_precision
 from pcp.backends.host_memory import keep_freed_memory
 from pcp.backends.interruption import interruptible
 from pcp.backends.processors import core_count
+from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
-from pcp.ir.bindings import flat_bytecode
+from pcp.ir.toolkit.inlining import flat_bytecode
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -105,6 +106,7 @@ class XLABackend:
         if device.kind == "cuda":
             program = with_full_precision(program)
         if device.kind == "cpu":
+            program = with_propagated_nan(program)
             segmented = compiled_in_segments(
                 program, lambda each: self._compiled(each, device, options, cache)
             )

@@ -14,7 +14,8 @@ from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
 from pcp.ir.bindings import context
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ops.creation import eye
 from pcp.ops.movement import reshape, zeros

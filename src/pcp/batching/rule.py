@@ -6,15 +6,13 @@ axis; or `Mixed`, where some results are the same for every sample. An operation
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from pcp.ir import TensorSpec
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir import Builder, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor
-
-if TYPE_CHECKING:
-    from pcp.batching.engine import Batching
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +21,32 @@ class Mixed:
 
     results: Sequence[Tensor]
     flags: Sequence[bool]
+
+
+class BatchingSweep(Protocol):
+    """The driver as rules see it; see `pcp.batching.engine.Batching`.
+
+    Arguments:
+        builder: where batched operations are added.
+        size: the number of samples.
+        batched: values that differ between samples, each with the samples along its first axis.
+    """
+
+    builder: Builder
+    size: int
+    batched: dict[Value, Tensor]
+
+    def push(self, operations: Sequence[ir.Operation]) -> None:
+        """Batch operations of one block, one after another; the builder stands behind the last."""
+
+    def lookup(self, value: Value) -> Tensor:
+        """What a value is: batched, or the same for all samples."""
+
+    def with_samples(self, value: Value) -> Tensor:
+        """A value with samples along its first axis, repeated if it is the same for all."""
+
+    def placeholder(self, type_: ir.Type) -> Value:
+        """A value of one sample, for operations that are yet to be batched; the caller says what it is for all."""
 
 
 class Batched:
@@ -36,7 +60,7 @@ class Batched:
 
     __slots__ = ("captured", "engine", "flags", "op")
 
-    def __init__(self, op: ir.Operation, engine: "Batching", captured: Sequence[Value]) -> None:
+    def __init__(self, op: ir.Operation, engine: BatchingSweep, captured: Sequence[Value]) -> None:
         self.op = op
         self.engine = engine
         self.captured = captured
@@ -56,17 +80,17 @@ class Batched:
         """Shape and element type of an operand for one sample."""
         return spec_of(self.op.operands[index].type)
 
-    def given(self, index: int) -> Tensor:
+    def operand(self, index: int) -> Tensor:
         """An operand: with samples along its first axis if it differs between them, else as it is."""
-        return self.engine.given(self.op.operands[index])
+        return self.engine.lookup(self.op.operands[index])
 
-    def whole(self, index: int) -> Tensor:
+    def operand_with_samples(self, index: int) -> Tensor:
         """An operand with samples along its first axis in any case."""
-        return self.engine.whole(self.op.operands[index])
+        return self.engine.with_samples(self.op.operands[index])
 
-    def wholes(self) -> list[Tensor]:
+    def operands_with_samples(self) -> list[Tensor]:
         """All operands with samples along their first axes."""
-        return [self.engine.whole(value) for value in self.op.operands]
+        return [self.engine.with_samples(value) for value in self.op.operands]
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is an array of integers."""
@@ -76,7 +100,7 @@ class Batched:
         """The specs of the results for all samples."""
         return [TensorSpec((self.size, *spec.shape), spec.dtype) for spec in self.specs]
 
-    def again(
+    def clone_with(
         self,
         operands: Sequence[Tensor],
         attributes: Mapping[str, Any] | None = None,

@@ -11,10 +11,10 @@ from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.ir import Argument, Program
 from pcp.planning import plan
 from pcp.planning.capacity import human
-from pcp.planning.cost import CostEstimate, estimate_cost
-from pcp.planning.operation_times import OperationProfile
+from pcp.planning.diagnostics.cost import CostEstimate, estimate_cost
+from pcp.planning.diagnostics.operation_times import OperationProfile
 from pcp.rewrite import simplify
-from pcp.training.array_file import read_array_file
+from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Show what a program takes and returns, and its operations, floating-point operations and bytes.",

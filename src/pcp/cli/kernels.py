@@ -11,11 +11,11 @@ from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import Candidate, read_candidate
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering import lowered_once
-from pcp.planning.bench import Bench
-from pcp.planning.family_bench import Row, bench_family, family_named, reach
-from pcp.planning.hardware import hardware_of, versions
-from pcp.planning.profile_database import ProfileDatabase
-from pcp.planning.profile_file import DatabaseUnusable
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.family_bench import Row, bench_family, family_named, reach
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.file import DatabaseUnusable
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.verification import CandidateProcess, Verdict, verify
 from pcp.planning.verification.record import measurement_of
 

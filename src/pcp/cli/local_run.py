@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pcp.cli.keys import authority_of
 from pcp.distributed.supervisor import Child, Supervisor
-from pcp.training.metrics import MetricSink
+from pcp.training.display.metrics import MetricSink
 from pcp.training.run_folder import RunFolder
 
 POLL_SECONDS = 0.1

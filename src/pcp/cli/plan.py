@@ -8,8 +8,8 @@ from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning import plan
 from pcp.planning.chosen import BUDGET
-from pcp.planning.path import Path as ExecutionPath
-from pcp.training.array_file import UnreadableFile, read_array_file
+from pcp.planning.paths.path import Path as ExecutionPath
+from pcp.training.data.array_file import UnreadableFile, read_array_file
 
 DESCRIPTION = {
     "description": "Find the fastest way to run a program within a tolerance, and show what was chosen and why.",

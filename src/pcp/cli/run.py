@@ -8,7 +8,7 @@ from pathlib import Path
 from pcp.cli.arrays import arguments_from, read_program, write_results
 from pcp.ir.tree import flatten
 from pcp.planning import plan
-from pcp.training.array_file import read_array_file
+from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Run a program on arrays from a file.",

@@ -5,7 +5,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pcp.planning.evidence import Progress as Step
+from pcp.planning.search.evidence import Progress as Step
 
 _LONGEST = 70
 

@@ -8,16 +8,16 @@ from pcp.cli.keys import authority_of
 from pcp.cli.local_run import address_of
 from pcp.distributed.algorithm_choice import check_settings
 from pcp.distributed.coordinator import EventLogWriteFailed
-from pcp.distributed.new_run import check_run
-from pcp.distributed.serving import PATIENCE_SECONDS, serve
-from pcp.distributed.shepherd import RunFailed, Shepherd
+from pcp.distributed.shepherd.new_run import check_run
+from pcp.distributed.shepherd.process import RunFailed, Shepherd
+from pcp.distributed.shepherd.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import PortInUse
 from pcp.errors import PCPError
-from pcp.training.config import InvalidTrainingConfig, read_config
-from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream
-from pcp.training.prepare import configured, prepare, write_trained_weights
-from pcp.training.recipe import Recipe
+from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream
+from pcp.training.recipes.config import InvalidTrainingConfig, read_config
+from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
 

@@ -14,17 +14,17 @@ from pcp.backends import device
 from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
-from pcp.training.config import ALGORITHM_CHOICES, LONGEST_WARMUP, TrainingConfig, read_config
-from pcp.training.live_display import LiveDisplay
+from pcp.training.data.token_file import TokenFile
+from pcp.training.data.tokenizer import UnknownCharacter
+from pcp.training.display.live_display import LiveDisplay
+from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
+from pcp.training.display.progress import RunProgress
+from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
-from pcp.training.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
-from pcp.training.prepare import configured, prepare, write_trained_weights
-from pcp.training.progress import RunProgress
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.config import ALGORITHM_CHOICES, LONGEST_WARMUP, TrainingConfig, read_config
+from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
-from pcp.training.token_file import TokenFile
-from pcp.training.tokenizer import UnknownCharacter
-from pcp.training.trackers import check_trackers, open_trackers
 
 DESCRIPTION = {
     "description": "Train a model, in one process or with a Shepherd and Workers on this machine.",
@@ -44,6 +44,8 @@ examples:
   pcp train --resume runs/gpt2-nano            continue after an interruption
   pcp train --model loss.pcp --weights weights.safetensors --data samples.npz
                                                train a loss from a file, made by JAX, PyTorch or PCP
+  pcp train --model loss.mlir --weights random --data my.txt
+                                               train a language model from a file that came without weights
 
 algorithms of --workers:
   data-parallel  workers average their gradients in every step; the baseline, and the most bytes
@@ -53,15 +55,15 @@ algorithms of --workers:
   sparse         H steps, then only the largest 1.6 % of the changes are sent; the rest is kept and sent later
 
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
-parameter, named like the argument. The data is a text if the loss takes tokens and targets; otherwise it is an .npz or
-.safetensors file with one array for each argument of the batch. The trained weights are written to trained.safetensors in the
-folder of the run, under the same names.
+parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
+otherwise it is an .npz or .safetensors file with one array for each argument of the batch. The trained weights are written to
+trained.safetensors in the folder of the run, under the same names.
 """,
 }
 
 _OPTIONS = {
     "model": "name of a GPT-2 configuration, or the file of a loss",
-    "weights": "initial weights of a loss from a file: safetensors or .npz",
+    "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
     "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",
@@ -161,7 +163,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> None:
     """Draw the loss, sample a text or write the weights that were trained, and say where everything is."""
-    from pcp.training.plot import (  # takes half a second, which the first step need not wait for
+    from pcp.training.display.plot import (  # takes half a second, which the first step need not wait for
         CROSS_ENTROPY,
         plot_losses,
     )
@@ -244,7 +246,7 @@ def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
         recipe = prepare(folder)
         device(folder.config().device)
         if folder.config().workers:
-            from pcp.distributed.new_run import check_run
+            from pcp.distributed.shepherd.new_run import check_run
 
             check_run(recipe)
     except PCPError:

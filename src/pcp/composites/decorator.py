@@ -10,10 +10,10 @@ import numpy as np
 
 from pcp.composites.derivatives import Call, Derivative, PullBack, PushForward
 from pcp.composites.emission import InvalidComposite, InvalidDerivative, emitted, traced
-from pcp.ir.bindings import CUSTOM_DERIVATIVE
 from pcp.ir.composites import Number
 from pcp.ir.custom_derivatives import DERIVATIVES, ORDERS, attributes_of_derivative
 from pcp.ir.expecting import expect_function
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ir.tree import flatten
 from pcp.tensor import Tensor, as_tensor, is_weak
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from pcp.ir import Builder, TensorSpec, Tree
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
-from pcp.ir.program import mlir_type
+from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.tensor import Tensor, TracingError, as_tensor, building, checked, current_builder, is_weak
 from pcp.tracing import result_tensor

@@ -15,7 +15,7 @@ from pcp.distributed.algorithms import (
 )
 from pcp.distributed.compression import InvalidCodec, UnknownCodec, codec
 from pcp.distributed.merging import MERGES
-from pcp.training.config import ALGORITHM_CHOICES, OWN, InvalidTrainingConfig, TrainingConfig
+from pcp.training.recipes.config import ALGORITHM_CHOICES, OWN, InvalidTrainingConfig, TrainingConfig
 
 ALGORITHM_NAMES: MappingProxyType[str, Any] = MappingProxyType(
     {

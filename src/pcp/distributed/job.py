@@ -8,7 +8,7 @@ from typing import Any
 
 from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
-from pcp.training.data import DataKind
+from pcp.training.data.run_data import DataKind
 
 VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""

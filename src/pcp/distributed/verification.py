@@ -14,14 +14,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.walking import every_operation
 from pcp.planning import plan
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -58,14 +59,8 @@ def check(program: Program) -> None:
         ProgramRefused: an operation is of a foreign dialect or reaches outside of the program, or there are too many.
     """
     module = program.module()
-    names: dict[str, int] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names[op.name] = names.get(op.name, 0) + 1
-        return ir.WalkResult.ADVANCE
-
     main_of(module)
-    module.operation.walk(visit)
+    names = Counter(op.name for op in every_operation(module.operation))
     for name in sorted(names):
         if name in REFUSED_OPERATIONS:
             raise ProgramRefused(f"the program holds {name}, which is refused: {REFUSED_OPERATIONS[name]}")

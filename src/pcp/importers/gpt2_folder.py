@@ -10,7 +10,7 @@ from pcp.importers.weights import map_weights
 from pcp.inference.text_model import TextModel
 from pcp.models.gpt2 import GPT2Config
 from pcp.models.gpt2_weights import WeightsUnreadable, from_transformers
-from pcp.training.byte_pairs import BytePairTokenizer
+from pcp.training.data.byte_pairs import BytePairTokenizer
 
 _SIZES = {
     "layers": "n_layer",

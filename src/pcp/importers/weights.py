@@ -18,7 +18,7 @@ from pcp.ir.tree import flatten
 from pcp.ir.types import UnknownDType, dtype_of
 from pcp.models.gpt2_weights import WeightsMismatch, WeightsUnreadable
 from pcp.tracing import leaf_spec
-from pcp.training.safetensors_file import Array, map_arrays
+from pcp.training.data.safetensors_file import Array, map_arrays
 
 log = logging.getLogger("pcp.importers.weights")
 

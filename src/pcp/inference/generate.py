@@ -11,7 +11,7 @@ from pcp.ir import Program, Role
 from pcp.models import gpt2
 from pcp.planning import Plan, plan
 from pcp.tracing import spec, specs_of, trace
-from pcp.training.token_range import check_tokens
+from pcp.training.data.token_range import check_tokens
 
 SHORTEST_PREFILL = 16
 """Shorter prompts are decoded token by token: that takes less time than compiling a program for them."""

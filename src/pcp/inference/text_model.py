@@ -9,8 +9,8 @@ from pcp.inference.generate import generate
 from pcp.inference.sampling import Sampling
 from pcp.models import gpt2
 from pcp.training.checkpoint import CheckpointNotFound
+from pcp.training.data.tokenizer import Tokenizer, decode_stream
 from pcp.training.run_folder import RunFolder, load_state
-from pcp.training.tokenizer import Tokenizer, decode_stream
 
 
 class NoTextFromALoss(PCPError):

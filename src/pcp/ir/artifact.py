@@ -3,20 +3,11 @@
 import re
 from collections.abc import Callable
 
-from pcp.ir.bindings import (
-    InvalidProgram,
-    context,
-    flatten,
-    ir,
-    legalise_chlo,
-    named_operations,
-    names_functions,
-    parse_module,
-    run_passes,
-    stablehlo,
-    string_of,
-    symbol_name,
-)
+from pcp.ir.bindings import InvalidProgram, context, ir, parse_module, run_passes, stablehlo
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.inlining import flatten, names_functions
+from pcp.ir.toolkit.legalisation import legalise_chlo
+from pcp.ir.toolkit.walking import named_operations
 
 # The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
 # operation that PCP emits.

@@ -6,19 +6,13 @@ The functions are private to their module and named by their contents, so equal 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pcp.ir.bindings import (
-    Value,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    named_operations,
-    run_passes,
-    string_of,
-    symbol_name,
-)
+from pcp.ir.bindings import Value, ir, run_passes
 from pcp.ir.builder import Builder
 from pcp.ir.digest import block_digest
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.walking import named_operations
 
 COMPOSITE = "stablehlo.composite"
 GRADIENT = ".vjp"
@@ -62,8 +56,7 @@ def open_composites(module: ir.Module, keep: Callable[[ir.Operation], bool]) -> 
 
     Functions of the module then hold no composites but those that bring their own derivative.
     """
-    functions = (view.operation for view in module.body.operations)
-    main = next(function for function in functions if symbol_name(function) == "main")
+    main = main_of(module)
     has_opened = False
     while opened := {op for op in named_operations(main, COMPOSITE) if not keep(op)}:
         inline_composites(module, _others_than(opened))

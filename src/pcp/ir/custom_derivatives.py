@@ -13,20 +13,12 @@ see no derivative: who plans a program, and differentiates it no further, takes 
 
 from collections.abc import Mapping
 
-from pcp.ir.bindings import (
-    CUSTOM_DERIVATIVE,
-    InvalidProgram,
-    context,
-    has_custom_derivative,
-    inline_calls,
-    inline_composites,
-    ir,
-    named_operations,
-    string_of,
-    symbol_name,
-)
+from pcp.ir.bindings import InvalidProgram, context, ir
 from pcp.ir.composites import COMPOSITE, composite_name, module_of
 from pcp.ir.program import Program
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls, inline_composites
+from pcp.ir.toolkit.walking import named_operations
 
 ORDERS = 3
 """Up to which order derivatives are carried along of functions whose derivative uses the function itself."""

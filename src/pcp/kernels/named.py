@@ -7,7 +7,7 @@ from typing import Any
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_attributes, composite_name
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, current_builder
 
 

@@ -7,17 +7,22 @@ change it; two operations that compute the same value are one site.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import Value, context, describe_location, inline_calls, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.digest import operation_digests
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.attributes import describe_location
+from pcp.ir.toolkit.editing import erase_dead, substitute
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.walking import walk_block
 from pcp.ir.tree import LEAF
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.registry import family_of
-from pcp.rewrite.driver import operations_inside
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main, open_main
 
@@ -57,7 +62,7 @@ def sites_of(program: Program, platform: str) -> tuple[Site, ...]:
     inline_calls(module)
     keys = operation_digests(module)
     found: dict[str, Site] = {}
-    for op in operations_inside(main_of(module).regions[0].blocks[0]):
+    for op in walk_block(entry_block(module)):
         family = family_of(op)
         if family is None or keys[op] in found:
             continue
@@ -84,7 +89,7 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     module = program.module()
     inline_calls(module)
     keys = operation_digests(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     missing = set(choices) - set(keys.values())
     if missing:
         raise UnknownSite(
@@ -92,7 +97,7 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
             "the choices belong to another program"
         )
     # An operation hashes its operands: once a kernel stands before it, no dictionary finds it any more.
-    chosen = [(op, choices[keys[op]]) for op in operations_inside(block) if keys[op] in choices]
+    chosen = [(op, choices[keys[op]]) for op in walk_block(block) if keys[op] in choices]
     with context(), building(Builder(module, block)) as builder:
         for op, kernel in chosen:
             _put(kernel, op, builder)
@@ -107,7 +112,7 @@ def replaced(region: Program, kernel: Kernel) -> Program:
         BadReplacement: the kernel returns other types than the operation has.
     """
     module = region.module()
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     with context(), building(Builder(module, block)) as builder:
         _put(kernel, _only(block), builder)
     erase_dead(block)
@@ -127,7 +132,7 @@ def region_of(op: ir.Operation) -> Program:
         with building(builder):
             copy = op.clone(ip=builder.insertion)
             for value, argument in zip(operands, block.arguments, strict=True):
-                _substitute(copy, value, argument)
+                substitute(copy, {value: argument})
             results = [Tensor(value, builder) for value in copy.results]
             close_main(main, block, results)
         taken = [Argument(str(i), each, Role.input) for i, each in enumerate(specs)]
@@ -142,14 +147,6 @@ def _flat(count: int) -> Tree:
 
 def _only(block: ir.Block) -> ir.Operation:
     return next(op.operation for op in block.operations)
-
-
-def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        inner.operation.replace_uses_of_with(old, new)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
 
 
 def _put(kernel: Kernel, op: ir.Operation, builder: Builder) -> None:

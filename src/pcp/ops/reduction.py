@@ -119,7 +119,7 @@ def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) ->
     return reshape(reduced, [1 if axis in axes else size for axis, size in enumerate(original.shape)])
 
 
-def spread(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+def broadcast_reduced(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """A reduced tensor repeated along the reduced axes: the transpose of a sum."""
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     return broadcast_in_dim(reduced, shape, kept)

@@ -90,7 +90,11 @@ def _largest_values(operations: Sequence[Operation]) -> str:
 
 def _advice(use: MemoryUse) -> str:
     if use.temporaries > use.arguments:
-        return "use a smaller batch or shorter sequences, or a device with more memory"
+        return (
+            "use a smaller batch or shorter sequences, or a device with more memory; a gradient or a training step takes less "
+            "if it computes values of the forward pass again: remat='dots_saveable', or a number of bytes below those of the "
+            "device (pcp train --remat)"
+        )
     if use.aliased < min(use.arguments, use.results) // 2:
         return (
             "give the role 'state' to arguments that the program replaces, so that results use their memory"

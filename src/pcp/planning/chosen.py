@@ -17,19 +17,19 @@ from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
-from pcp.planning.bench import Bench
-from pcp.planning.best_effort_database import BestEffortDatabase
 from pcp.planning.capacity import check_capacity
-from pcp.planning.evidence import Evidence, Measurer, Progress
-from pcp.planning.hardware import hardware_of, versions
-from pcp.planning.in_place import difference_here
-from pcp.planning.judge import named_places
-from pcp.planning.path import Path
-from pcp.planning.profile_database import ProfileDatabase
-from pcp.planning.request import Arrays
-from pcp.planning.search import Found, Search
-from pcp.planning.turn import turn
-from pcp.planning.whole import Whole
+from pcp.planning.judging.in_place import difference_here
+from pcp.planning.judging.judge import named_places
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.request import Arrays
+from pcp.planning.measuring.turn import turn
+from pcp.planning.paths.path import Path
+from pcp.planning.profile.best_effort_database import BestEffortDatabase
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.search.evidence import Evidence, Measurer, Progress
+from pcp.planning.search.search import Found, Search
+from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 

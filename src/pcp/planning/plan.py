@@ -21,20 +21,20 @@ from pcp.planning.added import register_added
 from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database, searched
-from pcp.planning.evidence import Progress
-from pcp.planning.hardware import hardware_of, versions
-from pcp.planning.measurement import Measurement
+from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
+from pcp.planning.judging.tolerance import ResultError
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.nesting import unflattener
-from pcp.planning.path import NotAPath, Path
+from pcp.planning.paths.path import NotAPath, Path
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.report import as_json, described
-from pcp.planning.search import Found
-from pcp.planning.taps import Show, TappedExecutable, with_taps
-from pcp.planning.tolerance import ResultError
+from pcp.planning.search.evidence import Progress
+from pcp.planning.search.search import Found
 from pcp.tensor import is_tracing
 from pcp.tracing import call
 
 if TYPE_CHECKING:
-    from pcp.planning.operation_times import OperationProfile
+    from pcp.planning.diagnostics.operation_times import OperationProfile
 
 log = logging.getLogger("pcp.planning")
 
@@ -142,7 +142,7 @@ class Plan:
         Raises:
             TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
         """
-        from pcp.planning.judging import errors_on
+        from pcp.planning.judging.plan_errors import errors_on
 
         return errors_on(self, arguments)
 
@@ -178,7 +178,7 @@ class Plan:
             OutOfMemory: the device has too little memory left.
         """
         if check:
-            from pcp.planning.nan_finder import checked_run
+            from pcp.planning.diagnostics.nan_finder import checked_run
 
             return checked_run(self, arguments)
         buffers = self._bound + self._border.admit(arguments)
@@ -288,7 +288,7 @@ class Plan:
             TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
             OSError: the trace cannot be written.
         """
-        from pcp.planning.operation_times import profile_operations
+        from pcp.planning.diagnostics.operation_times import profile_operations
 
         profile = profile_operations(self, arguments, repeats)
         if path is not None:
@@ -346,8 +346,8 @@ def plan(
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
         device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
-            `pcp.planning.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is searched, and
-            the program runs as it is written.
+            `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
+            searched, and the program runs as it is written.
         cache: whether the compiled form is kept on disk, and taken from there.
         memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.

@@ -6,13 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from pcp.planning.capacity import human
-from pcp.planning.measurement import Judgement, Measurement
-from pcp.planning.path import Path
-from pcp.planning.predicted_path import Prediction
-from pcp.planning.search import Found
-from pcp.planning.significance import undisturbed
-from pcp.planning.tolerance import SLICES
-from pcp.planning.tuning import Tuned
+from pcp.planning.judging.tolerance import SLICES
+from pcp.planning.measuring.measurement import Judgement, Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.search.predicted_path import Prediction
+from pcp.planning.search.search import Found
+from pcp.planning.search.significance import undisturbed
+from pcp.planning.search.tuning import Tuned
 
 
 def described(path: Path, found: Found | None, tolerance: float | None) -> list[str]:

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import scalar_constant
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import reshape, transpose
-from pcp.rewrite.pattern import maker
+from pcp.rewrite.pattern import defined_by
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor, current_builder
 
@@ -65,9 +66,9 @@ def raise_matmul(op: ir.Operation) -> list[Tensor] | None:
 
 def _summed_product(op: ir.Operation) -> ir.Operation | None:
     """The multiplication that a sum is taken of, if nothing else uses it."""
-    if len(op.results) != 1 or combiner(op.regions[0]) != "add" or scalar_constant(op.operands[1]) != 0:
+    if len(op.results) != 1 or combiner(op.regions[0]) != "add" or splat_number(op.operands[1]) != 0:
         return None
-    product = maker(op.operands[0])
+    product = defined_by(op.operands[0])
     if product is None or product.name != "stablehlo.multiply" or len(list(product.results[0].uses)) != 1:
         return None
     return product if spec_of(product.results[0].type).dtype.kind != "bool" else None
@@ -77,7 +78,7 @@ def _factor(value: Value) -> Factor:
     """Go back through broadcasts, transposes and reshapes that only add or drop axes of size 1."""
     shape = spec_of(value.type).shape
     axes: tuple[int | None, ...] = tuple(axis if size != 1 else None for axis, size in enumerate(shape))
-    while (op := maker(value)) is not None:
+    while (op := defined_by(value)) is not None:
         before = _axes_before(op, axes)
         if before is None:
             break

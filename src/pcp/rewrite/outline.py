@@ -1,11 +1,13 @@
 """Putting one composite in the place of the operations that a pattern matched."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pcp.autodiff.regions import is_used, values_from_outside
-from pcp.ir.bindings import Value, inline_function, ir
-from pcp.ir.composites import COMPOSITE, Number, decomposition_of, emit_composite, private_function
+from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import Number, decomposition_of, emit_composite, private_function
 from pcp.ir.digest import has_effect
+from pcp.ir.toolkit.dataflow import is_dead, users_of
+from pcp.ir.toolkit.editing import clone_operations
+from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, current_builder
 
@@ -35,48 +37,13 @@ def outlined(
     builder = current_builder()
 
     def fill(block: ir.Block) -> list[Value]:
-        return copied(
-            inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results), True
-        )
+        known: dict[Value, Value] = dict(zip(operands, block.arguments, strict=True))
+        return clone_operations(inside, known, block, list(op.results), decomposition_of)
 
     symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]
     made = emit_composite(builder, name, operands, types, symbol, attributes)
     return [Tensor(value, builder) for value in made]
-
-
-def copied(
-    operations: Iterable[ir.Operation],
-    known: dict[Value, Value],
-    block: ir.Block,
-    outputs: Sequence[Value],
-    is_flat: bool = False,
-) -> list[Value]:
-    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`.
-
-    Arguments:
-        is_flat: composites among them are replaced by what they compute.
-    """
-    insertion = ir.InsertionPoint(block)
-    for op in operations:
-        if is_flat and op.name == COMPOSITE:
-            with op.location, insertion:
-                made = inline_function(decomposition_of(op), [known[value] for value in op.operands])
-            known.update(zip(op.results, made, strict=True))
-            continue
-        copy = op.clone(ip=insertion)
-        for value in dict.fromkeys([*op.operands, *values_from_outside(op)]):
-            _substitute(copy, value, known[value])
-        known.update(zip(op.results, copy.results, strict=True))
-    return [known[value] for value in outputs]
-
-
-def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        inner.operation.replace_uses_of_with(old, new)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
 
 
 def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation] | None:
@@ -121,17 +88,6 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
         if op.name in SHAPES and op.operands[0] in given:
             given.update(op.results)
             continue
-        if op != last and not all(user in members or _is_dead(user) for user in _users(op)):
+        if op != last and not all(user in members or is_dead(user) for user in users_of(op)):
             return False
     return True
-
-
-def _users(op: ir.Operation) -> Iterator[ir.Operation]:
-    for result in op.results:
-        for use in result.uses:
-            yield use.owner.operation
-
-
-def _is_dead(op: ir.Operation) -> bool:
-    """Whether an operation computes what nothing uses."""
-    return bool(len(op.results)) and not has_effect(op) and not any(is_used(result) for result in op.results)

@@ -18,6 +18,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from pcp.errors import PCPError
+from pcp.training.data.safetensors_file import (
+    Array,
+    SafetensorsCorrupt,
+    SafetensorsForeign,
+    SafetensorsTruncated,
+    read_arrays,
+    write_arrays,
+)
 from pcp.training.manifest import (
     ARRAYS_NAME,
     MANIFEST_NAME,
@@ -26,14 +34,6 @@ from pcp.training.manifest import (
     Manifest,
     read_manifest,
     write_manifest,
-)
-from pcp.training.safetensors_file import (
-    Array,
-    SafetensorsCorrupt,
-    SafetensorsForeign,
-    SafetensorsTruncated,
-    read_arrays,
-    write_arrays,
 )
 
 logger = logging.getLogger("pcp.training.checkpoint")

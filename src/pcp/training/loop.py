@@ -9,12 +9,12 @@ import numpy as np
 
 from pcp.ir.tree import map_tree
 from pcp.planning import Path, Plan, plan
-from pcp.planning.evidence import Progress
+from pcp.planning.search.evidence import Progress
 from pcp.training import checkpoint
 from pcp.training.interruption import uninterrupted
 from pcp.training.plan_record import differences, plan_record
 from pcp.training.planned_step import describe_path, planned_step
-from pcp.training.recipe import Recipe
+from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state, save_state
 
 log = logging.getLogger("pcp.training.loop")

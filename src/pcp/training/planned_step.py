@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pcp.ir import Program
 from pcp.kernels import UnknownKernel
 from pcp.planning import Path, PathMismatch, Plan, plan
-from pcp.planning.evidence import Progress
+from pcp.planning.search.evidence import Progress
 
 log = logging.getLogger("pcp.training.planned_step")
 

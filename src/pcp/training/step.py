@@ -16,7 +16,9 @@ from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
-from pcp.planning.preparation import named
+from pcp.planning.paths.preparation import without_unknown_composites
+from pcp.rewrite.raising import raised
+from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
 from pcp.training.accumulation import InvalidAccumulation, mean_over_micro_batches, widened
@@ -104,7 +106,7 @@ def training_step(
     expect_optimizer(optimizer)
     given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
-    program = named(given.program)
+    program = raised(with_constant_shifts(without_unknown_composites(given.program)))
     parameters, *batch = _specs(program)
     buffers = batch.pop(0) if given.has_buffers else None
     has_metrics = _has_metrics(program)

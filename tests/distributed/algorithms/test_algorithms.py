@@ -21,7 +21,7 @@ from pcp.distributed.algorithms import (
 )
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import config as _registers  # noqa: F401 - makes the algorithms storable
-from pcp.distributed.coordinator.serialisation import decode, encode
+from pcp.distributed.coordinator.log.serialisation import decode, encode
 from pcp.distributed.merging import MERGES
 
 EXAMPLES: list[Algorithm] = [

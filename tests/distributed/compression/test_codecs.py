@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.distributed.array_blobs import load_arrays, store_arrays
 from pcp.distributed.compression import CODECS, NoVector, PayloadMismatch, codec
+from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
 from pcp.distributed.verification import check
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir.tree import flatten

@@ -15,7 +15,7 @@ from pcp.distributed.coordinator.events import (
     OuterStepDone,
     Tick,
 )
-from pcp.distributed.coordinator.records import UpdateAdmitted
+from pcp.distributed.coordinator.log.records import UpdateAdmitted
 from pcp.distributed.messages import (
     Adoption,
     Assign,

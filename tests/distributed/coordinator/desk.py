@@ -26,7 +26,7 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
-from pcp.distributed.coordinator.serialisation import storable
+from pcp.distributed.coordinator.log.serialisation import storable
 from pcp.distributed.messages import Assign, Blob, Hello, Lease, Message, Ready, Update, Welcome
 
 T = TypeVar("T")

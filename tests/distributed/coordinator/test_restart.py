@@ -3,9 +3,9 @@
 import pytest
 
 from pcp.distributed.coordinator import Coordinator, EmptyEventLog, replay
-from pcp.distributed.coordinator.books import Cells
 from pcp.distributed.coordinator.effects import Append, RunOuterStep, WriteCheckpoint
-from pcp.distributed.coordinator.records import EpochStarted
+from pcp.distributed.coordinator.log.records import EpochStarted
+from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.messages import DataRange, Goodbye, Welcome
 from tests.distributed.coordinator.desk import Desk
 

@@ -7,7 +7,7 @@ import pytest
 from pcp.distributed.algorithms import Contribution
 from pcp.distributed.coordinator import ImpossibleRecord, Run, UnknownRecord, decode, encode, replay
 from pcp.distributed.coordinator.events import Tick
-from pcp.distributed.coordinator.records import (
+from pcp.distributed.coordinator.log.records import (
     CheckpointWritten,
     ContributionsDropped,
     EpochStarted,

@@ -7,7 +7,7 @@ import numpy as np
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
-from pcp.training.prepare import prepare
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder
 from tests.distributed.processes.command import Record
 

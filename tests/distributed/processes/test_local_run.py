@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pcp.training.metrics import read_metrics
+from pcp.training.display.metrics import read_metrics
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import (
     Command,

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from pcp.ir.tree import flatten
-from pcp.training.prepare import prepare
+from pcp.training.data.safetensors_file import read_arrays
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state
-from pcp.training.safetensors_file import read_arrays
 from tests.distributed.processes.command import Command, is_round
 from tests.distributed.processes.replaying import leases_of, replay
 from tests.distributed.tiny_run import assert_equal_arrays

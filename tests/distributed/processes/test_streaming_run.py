@@ -10,9 +10,9 @@ import pytest
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog
 from pcp.distributed.coordinator.invariants import check_books
-from pcp.distributed.lockstep import Lockstep
+from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.ir.tree import flatten, map_tree
-from pcp.training.prepare import prepare
+from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import Command, is_round, process_ids
 from tests.distributed.tiny_run import assert_equal_arrays

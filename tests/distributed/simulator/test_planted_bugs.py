@@ -6,25 +6,20 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.coordinator import (
-    admission,
-    adoptions,
-    audit_books,
-    checkpoints,
-    leases,
-    membership,
-    rounds,
-    state,
-)
-from pcp.distributed.coordinator.audit_books import AuditBooks
-from pcp.distributed.coordinator.books import Pending
-from pcp.distributed.coordinator.fragments import Round
+from pcp.distributed.coordinator import membership, state
+from pcp.distributed.coordinator.audit import books as audit_books
+from pcp.distributed.coordinator.audit.books import AuditBooks
+from pcp.distributed.coordinator.log import checkpoints
+from pcp.distributed.coordinator.rounds import admission, adoptions, leases
+from pcp.distributed.coordinator.rounds import lifecycle as rounds
+from pcp.distributed.coordinator.rounds.cells import Pending
+from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
 from pcp.distributed.messages import Blob, Lease, Merged, Outcome
-from pcp.distributed.replica import Replica
+from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
-from pcp.distributed.simulator.memory_storage import MemoryStorage
+from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.worker import adoptions as worker_adoptions
 
 Patch = pytest.MonkeyPatch

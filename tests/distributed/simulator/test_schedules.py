@@ -11,7 +11,7 @@ import pytest
 
 from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import Refusal, RunConfig
-from pcp.distributed.coordinator.audit_policy import AuditPolicy
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.coordinator.effects import Close, LeaseChanged, Report, RoundMerged, Send, WorkerChanged
 from pcp.distributed.messages import Assign, Outcome, UpdateReply
 from pcp.distributed.simulator import (

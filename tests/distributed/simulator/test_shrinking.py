@@ -8,7 +8,7 @@ import pytest
 from pcp.distributed.coordinator import membership
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shrink, simulate
 from pcp.distributed.simulator.__main__ import main
-from pcp.distributed.simulator.memory_storage import MemoryStorage
+from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.simulator.shrinking import fails
 
 

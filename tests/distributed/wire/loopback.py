@@ -11,11 +11,11 @@ from typing import Any
 
 from pcp.distributed.messages import Hello, Welcome
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.wire.certificates import Authority
+from pcp.distributed.wire.bulk.permissions import Announcements
 from pcp.distributed.wire.control import ControlConnection
-from pcp.distributed.wire.credentials import Credentials
+from pcp.distributed.wire.identity.certificates import Authority
+from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.permissions import Announcements
 from pcp.distributed.wire.server import WireServer
 
 WELCOME = Welcome(4, 2, "run-1", 0.5, "{}")

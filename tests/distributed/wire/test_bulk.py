@@ -31,8 +31,8 @@ from pcp.distributed.wire import (
     blob_of,
 )
 from pcp.distributed.wire.blob_files import PartialBlob
+from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.sockets import BULK_PREAMBLE
-from pcp.distributed.wire.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
 
 from .loopback import LIMITS, Proxy, Run, eventually, open_descriptors
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pcp.distributed import messages
 from pcp.distributed.messages import Blob, Message, Ready, Revoke, Update, Welcome
 from pcp.distributed.wire import codec
+from pcp.distributed.wire.bulk.messages import Fetch, TransferMessage
 from pcp.distributed.wire.codec import (
     CONTROL_ROWS,
     SCHEMA,
@@ -31,7 +32,6 @@ from pcp.distributed.wire.codec import (
 )
 from pcp.distributed.wire.frames import Frame, FrameDecoder, FrameError, FrameKind
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
-from pcp.distributed.wire.transfer_messages import Fetch, TransferMessage
 
 from .message_values import control_messages, instance_strategy, transfer_messages
 

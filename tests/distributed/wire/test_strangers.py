@@ -12,8 +12,8 @@ import pytest
 
 from pcp.distributed.messages import Ready
 from pcp.distributed.wire import ConnectionLost, WireLimits, connect
+from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE
-from pcp.distributed.wire.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
 
 from .loopback import LIMITS, Run, eventually, hello, open_descriptors, play
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.inbox import Inbox
 from pcp.distributed.job import InvalidJob, Job
 from pcp.distributed.messages import (
     Assign,
@@ -27,7 +26,6 @@ from pcp.distributed.messages import (
     UpdateReply,
     Welcome,
 )
-from pcp.distributed.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire import (
     BlobStore,
@@ -38,7 +36,9 @@ from pcp.distributed.wire import (
 )
 from pcp.distributed.worker import workshop
 from pcp.distributed.worker.effects import Stop
+from pcp.distributed.worker.inbox import Inbox
 from pcp.distributed.worker.process import WorkerProcess
+from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.distributed.worker.workshop import NotOffered
 from tests.distributed.tiny_run import lease_of
 from tests.distributed.wire.loopback import Run

@@ -20,7 +20,7 @@ from pcp.kernels import FAMILIES, KernelNotAdded, apply_kernels, sites_of
 from pcp.kernels.candidate import InvalidCandidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added import Added, CannotAdd, NotAdded, Store, lowering, register_added
-from pcp.planning.path import Path as PlanPath
+from pcp.planning.paths.path import Path as PlanPath
 from pcp.rewrite.raising import raised
 
 RNG = np.random.default_rng(11)

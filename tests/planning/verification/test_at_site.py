@@ -11,13 +11,13 @@ import pytest
 import pcp
 from pcp import backends, nn
 from pcp.ir import Program
-from pcp.planning.index_ranges import index_ranges
-from pcp.planning.measurement import Failure
-from pcp.planning.random_inputs import Recipe
-from pcp.planning.request import PythonFunction
-from pcp.planning.subject import Subject
-from pcp.planning.timing import Runnable
-from pcp.planning.trial import tried
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable
+from pcp.planning.measuring.trial import tried
 from pcp.planning.verification.at_site import fault_at_site
 
 DEVICE = backends.device("cpu:0")
@@ -111,6 +111,23 @@ def test_what_is_wrong_only_on_some_operands_is_found(
     assert found is not None
     assert found[0] is failure
     assert words in found[1]
+
+
+LOSS = pcp.trace(lambda x: pcp.logsumexp(x, -1).mean(), pcp.spec((40, 64), "f32"))
+
+
+def test_a_wrong_result_of_one_element_is_found(tmp_path: Path) -> None:
+    def halved_where_unlike(arguments: Any, results: Any) -> Any:
+        largest = np.abs(arguments[0]).max()
+        return [np.where(largest > 5.0, 0.5 * each, each) for each in results]
+
+    found = fault_of(LOSS, halved_where_unlike, tmp_path)
+    assert found is not None
+    assert "skewed operands, result 0 has an error of 0.5" in found[1]
+    assert fault_of(LOSS, lambda _, results: results, tmp_path) is None
+    noise = fault_of(LOSS, noisy(1e-3), tmp_path)
+    assert noise is not None
+    assert noise[0] is Failure.nondeterministic
 
 
 def test_a_sound_one_is_accepted_and_noise_of_the_last_bit_is_not_exact(tmp_path: Path) -> None:

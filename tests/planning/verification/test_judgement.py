@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pcp.kernels.problems import problem
+from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.verification.expected import Outcome, expected_results
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.judgement import judged, judged_in_parts
@@ -36,9 +37,21 @@ def test_one_wrong_row_of_many_is_found() -> None:
     result[2499] = 0.0
     found = judged(result, outcome(), True, "exact")
     assert found.error is not None
-    assert found.error < 0.05
+    norms = np.linalg.norm(EXACT, axis=1)
+    assert found.error == pytest.approx(norms[2499] / max(norms[2499], norms.mean()) / SLICES)
+    assert np.linalg.norm(result - EXACT) < 0.05 * np.linalg.norm(EXACT)
     assert found.worst > 0.3
     assert found.place.startswith("element (2499, ")
+
+
+def test_what_float32_cannot_compute_is_wrong_all_the_same() -> None:
+    """No scale is easier than that of the exact result, however wrong the plain program is."""
+    plain = (EXACT * 1.01).astype(np.float32)
+    found = judged((EXACT * 1.02).astype(np.float32), outcome(plain=plain), True, "exact")
+    assert found.error == pytest.approx(0.02, rel=1e-3)
+    assert found.plain_error == pytest.approx(0.01, rel=1e-3)
+    parts = judged_in_parts((EXACT * 1.02).astype(np.float32), EXACT, plain)
+    assert parts.error == pytest.approx(found.error)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Derivatives of branches, which are run again in the backward pass and differentiated there."""
 
-from pcp.autodiff.regions import copy_region
 from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, current_builder
 

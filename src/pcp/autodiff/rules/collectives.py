@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pcp.autodiff.regions import combiner
 from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integer_elements, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.collectives import all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter
 from pcp.ops.elementwise import where
 from pcp.tensor import Tensor, emit

@@ -4,7 +4,8 @@ Complex numbers follow JAX: the map of cotangents is the transpose, without conj
 So do kinks: equal operands of a maximum share the cotangent, and |x| has derivative 1 at 0.
 """
 
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules, scalar_constant
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
+from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import (
     abs_,
     bitwise_and,
@@ -56,7 +57,7 @@ def _sign(primal: Primal, g: Tensor) -> Outgoing:
 
 def _power(primal: Primal, g: Tensor) -> list[Cotangent]:
     x, y = primal.inputs
-    exponent = scalar_constant(primal.op.operands[1])
+    exponent = splat_number(primal.op.operands[1])
     return [
         _base_of_power(g, x, y, exponent) if primal.active[0] else None,
         g * (log(where(equal(x, 0), 1, x)) * primal.output()) if primal.active[1] else None,

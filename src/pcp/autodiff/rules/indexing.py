@@ -25,7 +25,7 @@ def _gather(primal: Primal, g: Tensor) -> list[Cotangent]:
     )
     # A gather clamps its indices, a scatter drops what does not fit.
     clamped = clip(indices, 0, window_limits(x.shape, sizes, indices, axes))
-    base = primal.claim(0)
+    base = primal.take_accumulated(0)
     return [scatter(zeros(x.shape, x.dtype) if base is None else base, clamped, g, axes), None]
 
 
@@ -44,7 +44,7 @@ def window_limits(
 
 def _dynamic_slice(primal: Primal, g: Tensor) -> list[Cotangent]:
     x, *start = primal.inputs
-    base = primal.claim(0)
+    base = primal.take_accumulated(0)
     if base is None:
         return [_with_block(zeros(x.shape, x.dtype), g, start), *[None] * len(start)]
     # Adding to the one block leaves the rest in place, which matters in loops.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.autodiff.rules.movement import inverse
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import string_of
+from pcp.ir.toolkit.attributes import string_of
 from pcp.ops.elementwise import convert
 from pcp.ops.linear_algebra import einsum
 from pcp.ops.movement import transpose

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pcp.autodiff.rule import Expansion, Primal, register_rules
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import rsqrt
-from pcp.ops.reduction import spread, sum_
+from pcp.ops.reduction import broadcast_reduced, sum_
 from pcp.tensor import Tensor
 
 
@@ -32,17 +32,17 @@ def _training(primal: Primal) -> Sequence[Tensor]:
     x, scale, offset = primal.inputs
     axes = _axes(primal)
     mean = _mean(x, axes)
-    centred = x - spread(mean, x.shape, axes)
+    centred = x - broadcast_reduced(mean, x.shape, axes)
     variance = _mean(centred * centred, axes)
-    inverse = spread(scale * rsqrt(variance + _epsilon(primal)), x.shape, axes)
-    return [centred * inverse + spread(offset, x.shape, axes), mean, variance]
+    inverse = broadcast_reduced(scale * rsqrt(variance + _epsilon(primal)), x.shape, axes)
+    return [centred * inverse + broadcast_reduced(offset, x.shape, axes), mean, variance]
 
 
 def _inference(primal: Primal) -> Sequence[Tensor]:
     x, scale, offset, mean, variance = primal.inputs
     axes = _axes(primal)
-    inverse = spread(scale * rsqrt(variance + _epsilon(primal)), x.shape, axes)
-    return [(x - spread(mean, x.shape, axes)) * inverse + spread(offset, x.shape, axes)]
+    inverse = broadcast_reduced(scale * rsqrt(variance + _epsilon(primal)), x.shape, axes)
+    return [(x - broadcast_reduced(mean, x.shape, axes)) * inverse + broadcast_reduced(offset, x.shape, axes)]
 
 
 def _grad(primal: Primal) -> Sequence[Tensor]:
@@ -50,7 +50,7 @@ def _grad(primal: Primal) -> Sequence[Tensor]:
     axes = _axes(primal)
 
     def wide(row: Tensor) -> Tensor:
-        return spread(row, x.shape, axes)
+        return broadcast_reduced(row, x.shape, axes)
 
     inverse = rsqrt(variance + _epsilon(primal))
     normal = (x - wide(mean)) * wide(inverse)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import copy_region
 from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.editing import copy_region
 from pcp.ops.along_axis import take_along_axis
 from pcp.ops.movement import iota
 from pcp.ops.sorting import argsort

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import combiner, returned_by
 from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.indexing import window_limits
 from pcp.autodiff.rules.reduction import map_body
 from pcp.ir import DType
+from pcp.ir.toolkit.regions import combiner, returned_by
 from pcp.ops.control_flow import fori_loop
 from pcp.ops.elementwise import bitwise_and, convert, equal, greater_equal, less_equal, maximum, where
 from pcp.ops.indexing import WindowAxes, dynamic_slice, gather, scatter

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules, scalar_constant
+from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, Windows, chosen, folded, windows_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.cumulative import associative_scan
 from pcp.ops.elementwise import where
 from pcp.ops.movement import pad
@@ -60,7 +61,7 @@ def _extreme(primal: Primal, windows: Windows, direction: str, least: str) -> Te
     nothing = neutral(least, x.dtype)
     whole = windows.padded(x, as_tensor(nothing))
     (found,) = chosen(whole, [whole], windows, primal.output().shape, direction)
-    if scalar_constant(start.value) == nothing:
+    if splat_number(start.value) == nothing:
         return found
     wide = start.broadcast_to(found.shape)
     return where(COMPARISONS[direction](wide, found), wide, found)

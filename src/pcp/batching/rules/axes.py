@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcp.batching.rule import Batched, BatchingRule, register_batching
-from pcp.ir.bindings import integer_elements, integer_of, integers_of, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_elements, integer_of, integers_of
 from pcp.ops.windows import pairs_attribute
 from pcp.tensor import Tensor
 
@@ -85,12 +86,15 @@ def _row(wholes: Callable[[int], int], changes: dict[str, Change]) -> BatchingRu
         count = wholes(len(batched.flags))
         if batched.captured or any(batched.flags[count:]):
             return None
-        operands = [batched.whole(i) if i < count else batched.given(i) for i in range(len(batched.flags))]
+        operands = [
+            batched.operand_with_samples(i) if i < count else batched.operand(i)
+            for i in range(len(batched.flags))
+        ]
         known = batched.op.attributes
         changed = {
             name: change(known[name], batched.size) for name, change in changes.items() if name in known
         }
-        return batched.again(operands, changed)
+        return batched.clone_with(operands, changed)
 
     return apply
 

@@ -2,10 +2,9 @@
 
 import re
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.batching.rule import Batched, register_batching
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import integer_of
+from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
 from pcp.ops.arrangement import moveaxis
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor
@@ -34,8 +33,8 @@ def _dot_general(batched: Batched) -> list[Tensor]:
         place += len(batched.spec(0).shape) - len(left_batch) - len(left_contract)
     (spec,) = batched.specs
     shape = (*spec.shape[:place], batched.size, *spec.shape[place:])
-    operands = [batched.given(0), batched.given(1)]
-    (made,) = batched.again(operands, {"dot_dimension_numbers": text}, [TensorSpec(shape, spec.dtype)])
+    operands = [batched.operand(0), batched.operand(1)]
+    (made,) = batched.clone_with(operands, {"dot_dimension_numbers": text}, [TensorSpec(shape, spec.dtype)])
     return [moveaxis(made, place, 0)]
 
 
@@ -49,7 +48,7 @@ def _convolution(batched: Batched) -> list[Tensor]:
         {letter: names.index(letter) for letter in names if letter.isalpha()} for names in named
     )
     groups = {n: integer_of(attributes[n]) for n in ("feature_group_count", "batch_group_count")}
-    x, kernel = batched.given(0), batched.given(1)
+    x, kernel = batched.operand(0), batched.operand(1)
     grown = result_axes["f"]
     if batched.flags == [True, False] and groups["batch_group_count"] == 1:
         x, grown = _folded(x, x_axes["b"]), result_axes["b"]
@@ -58,13 +57,13 @@ def _convolution(batched: Batched) -> list[Tensor]:
     else:
         # Every sample is a group of its own.
         kind = "batch" if groups["batch_group_count"] > 1 else "feature"
-        x = _folded(batched.whole(0), x_axes[kind[0]])
-        kernel = _folded(batched.whole(1), kernel_axes["o"])
+        x = _folded(batched.operand_with_samples(0), x_axes[kind[0]])
+        kernel = _folded(batched.operand_with_samples(1), kernel_axes["o"])
         groups[f"{kind}_group_count"] *= batched.size
     (spec,) = batched.specs
     shape = list(spec.shape)
     shape[grown] *= batched.size
-    (made,) = batched.again([x, kernel], groups, [TensorSpec(tuple(shape), spec.dtype)])
+    (made,) = batched.clone_with([x, kernel], groups, [TensorSpec(tuple(shape), spec.dtype)])
     shape[grown : grown + 1] = [batched.size, spec.shape[grown]]
     return [moveaxis(reshape(made, shape), grown, 0)]
 

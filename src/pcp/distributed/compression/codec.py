@@ -9,7 +9,7 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.ir import DType, TensorSpec
 from pcp.tensor import Tensor
-from pcp.training.safetensors_file import header_of
+from pcp.training.data.safetensors_file import header_of
 
 Payload = dict[str, Tensor]
 """The arrays of an encoded vector by name."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from pcp.distributed.algorithms import ALGORITHMS, Algorithm
-from pcp.distributed.coordinator.audit_policy import AuditPolicy
-from pcp.distributed.coordinator.serialisation import register, storable
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.coordinator.log.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pcp.distributed.algorithms import Contribution
-from pcp.distributed.coordinator.records import Record
+from pcp.distributed.coordinator.log.records import Record
 from pcp.distributed.messages import Blob, Message
 
 

@@ -1,7 +1,7 @@
 """How a run ends: complete, or given up."""
 
 from pcp.distributed.coordinator.effects import Finish
-from pcp.distributed.coordinator.records import RunFinished
+from pcp.distributed.coordinator.log.records import RunFinished
 from pcp.distributed.coordinator.state import Turn
 from pcp.distributed.messages import Goodbye
 

@@ -1,7 +1,7 @@
 """What is true of a coordinator's state between any two events."""
 
-from pcp.distributed.coordinator import adoptions, data_ranges
-from pcp.distributed.coordinator.data_ranges import Ranges
+from pcp.distributed.coordinator.rounds import adoptions, data_ranges
+from pcp.distributed.coordinator.rounds.data_ranges import Ranges
 from pcp.distributed.coordinator.state import State
 from pcp.distributed.messages import Blob
 from pcp.errors import PCPError

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from pcp.distributed.coordinator import admission, audits, checkpoints, closing, leases, membership, rounds
+from pcp.distributed.coordinator import membership
+from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.config import RunConfig
 from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
 from pcp.distributed.coordinator.events import (
@@ -20,7 +21,10 @@ from pcp.distributed.coordinator.events import (
     StatesCompared,
     Tick,
 )
-from pcp.distributed.coordinator.records import EpochStarted, RunStarted
+from pcp.distributed.coordinator.log import checkpoints
+from pcp.distributed.coordinator.log.records import EpochStarted, RunStarted
+from pcp.distributed.coordinator.rounds import admission, closing, leases
+from pcp.distributed.coordinator.rounds import lifecycle as rounds
 from pcp.distributed.coordinator.run import Run, replay, start_run
 from pcp.distributed.coordinator.state import Member, Turn, state_of
 from pcp.distributed.messages import (

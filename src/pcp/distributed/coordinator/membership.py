@@ -1,9 +1,9 @@
 """Who belongs to the run: joining, coming back, fencing, and being given up."""
 
-from pcp.distributed.coordinator import leases
 from pcp.distributed.coordinator.effects import Close, Send, Trouble, WorkerChanged
 from pcp.distributed.coordinator.events import MemberJoined
-from pcp.distributed.coordinator.records import WorkerNamed
+from pcp.distributed.coordinator.log.records import WorkerNamed
+from pcp.distributed.coordinator.rounds import leases
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
 from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
 

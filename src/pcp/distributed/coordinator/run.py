@@ -5,11 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcp.distributed.coordinator import data_ranges
 from pcp.distributed.coordinator.config import RunConfig
-from pcp.distributed.coordinator.data_ranges import Ranges
-from pcp.distributed.coordinator.fragments import Fragment, Round
-from pcp.distributed.coordinator.records import (
+from pcp.distributed.coordinator.log.records import (
     CheckpointWritten,
     ContributionsDropped,
     EpochStarted,
@@ -23,7 +20,10 @@ from pcp.distributed.coordinator.records import (
     WorkerBarred,
     WorkerNamed,
 )
-from pcp.distributed.coordinator.serialisation import decode, encode, storable
+from pcp.distributed.coordinator.log.serialisation import decode, encode, storable
+from pcp.distributed.coordinator.rounds import data_ranges
+from pcp.distributed.coordinator.rounds.data_ranges import Ranges
+from pcp.distributed.coordinator.rounds.fragments import Fragment, Round
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 

@@ -3,11 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pcp.distributed.coordinator.audit_books import AuditBooks
-from pcp.distributed.coordinator.books import Pending, Trained, pending_of
+from pcp.distributed.coordinator.audit.books import AuditBooks
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
-from pcp.distributed.coordinator.records import Record
+from pcp.distributed.coordinator.log.records import Record
 from pcp.distributed.coordinator.roster import Roster
+from pcp.distributed.coordinator.rounds.cells import Pending, Trained, pending_of
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.timing import Pace, RoundClock
 from pcp.distributed.messages import Blob, Lease, Message, Outcome, Update

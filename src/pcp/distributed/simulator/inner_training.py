@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from pcp.distributed.kept_states import KeptStates
 from pcp.distributed.messages import Adoption, Blob, Lease, Outcome, Repeat, Settlement
-from pcp.distributed.repetition import Repeater
-from pcp.distributed.replica import Replica
+from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.numbered_states import NumberShelf
 from pcp.distributed.wire.blob_files import BlobMissing, StoreFull
@@ -17,6 +15,8 @@ from pcp.distributed.worker.events import (
     PieceFailed,
     PieceRepeated,
 )
+from pcp.distributed.worker.kept_states import KeptStates
+from pcp.distributed.worker.repetition import Repeater
 from pcp.errors import PCPError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.replica import Replica
+from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import training
-from pcp.distributed.simulator.blob_disk import BlobDisk
+from pcp.distributed.simulator.machines.blob_disk import BlobDisk
 
 
 class StateTable:

@@ -16,7 +16,7 @@ from pcp.distributed.coordinator.effects import (
     RunOuterStep,
     Send,
 )
-from pcp.distributed.coordinator.records import (
+from pcp.distributed.coordinator.log.records import (
     EpochStarted,
     OuterStepTaken,
     RoundClosed,

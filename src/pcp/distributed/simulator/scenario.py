@@ -5,7 +5,7 @@ from random import Random
 
 from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
-from pcp.distributed.coordinator.audit_policy import AuditPolicy
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this

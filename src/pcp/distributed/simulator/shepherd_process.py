@@ -40,7 +40,7 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.messages import Blob, Hello, Message, States, Update
 from pcp.distributed.simulator import training
-from pcp.distributed.simulator.disk import PowerCut
+from pcp.distributed.simulator.machines.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.transfers import BulkServer
 from pcp.distributed.simulator.witness import InvariantViolated

@@ -9,8 +9,8 @@ from pcp.distributed.messages import Blob
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.faults import Faults
-from pcp.distributed.simulator.machine import machine
-from pcp.distributed.simulator.memory_storage import MemoryStorage
+from pcp.distributed.simulator.machines.machine import machine
+from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.simulator.network import Network
 from pcp.distributed.simulator.numbered_states import StateTable
 from pcp.distributed.simulator.observer import Observer

@@ -5,14 +5,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator.blob_disk import BlobDisk, Partial, Reader
+from pcp.distributed.simulator.machines.blob_disk import BlobDisk, Partial, Reader
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
-from pcp.distributed.wire.chunks import TransferRefused
+from pcp.distributed.wire.bulk.chunks import TransferRefused
+from pcp.distributed.wire.bulk.responder import TransferResponder
+from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester, TransferSettings
 from pcp.distributed.wire.frames import HEADER_BYTES, Frame, FrameKind
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
-from pcp.distributed.wire.responder import TransferResponder
-from pcp.distributed.wire.transfer import FetchRequester, PushRequester, TransferSettings
 from pcp.errors import PCPError
 
 if TYPE_CHECKING:

@@ -40,9 +40,10 @@ from pcp.distributed.wire.blob_files import (
     blob_of,
 )
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.wire.bulk_client import BulkClient, TransferCancelled, TransferFailed
-from pcp.distributed.wire.certificates import Authority
-from pcp.distributed.wire.chunks import TransferError, TransferRefused, TransferViolation
+from pcp.distributed.wire.bulk.chunks import TransferError, TransferRefused, TransferViolation
+from pcp.distributed.wire.bulk.client import BulkClient, TransferCancelled, TransferFailed
+from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
+from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
 from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
 from pcp.distributed.wire.control import (
@@ -52,17 +53,16 @@ from pcp.distributed.wire.control import (
     RefusedByPeer,
 )
 from pcp.distributed.wire.control_client import connect
-from pcp.distributed.wire.credentials import CertificateProblem, Credentials
 from pcp.distributed.wire.frames import FrameError, FrameKind
+from pcp.distributed.wire.identity.certificates import Authority
+from pcp.distributed.wire.identity.credentials import CertificateProblem, Credentials
+from pcp.distributed.wire.identity.revocations import RevocationListProblem, Revocations
+from pcp.distributed.wire.identity.tls import CertificateRefused, Peer, TlsFailure
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.permissions import Announcements, Permissions
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
-from pcp.distributed.wire.revocations import RevocationListProblem, Revocations
 from pcp.distributed.wire.server import WireServer
 from pcp.distributed.wire.sockets import BadAddress, CannotListen, PortInUse, Unreachable
-from pcp.distributed.wire.tls import CertificateRefused, Peer, TlsFailure
 from pcp.distributed.wire.traffic import Statistics, Traffic
-from pcp.distributed.wire.transfer import BadTransferSettings, TransferSettings
 
 __all__ = [
     "PROTOCOL_VERSION",

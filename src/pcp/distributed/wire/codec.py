@@ -19,10 +19,10 @@ import capnp
 
 from pcp.distributed import messages
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message, Settlement
-from pcp.distributed.wire import transfer_messages
+from pcp.distributed.wire.bulk import messages as transfer_messages
+from pcp.distributed.wire.bulk.messages import TransferMessage
 from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal
-from pcp.distributed.wire.transfer_messages import TransferMessage
 from pcp.errors import PCPError
 
 PROTOCOL_VERSION = 1

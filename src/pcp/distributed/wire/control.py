@@ -19,10 +19,8 @@ from pcp.distributed.wire.connection import (
     TooMuchInFlight,
 )
 from pcp.distributed.wire.frames import FrameKind
-from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.refusal import Refusal, RefusalCode
-from pcp.distributed.wire.revocations import Revocations
-from pcp.distributed.wire.tls import (
+from pcp.distributed.wire.identity.revocations import Revocations
+from pcp.distributed.wire.identity.tls import (
     CONTROL_PROTOCOL,
     CertificateRefused,
     Peer,
@@ -31,6 +29,8 @@ from pcp.distributed.wire.tls import (
     check_protocol,
     explain,
 )
+from pcp.distributed.wire.limits import WireLimits
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 

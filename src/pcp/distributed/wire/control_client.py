@@ -6,7 +6,8 @@ import socket
 from pcp.distributed.messages import Goodbye, Hello, Welcome
 from pcp.distributed.wire.connection import Side
 from pcp.distributed.wire.control import ConnectionLost, ControlConnection
-from pcp.distributed.wire.credentials import Credentials
+from pcp.distributed.wire.identity.credentials import Credentials
+from pcp.distributed.wire.identity.tls import CONTROL_PROTOCOL, client_context
 from pcp.distributed.wire.limits import WireLimits
 from pcp.distributed.wire.sockets import (
     CONTROL_PREAMBLE,
@@ -15,7 +16,6 @@ from pcp.distributed.wire.sockets import (
     tune,
     unreachable,
 )
-from pcp.distributed.wire.tls import CONTROL_PROTOCOL, client_context
 from pcp.distributed.wire.traffic import Traffic
 
 

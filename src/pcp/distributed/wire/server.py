@@ -15,14 +15,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from pcp.distributed.messages import Hello
-from pcp.distributed.wire.bulk_server import BulkServer
+from pcp.distributed.wire.bulk.permissions import Permissions
+from pcp.distributed.wire.bulk.responder import Storage
+from pcp.distributed.wire.bulk.server import BulkServer
+from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.wire.connection import Side
 from pcp.distributed.wire.control import ControlConnection, PeerNotAcceptable
-from pcp.distributed.wire.credentials import Credentials
+from pcp.distributed.wire.identity.credentials import Credentials
+from pcp.distributed.wire.identity.revocations import Revocations
+from pcp.distributed.wire.identity.tls import server_context
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.permissions import Permissions
-from pcp.distributed.wire.responder import Storage
-from pcp.distributed.wire.revocations import Revocations
 from pcp.distributed.wire.sockets import (
     BULK_PREAMBLE,
     CONTROL_PREAMBLE,
@@ -31,9 +33,7 @@ from pcp.distributed.wire.sockets import (
     listen,
     tune,
 )
-from pcp.distributed.wire.tls import server_context
 from pcp.distributed.wire.traffic import Statistics, Traffic
-from pcp.distributed.wire.transfer import TransferSettings
 from pcp.errors import PCPError
 
 _log = logging.getLogger("pcp.wire.server")

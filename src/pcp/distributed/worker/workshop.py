@@ -13,8 +13,6 @@ from pathlib import Path
 from pcp.distributed.job import Job
 from pcp.distributed.lane import Lane
 from pcp.distributed.messages import Blob, Lease, Repeat
-from pcp.distributed.repetition import RepetitionAborted
-from pcp.distributed.trainer import InnerTrainer, LeaseAborted
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire import (
     BlobStore,
@@ -55,6 +53,8 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
+from pcp.distributed.worker.repetition import RepetitionAborted
+from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.worker")

@@ -14,6 +14,7 @@ from pcp.errors import PCPError
 
 _LOG = logging.getLogger("pcp.importers.torch")
 
+_ASKED = "_is_setup_context_defined"
 _ADVICE = {
     "CheckpointFunction": "switch gradient checkpointing off, or give it use_reentrant=False: pcp.value_and_grad has remat=",
     "SyncBatchNorm": "use torch.nn.BatchNorm*d, whose statistics are those of one process",
@@ -37,7 +38,8 @@ def own_derivatives_refused(torch: Any, module: Any) -> Iterator[None]:
     """
     _refuse_hooks(torch, module)
     functions = torch.autograd.function
-    asked = functions._is_setup_context_defined  # every Function.apply calls it first
+    # Every Function.apply calls it first, also one that was taken from its class before. It is private, and may go.
+    asked = getattr(functions, _ASKED, None)
     called: dict[str, tuple[type, tuple[Any, ...]]] = {}
 
     def recorded(setup_context: Any) -> Any:
@@ -46,7 +48,7 @@ def own_derivatives_refused(torch: Any, module: Any) -> Iterator[None]:
         if kind is not None and torch.is_grad_enabled() and not _is_of_pytorch(kind):
             arguments = tuple(names.get("args", ()))
             called.setdefault(f"{kind!r} {[getattr(x, 'shape', x) for x in arguments]}", (kind, arguments))
-        return asked(setup_context)
+        return None if asked is None else asked(setup_context)
 
     def hooked(_: Any, hook: Callable[..., Any]) -> Any:
         raise OwnDerivative(
@@ -54,7 +56,15 @@ def own_derivatives_refused(torch: Any, module: Any) -> Iterator[None]:
             "out; leave it out yourself, or write what it does as an operation of the forward pass"
         )
 
-    places: list[tuple[Any, str, Callable[..., Any]]] = [(functions, "_is_setup_context_defined", recorded)]
+    places: list[tuple[Any, str, Callable[..., Any]]] = (
+        [] if asked is None else [(functions, _ASKED, recorded)]
+    )
+    if asked is None:
+        _LOG.warning(
+            "this version of PyTorch (%s) does not show which torch.autograd.Function a module calls, so a backward of its own "
+            "is not found; import with check=True, which compares gradients",
+            torch.__version__,
+        )
     places += [
         (torch.Tensor, name, hooked) for name in ("register_hook", "register_post_accumulate_grad_hook")
     ]
@@ -115,7 +125,7 @@ def _is_derivative_of_forward(torch: Any, kind: Any, arguments: Sequence[Any]) -
 
 def _takes_no_context(torch: Any, kind: Any) -> bool:
     """Whether a function saves what its backward needs in a `setup_context`, so that its forward takes no context."""
-    return bool(torch.autograd.function._is_setup_context_defined(kind.setup_context))
+    return bool(kind.setup_context != torch.autograd.Function.setup_context)
 
 
 def _random_like(torch: Any, value: Any, generator: Any) -> Any:

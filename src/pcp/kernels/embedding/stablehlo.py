@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.registry import Family, register_family, register_kernel

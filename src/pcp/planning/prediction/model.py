@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcp.ir import Program
-from pcp.planning.measurement import Measurement
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.prediction.features import NAMES, features_of
 from pcp.planning.prediction.gaussian import Gaussian, fitted
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.base import Buffer
-from pcp.planning.measurement import Failure
-from pcp.planning.subject import Subject
-from pcp.planning.timing import Runnable, timed
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable, timed
 
 Array = np.ndarray[Any, Any]
 Stage = Callable[[str], None]
@@ -26,7 +27,7 @@ LEAST, TIMES = 1e-2, 1000.0
 ROUNDING = 8.0
 """Roundings by which two calls on the same operands may differ; the order of atomic additions is left to chance."""
 FEWEST = 16
-"""Elements of a result from which on its relative error says something; fewer may be small by chance."""
+"""Elements of a result from which on its own norm is its scale; fewer may be small by chance."""
 REPEATS = 3
 MANY = 1 << 24
 """Elements of the operands and results from which on only the kinds of operands are tried that matter most."""
@@ -198,28 +199,19 @@ def _usual(buffers: Sequence[Buffer]) -> float:
 
 
 def _error(y: Array, right: Array, usual: float) -> float:
-    """The error of the whole, or of a slice along an axis relative to the larger of its own norm and that of a usual one."""
-    if y.size < FEWEST:
+    """The error of the whole or of a slice, whichever is larger; what is exactly 0 is judged on the scale of usual numbers.
+
+    So is what has few elements, which may be small by chance.
+    """
+    if y.dtype.kind not in "fV":
         return 0.0
     both = np.isfinite(y) & np.isfinite(right)
-    if y.dtype.kind not in "fV" or not both.any():
-        return 0.0
-    size = np.where(both, right, 0).astype(np.float64)
-    squares = (np.where(both, y, 0).astype(np.float64) - size) ** 2
-    size **= 2
-    worst = _ratio(np.atleast_1d(squares.sum()), np.atleast_1d(size.sum()), usual * math.sqrt(y.size))
-    for axis in range(y.ndim):
-        others = tuple(each for each in range(y.ndim) if each != axis)
-        if y.shape[axis] > 1:
-            typical = usual * math.sqrt(y.size / y.shape[axis])
-            worst = max(worst, _ratio(squares.sum(others), size.sum(others), typical))
-    return worst
-
-
-def _ratio(squares: Array, size: Array, typical: float) -> float:
-    norms = np.sqrt(size)
-    scale = np.maximum(norms, norms.mean())
-    return float((np.sqrt(squares) / np.where(scale > 0, scale, typical or 1.0)).max())
+    y, right = (np.where(both, each, 0).astype(np.float64) for each in (y, right))
+    own = scale_of(right)
+    if right.size < FEWEST or own.whole == 0.0:
+        own = Scale.of_elements(max(usual, own.whole / math.sqrt(max(1, right.size))) or 1.0, right.shape)
+    found = distance(y, right, own)
+    return max(found.error, found.slice_error)
 
 
 def is_noise(a: Array, b: Array, bits: bool) -> bool:

@@ -24,8 +24,8 @@ from pcp.backends.jax_gradient import vjp_of
 from pcp.backends.jax_guard import Guarded
 from pcp.ir import Program, TensorSpec
 from pcp.ir.types import dtype_of
-from pcp.planning.measuring import serve
-from pcp.planning.timing import Variations, awaited
+from pcp.planning.measuring.child import serve
+from pcp.planning.measuring.timing import Variations, awaited
 from pcp.planning.verification.fault import Fault
 
 _ROUNDS = 25

@@ -11,7 +11,7 @@ from pcp.autodiff import vjp
 from pcp.ir import Program, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.kernels.problems import Problem
-from pcp.planning.oracle import widened, widened_arrays
+from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.plan import Plan, plan
 from pcp.planning.verification.values import (
     GRADIENT_KINDS,

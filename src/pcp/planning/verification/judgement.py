@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from pcp.planning.distances import distance, scale_of
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.verification.expected import Outcome
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.values import smallest_normal
 
 Array = np.ndarray[Any, Any]
-
-FLOAT32_FAILS = 1e-4
-"""The relative error of the plain result from which on a kernel is judged on the scale of float32's own error."""
-UNIT = 2.0**-24
-"""The rounding error of float32."""
 
 PART = 1 << 21
 """Elements of a large result that are compared at once."""
@@ -32,7 +28,7 @@ class Judgement:
     Arguments:
         fault: where an element is not finite that should be, or the other way round.
         detail: which element, and what it is.
-        error: relative error of the whole, as a tolerance is stated; None where that says nothing.
+        error: the smallest tolerance that it is within; None where that says nothing.
         worst: the largest error of one element on its scale.
         place: of that element, in words.
         plain_error, plain_worst: the same of the plain program.
@@ -55,38 +51,36 @@ def judged(result: Array, outcome: Outcome, typical: bool, nonfinite: str) -> Ju
     Arguments:
         result: what the kernel returned.
         outcome: what it should be.
-        typical: whether the relative error of the whole is asked for.
+        typical: whether `error` is asked for.
         nonfinite: what the kernel claims to do where an operand is not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = outcome.exact.astype(result.dtype)
         fault, detail = _not_finite(result, rounded, outcome.plain, nonfinite)
         compared = np.isfinite(rounded) & np.isfinite(outcome.plain) & np.isfinite(result)
-        distance, plain_distance = (_distances(each, outcome, compared) for each in (result, outcome.plain))
+        scaled, plain_scaled = (_scaled(each, outcome, compared) for each in (result, outcome.plain))
     error = plain_error = None
     if typical and result.size >= FEWEST and compared.all():
-        plain = outcome.plain if result.dtype.itemsize >= 4 else None
-        error = _relative(result, outcome.exact, plain)
-        plain_error = _relative(outcome.plain, outcome.exact, plain)
-    at = np.unravel_index(int(np.argmax(distance)), distance.shape) if distance.size else ()
+        scale = scale_of(outcome.exact)
+        error, plain_error = (_error(each, outcome.exact, scale) for each in (result, outcome.plain))
+    at = np.unravel_index(int(np.argmax(scaled)), scaled.shape) if scaled.size else ()
     words = f"element {tuple(map(int, at))} is {result[at]}, expected {rounded[at]}"
     return Judgement(
         fault,
         detail,
         error,
-        float(distance.max(initial=0.0)),
+        float(scaled.max(initial=0.0)),
         words,
         plain_error or 0.0,
-        float(plain_distance.max(initial=0.0)),
+        float(plain_scaled.max(initial=0.0)),
         result.tobytes() == outcome.plain.tobytes(),
     )
 
 
-def _relative(y: Array, exact: Array, plain: Array | None) -> float:
-    """The error of a result; of one that float32 itself cannot compute on the scale at which it worked."""
-    error = distance(y, exact, scale_of(exact)).error
-    missed = 0.0 if plain is None else distance(plain, exact, scale_of(exact)).error
-    return error if missed <= FLOAT32_FAILS else error / missed * UNIT
+def _error(y: Array, exact: Array, scale: Scale) -> float:
+    """The smallest tolerance that a result is within, as `pcp.planning.judging.tolerance` says."""
+    found = distance(y, exact, scale)
+    return least_tolerance(found.error, found.slice_error)
 
 
 def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
@@ -96,10 +90,10 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
     """
     flat = [array.reshape(-1) for array in (result, exact, plain)]
     parts = [slice(start, start + PART) for start in range(0, result.size, PART)]
-    norm = math.sqrt(sum(_square(flat[1][part]) for part in parts))
-    # Where most is 0, as in the gradient of a large table, that says nothing of the size of the rest.
-    typical = norm / math.sqrt(max(1, sum(int(np.count_nonzero(flat[1][part])) for part in parts)))
-    sums, worst, at = [0.0, 0.0], [0.0, 0.0], 0
+    own = scale_of(exact)
+    # Where most is 0, as in the gradient of a large table, its norm says nothing of the size of the rest.
+    typical = own.whole / math.sqrt(max(1, sum(int(np.count_nonzero(flat[1][part])) for part in parts)))
+    worst, at = [0.0, 0.0], 0
     for part in parts:
         y, right, other = (each[part].astype(np.float64) for each in flat)
         bad = ~np.isfinite(y) & np.isfinite(other)
@@ -110,16 +104,15 @@ def judged_in_parts(result: Array, exact: Array, plain: Array) -> Judgement:
             return Judgement(Fault.not_finite, detail, None, 0.0, detail, 0.0, 0.0, False)
         scale = np.maximum(np.abs(right), typical)
         for which, each in enumerate((y, other)):
-            distance = np.abs(each - right)
-            sums[which] += _square(distance)
-            scaled = np.divide(distance, scale, out=np.zeros_like(distance), where=distance > 0)
+            difference = np.abs(each - right)
+            scaled = np.divide(difference, scale, out=np.zeros_like(difference), where=difference > 0)
             largest = float(scaled.max(initial=0.0))
             if which == 0 and largest > worst[0]:
                 at = part.start + int(np.argmax(scaled))
             worst[which] = max(worst[which], largest)
-    error, plain_error = (math.sqrt(each) / norm if norm > 0 else math.sqrt(each) for each in sums)
     place = tuple(map(int, np.unravel_index(at, result.shape)))
     words = f"element {place} is {flat[0][at]}, expected {flat[1][at]}"
+    error, plain_error = (_error(each, exact, own) for each in (result, plain))
     is_same = all(flat[0][part].tobytes() == flat[2][part].tobytes() for part in parts)
     return Judgement(None, "", error, worst[0], words, plain_error, worst[1], is_same)
 
@@ -138,11 +131,6 @@ def difference(result: Array, again: Array, outcome: Outcome) -> float:
     return float(scaled.max(initial=0.0))
 
 
-def _square(array: Array) -> float:
-    wide = array.astype(np.float64, copy=False).reshape(-1)
-    return float(np.dot(wide, wide))
-
-
 def pooled(results: Sequence[Array], outcomes: Sequence[Outcome]) -> Judgement:
     """Compare several small results, of operands of one size and scale, as if they were one."""
     parts = (
@@ -157,7 +145,7 @@ def same(results: Sequence[Array], others: Sequence[Array]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(results, others, strict=True))
 
 
-def _distances(result: Array, outcome: Outcome, compared: Array) -> Array:
+def _scaled(result: Array, outcome: Outcome, compared: Array) -> Array:
     """The error of every element on its scale; operands and results that are denormal may be read and written as 0."""
     wide = result.astype(np.float64)
     low = np.minimum(outcome.exact, outcome.flushed)

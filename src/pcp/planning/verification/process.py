@@ -1,9 +1,7 @@
 """The process that runs a kernel from outside, as seen by its parent: arrays in, arrays out, and typed faults."""
 
 import math
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -15,8 +13,9 @@ from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measurement import Failure
-from pcp.planning.measuring_process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.folder import VERIFYING, MeasuringFolder
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.verification.fault import Fault
 
 Array = np.ndarray[Any, Any]
@@ -52,6 +51,9 @@ class CandidateProcess:
         device: where kernels run.
         seconds: that one request may take: the problem's compilation, and all calls on it.
         memory_bytes: address space that it may take beyond what it has after start-up; for processors only.
+
+    Raises:
+        TemporaryFolderUnusable: the folder for temporary files is full, missing, or not to be written to.
     """
 
     def __init__(
@@ -63,8 +65,8 @@ class CandidateProcess:
     ) -> None:
         self.device = backends.device(device)
         self.seconds, self._memory_bytes = seconds, memory_bytes
-        self._temporary = tempfile.TemporaryDirectory(prefix="pcp-verify-", ignore_cleanup_errors=True)
-        self._folder = Path(self._temporary.name)
+        self._temporary = MeasuringFolder(VERIFYING)
+        self._folder = self._temporary.path
         self._process: MeasuringProcess | None = None
 
     def __enter__(self) -> "CandidateProcess":
@@ -74,7 +76,7 @@ class CandidateProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        self._temporary.cleanup()
+        self._temporary.remove()
 
     def load(self, candidate: Candidate) -> None:
         """Have the candidate's file executed, or its program read.

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType
-from pcp.ir.bindings import integer_of, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import comparison_direction, integer_of
+from pcp.ir.toolkit.constants import splat_number
 from pcp.rewrite.pattern import (
     LARGEST_CONSTANT,
     Array,
+    defined_by,
     elements,
     filled,
     is_default_accuracy,
-    maker,
     numbers,
     spec,
-    uniform,
 )
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.conversion import holds
-from pcp.rewrite.simplification.logic import direction_of
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import as_tensor
 
@@ -87,7 +87,7 @@ ELEMENTWISE: dict[str, Fold] = {
     "add": np.add,
     "and": np.bitwise_and,
     "ceil": np.ceil,
-    "compare": lambda x, y, op: _COMPARE[direction_of(op)](x, y),
+    "compare": lambda x, y, op: _COMPARE[comparison_direction(op)](x, y),
     "convert": lambda x, op: _converted(x, spec(op.results[0]).dtype, spec(op.operands[0]).dtype),
     "divide": _divided,
     "floor": np.floor,
@@ -130,10 +130,10 @@ def _elementwise(name: str) -> Replace:
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
         if any(
-            maker(value, "constant", "broadcast_in_dim") is None for value in op.operands
+            defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands
         ) or not is_default_accuracy(op):
             return None
-        values = [uniform(value) for value in op.operands]
+        values = [splat_number(value) for value in op.operands]
         if None not in values:
             arrays = [np.array(n, spec(v).dtype.numpy) for n, v in zip(values, op.operands, strict=True)]
         else:
@@ -155,9 +155,9 @@ def _moving(name: str) -> Replace:
 
     def replace(op: ir.Operation) -> Found:
         whole = spec(op.results[0])
-        if any(maker(value, "constant", "broadcast_in_dim") is None for value in op.operands):
+        if any(defined_by(value, "constant", "broadcast_in_dim") is None for value in op.operands):
             return None
-        values = [uniform(value) for value in op.operands]
+        values = [splat_number(value) for value in op.operands]
         if values[0] is not None and len(values) == 1 and spec(op.operands[0]).shape:
             return [filled(whole, values[0])]
         arrays = [found for value in op.operands if (found := elements(value)) is not None]

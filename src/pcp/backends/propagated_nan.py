@@ -1,0 +1,163 @@
+"""A program whose largest and smallest elements are NaN where an element is, also where a compiler would forget that.
+
+On processors XLA gives reductions of a few thousand elements and more to YNNPACK, whose maximum and minimum leave out NaN
+(jaxlib 0.10.2: `jax.jit(jnp.max)` of 10,000 numbers and a NaN is a number). StableHLO's propagate it. YNNPACK takes only
+a reduction whose body is that one operation, so here the body chooses NaN itself, which changes no number. That takes twice as
+long, so what is only taken off its own elements before the sum of their exponentials, as in softmax, stays as it is: that sum
+is NaN without it.
+"""
+
+from pcp.ir import DType, Program, TensorSpec
+from pcp.ir.bindings import Value, context, ir
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+
+_EXTREMES = ("stablehlo.maximum", "stablehlo.minimum")
+
+
+def with_propagated_nan(program: Program) -> Program:
+    """The program with bodies that choose NaN in every reduction of floats to the largest or smallest element.
+
+    Those of 16-bit floats are computed in f32, which is exact: XLA's own loops over bfloat16 take ten times as long.
+
+    Arguments:
+        program: any Program; it stays as it is.
+    """
+    module = program.module()
+    found: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name == "stablehlo.reduce" and _is_extreme_of_floats(op) and not _is_shift_of_exponentials(op):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    with context():
+        module.operation.walk(visit)
+        for op in found:
+            with op.location, ir.InsertionPoint(op):
+                op.results[0].replace_all_uses_with(_propagating(op))
+            op.erase()
+    return Program.from_module(module) if found else program
+
+
+def _is_extreme_of_floats(op: ir.Operation) -> bool:
+    names = [inner.operation.name for inner in op.regions[0].blocks[0].operations]
+    return (
+        len(op.results) == 1
+        and names[0] in _EXTREMES
+        and names[1:] == ["stablehlo.return"]
+        and spec_of(op.results[0].type).dtype.is_float
+    )
+
+
+_SAME_ELEMENTS = (
+    "stablehlo.reshape",
+    "stablehlo.broadcast_in_dim",
+    "stablehlo.transpose",
+    "stablehlo.convert",
+    "stablehlo.optimization_barrier",
+)
+
+
+def _is_shift_of_exponentials(op: ir.Operation) -> bool:
+    """Whether a NaN among the elements reaches all that the extreme reaches, whatever the extreme is.
+
+    It does where the extreme, or a number in its place where it is not finite, is taken off the elements, their exponentials
+    are summed along the same axes, and the extreme itself is at most added to the logarithm of that sum.
+    """
+    values, summed = [op.results[0]], False
+    for value in values:  # grows
+        for use in value.uses:
+            user = use.owner
+            place = use.operand_number
+            is_chosen = user.name == "stablehlo.select" and place == 1
+            is_bounded = user.name in _EXTREMES and _made_by(user.operands[1 - place]) == "stablehlo.constant"
+            if user.name in _SAME_ELEMENTS or is_chosen or is_bounded:
+                values.append(user.results[0])
+            elif user.name == "stablehlo.subtract" and place == 1:
+                if _origin(user.operands[0]) != _origin(op.operands[0]) or not _are_summed(
+                    user.results[0], op
+                ):
+                    return False
+                summed = True
+            elif user.name == "stablehlo.add":
+                if _made_by(user.operands[1 - place]) != "stablehlo.log":
+                    return False
+            elif user.name != "stablehlo.is_finite" or not _only_selects(user.results[0]):
+                return False
+    return summed
+
+
+def _are_summed(shifted: Value, op: ir.Operation) -> bool:
+    """Whether exponentials are summed along the axes of a reduction, and otherwise only divided and multiplied."""
+    exponentials = [use.owner.results[0] for use in shifted.uses if use.owner.name == "stablehlo.exponential"]
+    return any(
+        use.owner.name == "stablehlo.reduce"
+        and use.owner.attributes["dimensions"] == op.attributes["dimensions"]
+        and use.owner.regions[0].blocks[0].operations[0].operation.name == "stablehlo.add"
+        for each in exponentials
+        for use in each.uses
+    )
+
+
+def _only_selects(truth: Value) -> bool:
+    """Whether truth values only choose between others, also repeated along axes."""
+    values = [truth]
+    for value in values:  # grows
+        for use in value.uses:
+            if use.owner.name in _SAME_ELEMENTS:
+                values.append(use.owner.results[0])
+            elif use.owner.name != "stablehlo.select" or use.operand_number != 0:
+                return False
+    return True
+
+
+def _made_by(value: Value) -> str:
+    """The operation whose elements a value has; none of a block's argument."""
+    owner = _origin(value).owner
+    return owner.name if isinstance(owner, ir.OpView | ir.Operation) else ""
+
+
+def _origin(value: Value) -> Value:
+    """The value that another is made of by moving or converting its elements."""
+    while isinstance(value.owner, ir.OpView | ir.Operation) and value.owner.name in _SAME_ELEMENTS:
+        value = value.owner.operands[0]
+    return value
+
+
+def _propagating(op: ir.Operation) -> Value:
+    """The same reduction, before it; NaN where an element is."""
+    given = spec_of(op.results[0].type)
+    dtype = DType.f32 if given.dtype.itemsize < 4 else given.dtype
+    scalar = mlir_type(TensorSpec((), dtype))
+    reduced = ir.Operation.create(
+        op.name,
+        [mlir_type(TensorSpec(given.shape, dtype))],
+        [_converted(operand, dtype) for operand in op.operands],
+        {"dimensions": op.attributes["dimensions"]},
+        regions=1,
+    )
+    block = reduced.regions[0].blocks.append(scalar, scalar)
+    left, right = block.arguments
+    with ir.InsertionPoint(block):
+        combine = op.regions[0].blocks[0].operations[0].operation.name
+        extreme = _made(combine, scalar, left, right)
+        truth = mlir_type(TensorSpec((), DType.bool))
+        direction = ir.Attribute.parse("#stablehlo<comparison_direction NE>")
+        is_nan = _made("stablehlo.compare", truth, left, left, comparison_direction=direction)
+        chosen = _made("stablehlo.select", scalar, is_nan, left, extreme)
+        ir.Operation.create("stablehlo.return", [], [chosen])
+    return _converted(reduced.results[0], given.dtype)
+
+
+def _converted(value: Value, dtype: DType) -> Value:
+    given = spec_of(value.type)
+    return (
+        value
+        if given.dtype == dtype
+        else _made("stablehlo.convert", mlir_type(TensorSpec(given.shape, dtype)), value)
+    )
+
+
+def _made(name: str, type_: ir.Type, *operands: Value, **attributes: ir.Attribute) -> Value:
+    result: Value = ir.Operation.create(name, [type_], operands, attributes).results[0]
+    return result

@@ -1,0 +1,1 @@
+"""The event log: records, their bytes, checkpoints, and where they are kept."""

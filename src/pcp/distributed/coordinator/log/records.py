@@ -1,0 +1,127 @@
+"""What the event log holds: every fact that a restarted Shepherd must know, in the order in which it became true."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.algorithms import Contribution
+from pcp.distributed.coordinator.config import RunConfig
+from pcp.distributed.coordinator.log.serialisation import register, storable
+from pcp.distributed.messages import Blob
+
+register(Contribution)
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """First record of a run: its plan and where it starts from."""
+
+    config: RunConfig
+    parameters: tuple[Blob, ...]
+    outer: tuple[Blob | None, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class EpochStarted:
+    """A Shepherd process took the run over; everything it granted before is void."""
+
+    epoch: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class WorkerNamed:
+    """A worker was seen for the first time; its number orders reductions for the rest of the run."""
+
+    worker: str
+    worker_id: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RoundOpened:
+    """A round of a fragment began, with so many batches that were in no round before."""
+
+    round: int
+    fragment: int
+    fresh: int
+    first_step: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class UpdateAdmitted:
+    """An update passed admission and will be part of its round's outer step."""
+
+    round: int
+    contribution: Contribution
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class ContributionsDropped:
+    """The contributions of these leases are taken out of an open round; their data is trained again."""
+
+    round: int
+    leases: tuple[int, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class WorkerBarred:
+    """A worker was found not to do what it says; from here on its name is kept out."""
+
+    worker: str
+    reason: str
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RoundClosed:
+    """The leases whose contributions the outer step merges, in order, with which weights. From here on it cannot change."""
+
+    round: int
+    order: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class OuterStepTaken:
+    """The outer step of a round is done and its results are stored."""
+
+    round: int
+    parameters: Blob
+    change: Blob | None
+    outer: Blob | None
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """The parameters after this many rounds are safe in a checkpoint."""
+
+    version: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """All data is merged and the last checkpoint is written."""
+
+    version: int
+
+
+Record = (
+    RunStarted
+    | EpochStarted
+    | WorkerNamed
+    | RoundOpened
+    | UpdateAdmitted
+    | ContributionsDropped
+    | WorkerBarred
+    | RoundClosed
+    | OuterStepTaken
+    | CheckpointWritten
+    | RunFinished
+)

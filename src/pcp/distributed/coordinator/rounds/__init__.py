@@ -1,0 +1,1 @@
+"""Rounds: cells and leases, what is admitted, and when a round closes."""

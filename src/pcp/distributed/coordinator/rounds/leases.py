@@ -1,0 +1,166 @@
+"""Who works on which cells: granting, ending and expiring leases."""
+
+from pcp.distributed.algorithms import segment_steps
+from pcp.distributed.coordinator.effects import LeaseChanged
+from pcp.distributed.coordinator.rounds import adoptions, budgets
+from pcp.distributed.coordinator.rounds.cells import Cells
+from pcp.distributed.coordinator.rounds.fragments import Round
+from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
+from pcp.distributed.coordinator.timing import lease_seconds
+from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
+
+NOTHING = Cells(DataRange(0, 0), frozenset())
+
+
+def grant_all(turn: Turn) -> None:
+    """Give work to idle workers, the oldest round's first, both in ascending order, until either runs out.
+
+    A round that has its quorum gets no more leases: it is about to close. What another lacks is for nobody else, since
+    the workers of later rounds may have to wait for it.
+    """
+    state = turn.state
+    roster, pending = state.roster, state.pending
+    reserved: list[tuple[int, int]] = []
+    for round in state.run.in_flight:
+        if round.closed or state.clocks[round.number].quorum is not None:
+            continue
+        for worker_id in tuple(roster.idle) if pending.counts[round.fragment] else ():
+            cells = pending.first(round.fragment, round.limit, reserved)
+            if cells is None:
+                break
+            member = state.members[worker_id]
+            count = budgets.share(turn, member, round, cells.data)
+            if count:
+                cells = Cells(DataRange(cells.data.start, count), cells.fragments)
+                pending.take(cells)
+                _grant(turn, member, round, cells)
+        if not budgets.can_spare(turn, round):
+            reserved.append((round.fragment, round.limit))
+        # What these trained in earlier rounds is theirs to push; there is no data left to push it with.
+        while (carrier := roster.carrier(round.fragment, round.limit)) is not None:
+            _grant(turn, state.members[carrier], round, NOTHING)
+
+
+def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
+    state, run, data = turn.state, turn.state.run, cells.data
+    state.lease_numbers += 1
+    steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
+    adopt = adoptions.adoptions(turn, member, round, data.count)
+    pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
+    seconds = lease_seconds(pace, steps, whole, state.typical, run.config.lease)
+    everything = len(cells.fragments) in (0, len(run.fragments))
+    lease = Lease(
+        lease_id=run.epoch * EPOCH_STRIDE + state.lease_numbers,
+        generation=member.generation,
+        round=round.number,
+        data=data,
+        first_step=round.first_step,
+        fragment=round.fragment,
+        fragments=() if everything else tuple(sorted(cells.fragments)),
+        fresh=member.fresh,
+        adopt=adopt,
+        deadline_seconds=seconds,
+    )
+    held = HeldLease(lease, member.worker_id, cells.fragments, turn.now, turn.now + seconds)
+    state.leases[lease.lease_id] = held
+    state.references.update(adoptions.blobs(lease))
+    if adoptions.awaits_merge(lease):
+        state.adopting.add(lease.lease_id)
+    if run.config.audits.rate:
+        state.audits.granted(member.worker_id, member.incarnation, lease.lease_id, run.epoch)
+    member.leases.add(lease.lease_id)
+    member.training, member.fresh = lease.lease_id, False
+    turn.reconsider(member)
+    turn.send(member, Assign(lease))
+    what = f"batches {data.start} to {data.start + data.count - 1}" if data.count else "only its push"
+    turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", what))
+
+
+def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
+    """Take a lease off the books; the caller says what becomes of its cells, and reconsiders the member."""
+    state, lease_id = turn.state, held.lease.lease_id
+    del state.leases[lease_id]
+    state.adopting.discard(lease_id)
+    if held.update:
+        others = state.waiting.get(held.update.payload, [])
+        if lease_id in others:
+            others.remove(lease_id)
+        if not others:
+            state.waiting.pop(held.update.payload, None)
+    release_blobs(turn, adoptions.blobs(held.lease))
+    member = state.members[held.worker_id]
+    member.leases.discard(lease_id)
+    if member.training == lease_id:
+        member.training = 0
+    member.outcomes[lease_id] = outcome, reason
+    if len(member.outcomes) > OUTCOMES_KEPT:
+        del member.outcomes[min(member.outcomes)]
+
+
+def release_blobs(turn: Turn, named: list[Blob]) -> None:
+    """Let go of blobs that a lease or an audit named; what nothing else needs is deleted."""
+    references = turn.state.references
+    references.subtract(named)
+    dropped = frozenset(blob for blob in named if not references[blob])
+    for blob in dropped:
+        del references[blob]
+    # What is not named by the run yet is named by an update that is still to be admitted.
+    awaited = turn.state.stored.keys() | turn.state.waiting.keys()
+    if superseded := dropped - turn.state.run.state_blobs() - awaited:
+        turn.delete(superseded, turn.state.run.blobs())
+
+
+def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = frozenset()) -> None:
+    """Take everything off a member that the run does not have yet; others train it, and its next lease is fresh.
+
+    What a worker has trained is all in one set of parameters, so nothing of it can be kept without the rest.
+
+    Arguments:
+        turn: the turn.
+        member: who loses its leases.
+        reason: told to the worker.
+        told: leases of which the worker is told otherwise that they have ended.
+    """
+    state = turn.state
+    for lease_id in sorted(member.leases):
+        held = state.leases[lease_id]
+        forget(turn, held, Outcome.REFUSED, reason)
+        if not held.update:
+            state.audits.ended(member.worker_id, lease_id)
+        if not held.update and held.lease.data.count:
+            state.pending.put(Cells(held.lease.data, held.fragments))
+        if lease_id not in told:
+            turn.send(member, Revoke(lease_id, reason))
+        turn.report(LeaseChanged(lease_id, member.worker_id, "ended", reason))
+    for each in member.carried:
+        if each.fragments:
+            state.pending.put(Cells(each.data, frozenset(each.fragments)))
+    member.carried.clear()
+    member.pushed.clear()
+    member.fresh = True
+    turn.reconsider(member)
+
+
+def expire(turn: Turn) -> None:
+    """End the leases whose time is up, less those that wait for a merge; the worker's next limit is twice as long."""
+    state = turn.state
+    expired = {number for number, held in state.leases.items() if turn.now >= held.expires}
+    for lease_id in sorted(expired - state.adopting):
+        if held := state.leases.get(lease_id):  # one that another lease of the worker has not ended with it
+            pace = turn.pace(held.worker_id)
+            pace.expired += 1
+            pace.rest(turn.now, state.run.config.heartbeat_seconds)
+            withdraw(turn, state.members[held.worker_id], "expired")
+
+
+def unblock(turn: Turn) -> None:
+    """Call a worker back to the oldest round, where everybody waits for its merge and nobody is left to train for it."""
+    state = turn.state
+    head = state.run.in_flight[0] if state.run.in_flight else None
+    if head is None or head.closed or state.roster.idle or state.roster.resting:
+        return
+    if not state.adopting or not state.pending.first(head.fragment, head.limit):
+        return
+    if all(held.lease.round != head.number for held in state.leases.values()):
+        held = state.leases[min(state.adopting)]
+        withdraw(turn, state.members[held.worker_id], "an older round needs a worker")

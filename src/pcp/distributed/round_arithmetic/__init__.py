@@ -1,0 +1,1 @@
+"""The arithmetic of rounds: fragments, inner states, programs and the outer step, without wire or clock."""

@@ -1,0 +1,91 @@
+"""Nested arrays as blobs: a safetensors file under its digest, named by the places in the nesting."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from pcp.distributed.messages import Blob
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.errors import PCPError
+from pcp.ir import TensorSpec, Tree
+from pcp.ir.tree import flatten
+from pcp.training.data.safetensors_file import (
+    SafetensorsCorrupt,
+    SafetensorsForeign,
+    SafetensorsTruncated,
+    read_arrays,
+    write_arrays,
+)
+
+
+class ArraysRefused(PCPError):
+    """A blob that does not hold the arrays that were asked for, or holds numbers that are none."""
+
+
+class AmbiguousNames(PCPError):
+    """Nested arrays of which two have the same dotted name."""
+
+
+def store_arrays(store: BlobStore, value: Any) -> Blob:
+    """Store nested arrays; equal arrays give equal blobs.
+
+    Raises:
+        AmbiguousNames: two of them have one name.
+        BlobTooLarge, StoreFull: there is no room for them.
+    """
+    leaves, tree = flatten(value)
+    arrays = {name: np.asarray(leaf) for name, leaf in zip(tree.names(), leaves, strict=True)}
+    if len(arrays) != len(leaves):
+        raise AmbiguousNames(
+            f"{len(leaves)} arrays have only {len(arrays)} names between them: a key with a dot in it looks like "
+            "two keys; name it otherwise"
+        )
+    file = io.BytesIO()
+    write_arrays(file, arrays)
+    return store.put(file.getbuffer())
+
+
+def load_arrays(
+    store: BlobStore, blob: Blob, tree: Tree, specs: list[TensorSpec], finite: bool = False
+) -> Any:
+    """The nested arrays of a blob.
+
+    Arguments:
+        store: where the blob is.
+        blob: its digest and size.
+        tree: the expected nesting.
+        specs: the expected shapes and element types of the leaves, in order.
+        finite: refuse infinities and NaN.
+
+    Raises:
+        ArraysRefused: the blob holds something else.
+        BlobMissing: it is not in the store.
+    """
+    with store.open(blob):
+        try:
+            arrays, digest = read_arrays(store.path(blob.digest))
+        except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
+            raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
+    if digest != blob.digest.hex():
+        raise ArraysRefused(f"blob {blob.digest.hex()[:16]} was changed on disk; its digest is {digest[:16]}")
+    names = tree.names()
+    if set(arrays) != set(names):
+        odd = sorted(set(arrays) ^ set(names))[0]
+        raise ArraysRefused(
+            f"blob {blob.digest.hex()[:16]} has other arrays than expected; the first is {odd!r}"
+        )
+    for name, spec in zip(names, specs, strict=True):
+        if (arrays[name].shape, arrays[name].dtype) != (spec.shape, spec.dtype.numpy):
+            found = f"{arrays[name].dtype}{list(arrays[name].shape)}"
+            raise ArraysRefused(
+                f"array {name!r} of blob {blob.digest.hex()[:16]} is {found}; expected {spec}"
+            )
+        if finite and not np.isfinite(_checkable(arrays[name])).all():
+            raise ArraysRefused(f"array {name!r} of blob {blob.digest.hex()[:16]} holds infinities or NaN")
+    return tree.unflatten(arrays[name] for name in names)
+
+
+def _checkable(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array that NumPy can tell finite numbers in; the short floating-point types are not its own."""
+    return array if array.dtype.kind in "fciub" else array.astype(np.float32)

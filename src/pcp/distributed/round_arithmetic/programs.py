@@ -1,0 +1,246 @@
+"""The programs of a distributed run. A Worker is told nothing else: no optimizer, no model, no algorithm.
+
+A vector is the flat f32 vector of a fragment f; the state is that of the run's training step.
+
+start(vectors, step)                  -> state            a worker that has no inner state yet
+restart(state, vectors, step)         -> state            global parameters, own moments
+step(state, batch)                    -> (state, metrics)
+flat.f(state)                         -> vector           the worker's own parameters
+put.f(state, vector)                  -> state            the inverse
+mix.f(state, vector)                  -> state            theta <- alpha theta + (1 - alpha) Theta; none if alpha is 0
+push.f(state, reference, residual)    -> (payload, e, residual, vector)
+clear(state)                          -> state            forget the gradients that were pushed; only if they are pushed
+receive.f(vector, change)             -> vector           the next version; only with a download codec
+
+decode.f(payload)                     -> vector           on the Shepherd, as all that follow
+outer.f(master, optimizer, mean, round, share) -> (master, optimizer)
+change.f(master, shadow)                -> change         what brings the workers nearer; then receive.f
+parameters(vectors)                     -> parameters     for evaluation and checkpoints
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pcp.distributed.algorithms import Algorithm
+from pcp.distributed.compression import codec
+from pcp.distributed.round_arithmetic.fragments import Partition, partition
+from pcp.distributed.round_arithmetic.gradient_sum import GradientSum
+from pcp.errors import PCPError
+from pcp.ir import Program, Role
+from pcp.ir.tree import map_tree
+from pcp.ops.elementwise import maximum
+from pcp.ops.movement import full
+from pcp.optimizers import SGD, Optimizer, clip_by_global_norm, nesterov
+from pcp.tensor import Tensor
+from pcp.tracing import ArgumentSpec, spec, specs_of, trace
+from pcp.training.recipes.recipe import Recipe
+from pcp.training.step import TrainingStep, training_step
+
+
+class BeginningNotUniform(PCPError):
+    """An optimizer whose first state would have to travel."""
+
+
+def inner_step(recipe: Recipe, algorithm: Algorithm) -> TrainingStep:
+    """What a worker does with one batch: a step of training, or of summing gradients."""
+    if not algorithm.pushes_gradients:
+        return recipe.step
+    c = recipe.config
+    return training_step(recipe.loss, GradientSum(), accumulate=c.accumulate, remat=c.remat)
+
+
+def worker_programs(step: TrainingStep, parameters: Any, algorithm: Algorithm) -> dict[str, Program]:
+    """The programs of a Worker, by name; see the module.
+
+    Arguments:
+        step: what `inner_step` made.
+        parameters: nested arrays, for their shapes.
+        algorithm: what is pushed, and how.
+
+    Raises:
+        BeginningNotUniform: the optimizer begins with an array of different numbers.
+        TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
+    """
+    parts = partition(parameters, algorithm.fragments)
+    initial = step.initial_state(parameters)
+    state, moments = specs_of(initial, Role.state), initial["optimizer"]
+    vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
+    count = spec((), "i32")
+
+    def beginning() -> Any:
+        # A new optimizer's state is one repeated number for each array, so it need not travel.
+        return map_tree(lambda leaf: full(leaf.shape, _repeated(leaf), leaf.dtype), moments)
+
+    def start(vectors: Any, first_step: Tensor) -> Any:
+        return {"params": parts.assembled(vectors), "optimizer": beginning(), "step": first_step}
+
+    def restart(state: Any, vectors: Any, first_step: Tensor) -> Any:
+        kept = beginning() if algorithm.pushes_gradients else state["optimizer"]
+        return state | {"params": parts.assembled(vectors), "optimizer": kept, "step": first_step}
+
+    def clear(state: Any) -> Any:
+        return state | {"optimizer": beginning()}
+
+    programs = {
+        "start": trace(start, vectors, count),
+        "restart": trace(restart, state, vectors, count),
+        "step": Program(step.bytecode),
+    }
+    if algorithm.pushes_gradients:
+        programs["clear"] = trace(clear, state)
+    for fragment in range(parts.count):
+        programs |= _fragment_programs(parts, fragment, algorithm, state)
+    return programs
+
+
+def compresses_download(algorithm: Algorithm) -> bool:
+    """Whether workers are sent changes; else the parameters themselves, and the Shepherd's are what they hold."""
+    return algorithm.download != "f32"
+
+
+def vector(parts: Partition, fragment: int) -> ArgumentSpec:
+    """The spec of a fragment's vector."""
+    return spec((parts.size(fragment),), "f32")
+
+
+def receive_program(parts: Partition, fragment: int, algorithm: Algorithm) -> Program:
+    """The next version of a fragment, from the last one and the encoded change: the same program on both sides."""
+    size = parts.size(fragment)
+    download = codec(algorithm.download)
+
+    def receive(shadow: Tensor, change: Any) -> Tensor:
+        return shadow + download.decode(change, size)
+
+    return trace(receive, vector(parts, fragment), download.payload_specs(size))
+
+
+def _fragment_programs(
+    parts: Partition, fragment: int, algorithm: Algorithm, state: Any
+) -> dict[str, Program]:
+    size, upload, alpha = parts.size(fragment), codec(algorithm.upload), algorithm.mixing
+    own = vector(parts, fragment)
+    read = map_tree(lambda entry: ArgumentSpec(entry.spec, Role.input), state)
+
+    def flat(state: Any) -> Tensor:
+        return parts.flat(fragment, state["params"])
+
+    def put(state: Any, vector: Tensor) -> Any:
+        return state | {"params": parts.placed(fragment, vector, state["params"])}
+
+    def mix(state: Any, vector: Tensor) -> Any:
+        return put(state, alpha * flat(state) + (1 - alpha) * vector)
+
+    def push(state: Any, reference: Tensor, residual: Tensor) -> Any:
+        theta = flat(state)
+        if algorithm.pushes_gradients:
+            moved = parts.flat(fragment, state["optimizer"]["sum"]) / maximum(state["optimizer"]["count"], 1)
+        else:
+            moved = reference - theta
+        error = algorithm.residual_decay * residual + moved
+        payload = upload.encode(error)
+        return payload, error, error - upload.decode(payload, size), theta
+
+    programs = {
+        f"flat.{fragment}": trace(flat, read),
+        f"put.{fragment}": trace(put, state, own),
+        f"push.{fragment}": trace(push, read, own, own),
+    }
+    if alpha:
+        programs[f"mix.{fragment}"] = trace(mix, state, own)
+    if compresses_download(algorithm):
+        programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
+    return programs
+
+
+def _repeated(leaf: np.ndarray[Any, Any]) -> Any:
+    """The one number that an array repeats."""
+    value = leaf.flat[0] if leaf.size else leaf.dtype.type(0)
+    if (leaf != value).any():
+        raise BeginningNotUniform(
+            f"the optimizer's state begins with an array of shape {leaf.shape} of different numbers; a Worker can only "
+            "begin with arrays that repeat one number"
+        )
+    return value
+
+
+def outer_optimizer(recipe: Recipe, algorithm: Algorithm) -> Optimizer:
+    """What takes the outer steps: Nesterov's momentum, or the run's own optimizer where gradients are pushed."""
+    if algorithm.pushes_gradients:
+        return recipe.optimizer
+    return nesterov(algorithm.outer_learning_rate, algorithm.outer_momentum)
+
+
+def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
+    """The programs of the Shepherd beside its merge, by name; see the module.
+
+    Raises:
+        TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
+
+    Source: Douillard et al., "DiLoCo", 2023, algorithm 1; for each fragment as in "Streaming DiLoCo", 2025, algorithm 2.
+    """
+    parts, upload = partition(recipe.parameters, algorithm.fragments), codec(algorithm.upload)
+    optimizer, clip = outer_optimizer(recipe, algorithm), recipe.config.clip_norm
+    vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
+    programs = {"parameters": trace(parts.assembled, vectors)}
+
+    def descend(
+        master: Tensor,
+        state: Any,
+        mean: Tensor,
+        round: Tensor,  # noqa: ARG001
+        share: Tensor,
+    ) -> tuple[Tensor, Any]:
+        return _descended(algorithm, master, state, mean, share)
+
+    def train(
+        master: Tensor,
+        state: Any,
+        mean: Tensor,
+        round: Tensor,
+        share: Tensor,  # noqa: ARG001
+    ) -> tuple[Tensor, Any]:
+        gradients = parts.assembled([mean])
+        if clip:
+            gradients, _ = clip_by_global_norm(gradients, clip)
+        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), round)
+        return parts.flat(0, updated), new
+
+    for fragment, own in enumerate(vectors):
+        state = specs_of(outer_state(recipe, algorithm, parts, fragment), Role.input)
+        size = parts.size(fragment)
+        programs[f"decode.{fragment}"] = trace(
+            lambda payload, n=size: upload.decode(payload, n), upload.payload_specs(size)
+        )
+        function = train if algorithm.pushes_gradients else descend
+        programs[f"outer.{fragment}"] = trace(function, own, state, own, spec((), "i32"), spec((), "f32"))
+        if compresses_download(algorithm):
+            download = codec(algorithm.download)
+            programs[f"change.{fragment}"] = trace(
+                lambda master, shadow, to=download: to.encode(master - shadow), own, own
+            )
+            programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
+    return programs
+
+
+def _descended(
+    algorithm: Algorithm, master: Tensor, state: Any, mean: Tensor, share: Tensor
+) -> tuple[Tensor, Any]:
+    """Nesterov's outer step, and what it leaves as state.
+
+    With s of H inner steps behind the merge it takes that part of the way: b <- m^s b + d; theta <- theta - rate (d + s m b).
+    A short last round with all of the momentum would move the parameters as far as a whole one.
+    """
+    rate, momentum = algorithm.outer_learning_rate, algorithm.outer_momentum
+    if not momentum:
+        return master - rate * mean, {}
+    velocity = momentum**share * state["velocity"] + mean
+    return master - rate * (mean + share * momentum * velocity), {"velocity": velocity}
+
+
+def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:
+    """The outer optimizer's first state for a fragment, nested arrays."""
+    optimizer = outer_optimizer(recipe, algorithm)
+    if isinstance(optimizer, SGD):
+        return optimizer.initial_state(np.zeros(parts.size(fragment), np.float32))
+    return optimizer.initial_state(recipe.parameters)

@@ -1,0 +1,85 @@
+"""A run that begins: its programs, data and first parameters are stored, and its plan is made."""
+
+import secrets
+
+from pcp.distributed.algorithm_choice import algorithm_of, quorum_of
+from pcp.distributed.algorithms import Algorithm, overlaps
+from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.job import Job
+from pcp.distributed.round_arithmetic.fragments import partition
+from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
+from pcp.distributed.shepherd.merger import Merger
+from pcp.distributed.verification import check
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.training.recipes.recipe import Recipe
+from pcp.training.run_folder import RunFolder
+
+AUDIT_PIECES = 4
+"""Of a lease: what an audit repeats is a quarter of its steps."""
+
+MISSED_HEARTBEATS = 10
+"""A worker whose connection stands but is silent may be busy; one whose connection broke is known to be gone at once."""
+
+
+def check_run(recipe: Recipe) -> None:
+    """Make sure that workers will take what they are going to be sent.
+
+    Raises:
+        InvalidTrainingConfig: the settings make no algorithm.
+        TooManyFragments: the parameters are fewer arrays than fragments were asked for.
+        ProgramRefused: the step does what no worker allows.
+    """
+    algorithm = algorithm_of(recipe.config)
+    partition(recipe.parameters, algorithm.fragments)
+    check(inner_step(recipe, algorithm))
+
+
+def new_run(
+    folder: RunFolder, recipe: Recipe, algorithm: Algorithm, store: BlobStore, merger: Merger
+) -> Coordinator:
+    """Store everything that workers will fetch, and return the coordinator of the run.
+
+    Arguments:
+        folder: of the run; its name becomes part of the run's.
+        recipe: what is trained.
+        algorithm: how it is merged.
+        store: where blobs are.
+        merger: makes the first parameters.
+    """
+    config, data = recipe.config, recipe.data
+    step = inner_step(recipe, algorithm)
+    programs = worker_programs(step, recipe.parameters, algorithm)
+    job = Job(
+        programs={name: store.put(program.artifact()) for name, program in programs.items()},
+        data=store.put(data.file.read_bytes()),
+        batch=config.batch,
+        context=data.context,
+        seed=config.seed,
+        vocabulary=data.vocabulary,
+        kind=data.kind,
+        tolerance=config.tolerance,
+        plan_seconds=config.plan_seconds,
+        overlap=overlaps(algorithm),
+        pieces=AUDIT_PIECES if config.audit_rate else 0,
+    )
+    rounds = config.steps // algorithm.inner_steps
+    every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
+    plan = RunConfig(
+        run_id=f"{folder.path.name}-{step.digest[:12]}",
+        workers=config.workers,
+        rounds=rounds,
+        algorithm=algorithm,
+        description=job.to_json(),
+        blobs=job.blobs,
+        update_bytes=merger.payload_bytes(),
+        tokens_per_batch=recipe.tokens_per_step,
+        quorum=quorum_of(config),
+        # Who may be left behind is given less to do; elsewhere equal shares keep a run reproducible.
+        step_budgets=algorithm.late == "carry",
+        missed_heartbeats=MISSED_HEARTBEATS,
+        lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
+        audits=AuditPolicy(config.audit_rate, AUDIT_PIECES, config.audit_tolerance, secrets.randbits(63)),
+        checkpoint_every=max(1, every) * algorithm.fragments,
+    )
+    return Coordinator.create(plan, merger.begin(), (None,) * algorithm.fragments)

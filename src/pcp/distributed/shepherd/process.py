@@ -1,0 +1,363 @@
+"""The Shepherd's process: the coordinator's host. It performs effects and feeds events; it decides nothing.
+
+One asyncio loop handles events one at a time in the order they come; what takes long is computed beside it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from pcp.distributed.algorithm_choice import algorithm_of
+from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, RunLocked, encode
+from pcp.distributed.coordinator.effects import (
+    Append,
+    Close,
+    Compact,
+    CompareStates,
+    DeleteBlob,
+    Effect,
+    Finish,
+    Report,
+    RoundMerged,
+    RunOuterStep,
+    Send,
+    WriteCheckpoint,
+)
+from pcp.distributed.coordinator.events import (
+    ConnectionLost,
+    Event,
+    MemberJoined,
+    MessageReceived,
+    Started,
+    Tick,
+)
+from pcp.distributed.messages import (
+    AskStates,
+    Assign,
+    Blob,
+    Goodbye,
+    Hello,
+    Merged,
+    Message,
+    Repeat,
+    States,
+    Update,
+    Welcome,
+)
+from pcp.distributed.shepherd.arrivals import ArrivalStore
+from pcp.distributed.shepherd.calculation import Calculation
+from pcp.distributed.shepherd.merger import Merger
+from pcp.distributed.shepherd.new_run import new_run
+from pcp.distributed.shepherd.reports import Record, Reporter
+from pcp.distributed.shepherd.uploads import Uploads
+from pcp.distributed.wire import (
+    Announcements,
+    BlobStore,
+    ControlConnection,
+    Credentials,
+    PortInUse,
+    RefusalCode,
+    Revocations,
+    WireServer,
+)
+from pcp.errors import PCPError
+from pcp.training.recipes.recipe import Recipe
+from pcp.training.run_folder import RunFolder
+
+log = logging.getLogger("pcp.distributed.shepherd")
+
+TICK_SECONDS = 0.25
+POLL_SECONDS = 0.25
+PUSHES_ALLOWED = 4
+"""Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
+
+
+STATES_ALLOWED = 4
+"""Inner states that a worker may begin to upload after each lease or question: two of its own, and two that it is asked for."""
+
+
+class RunFailed(PCPError):
+    """The run cannot go on; the message is the coordinator's reason."""
+
+
+class Shepherd:
+    """Hosts one run.
+
+    Arguments:
+        folder: the run's folder; blobs, the event log and checkpoints go there, and an interrupted run is found there.
+        recipe: what is trained.
+        credentials: the Shepherd's certificate.
+        revocations: certificates of workers that are no longer admitted.
+        report: receives records of metrics, in the loop's thread.
+        patience_seconds: how long to wait for a Shepherd that is just ending to let go of the folder.
+
+    Raises:
+        RunLocked: another Shepherd holds the folder.
+        CorruptEventLog: what an earlier Shepherd wrote cannot be read.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        recipe: Recipe,
+        credentials: Credentials,
+        revocations: Revocations | None,
+        report: Callable[[Record], None],
+        patience_seconds: float = 0.0,
+    ) -> None:
+        self._credentials = credentials
+        self._revocations = revocations
+        self._report = report
+        self._reporter = Reporter(report)
+        self._storage = _lock(folder.path / "coordinator", patience_seconds)
+        self._log = EventLog(self._storage)
+        self._store = BlobStore(folder.path / "blobs")
+        records = list(self._log.records())
+        restored = Coordinator.restore(records) if records else None
+        algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
+        merger = Merger(recipe, algorithm, self._store)
+        self._calculation = Calculation(folder, recipe, algorithm, self._store, merger)
+        self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
+        self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
+        if self._coordinator.state.run.config.audits.rate:
+            self._push_bytes += STATES_ALLOWED * self._calculation.largest_state
+        self._uploads = Uploads(self._store, self._calculation)
+        self._announcements = Announcements()
+        self._connections: dict[int, ControlConnection] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._last_connection = 0
+        self._merged_all = False
+
+    async def run(
+        self, host: str, port: int, ready: Callable[[int], None], patience_seconds: float = 0.0
+    ) -> bool:
+        """Serve workers until every batch is merged and the last parameters are evaluated, or until `stop` is called.
+
+        Arguments:
+            host: address to listen on.
+            port: port to listen on; 0 picks a free one.
+            ready: told the port.
+            patience_seconds: how long to wait for a port that is in use.
+
+        Returns:
+            Whether the run is complete.
+
+        Raises:
+            PortInUse, CannotListen: the address cannot be listened on.
+            RunFailed: the run cannot go on.
+            EventLogWriteFailed: what the run decides cannot be kept.
+        """
+        with contextlib.closing(self._storage):
+            return await self._run(host, port, ready, patience_seconds)
+
+    async def _run(self, host: str, port: int, ready: Callable[[int], None], patience_seconds: float) -> bool:
+        self._loop = asyncio.get_running_loop()
+        self._outcome: asyncio.Future[bool] = self._loop.create_future()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        server = await self._listen(host, port, patience_seconds)
+        tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events())]
+        for task in tasks:
+            task.add_done_callback(self._ended)
+        try:
+            self._begin()
+            ready(server.port)
+            return await self._outcome
+        finally:
+            for task in tasks:
+                task.cancel()
+            goodbye = Goodbye(False, "the Shepherd stops")
+            left = [connection.close(goodbye) for connection in self._connections.values()]
+            # Those that are being closed hear their last word, too.
+            await asyncio.gather(*tasks, *left, *self._closing, return_exceptions=True)
+            await server.close()
+            await asyncio.to_thread(self._calculation.close)
+
+    async def _listen(self, host: str, port: int, patience_seconds: float) -> WireServer:
+        deadline = self._now() + patience_seconds
+        while True:
+            try:
+                return await WireServer.start(
+                    host,
+                    port,
+                    self._credentials,
+                    self._serve,
+                    ArrivalStore(self._store, lambda blob: self._call(self._uploads.arrived, blob)),
+                    self._announcements,
+                    revocations=self._revocations,
+                )
+            except PortInUse:
+                if self._now() >= deadline:
+                    raise
+            await asyncio.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """End before the run is complete; another Shepherd goes on with it. To be called in the loop's thread."""
+        if not self._outcome.done():
+            self._outcome.set_result(False)
+
+    def _begin(self) -> None:
+        run = self._coordinator.state.run
+        # A Shepherd that was killed may have left blobs that no record names.
+        removed = self._store.keep_only(blob.digest for blob in run.blobs()) + self._store.forget_partials()
+        log.info(
+            "the run has %d outer steps behind it; %d blobs of an earlier Shepherd removed",
+            run.version,
+            removed,
+        )
+        self._calculation.start(
+            self._post, self._call, self._fail_from_thread, self._evaluated, self._compiled
+        )
+        self._events.put_nowait(Started(self._now()))
+
+    def _compiled(self) -> None:
+        if self._coordinator.state.run.version:
+            # An earlier Shepherd may have been killed while it evaluated.
+            self._calculation.evaluate_if_due(self._coordinator.state.run)
+        self._end_if_done()
+
+    def _evaluated(self, record: Record) -> None:
+        self._report(record)
+        self._end_if_done()
+
+    def _now(self) -> float:
+        return time.monotonic()
+
+    def _post(self, event: Event) -> None:
+        """Feed an event from any thread."""
+        self._call(self._events.put_nowait, event)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the loop's thread, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the process: something failed here that the run cannot do without, such as the disk."""
+        if not self._outcome.done():
+            self._outcome.set_exception(error)
+
+    def _fail_from_thread(self, error: BaseException) -> None:
+        self._call(self._fail, error)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._events.put_nowait(Tick(self._now()))
+            self._uploads.drop_unclaimed(self._coordinator.state)
+            for number, connection in list(self._connections.items()):
+                if self._revocations is not None and connection.peer.serial in self._revocations:
+                    self._put_out(number, connection)
+
+    def _put_out(self, number: int, connection: ControlConnection) -> None:
+        """End the connection of a worker whose certificate was revoked meanwhile."""
+        log.warning("the certificate of %s was revoked; its connection is closed", connection.peer.name)
+        del self._connections[number]
+        reason = f"the certificate of {connection.peer.name} was revoked; ask for a new key file"
+        self._close(connection.refuse(RefusalCode.CERTIFICATE, reason))
+        self._events.put_nowait(ConnectionLost(self._now(), number))
+
+    async def _serve(self, connection: ControlConnection, hello: Hello) -> None:
+        """One worker's connection, from its hello to its end."""
+        self._last_connection += 1
+        number = self._last_connection
+        self._connections[number] = connection
+        self._events.put_nowait(MemberJoined(self._now(), number, hello))
+        try:
+            async for message in connection:
+                self._events.put_nowait(MessageReceived(self._now(), number, message))
+        finally:
+            if self._connections.pop(number, None) is not None:
+                self._events.put_nowait(ConnectionLost(self._now(), number))
+
+    async def _handle_events(self) -> None:
+        while True:
+            event = await self._events.get()
+            for effect in self._coordinator.handle(event):
+                self._perform(effect)
+            if isinstance(event, MessageReceived) and isinstance(event.message, Update | States):
+                self._uploads.told(event.message, self._coordinator.state)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send(connection, message):
+                self._send(connection, message)
+            case Close(connection, reason):
+                if found := self._connections.pop(connection, None):
+                    log.info("closing the connection of %s: %s", found.address, reason)
+                    self._close(found.close())
+            case Append(record, sync):
+                self._log.append(encode(record), sync)
+            case Compact(snapshot):
+                self._log.compact(snapshot)
+            case RunOuterStep() | CompareStates() | WriteCheckpoint():
+                self._calculation.perform(effect)
+            case DeleteBlob(blob):
+                self._announcements.withdraw([blob])
+                self._uploads.forget(blob)
+                self._calculation.remove(blob)
+            case Finish(failure):
+                self._finish(failure)
+            case Report(metrics):
+                self._reporter.report(metrics, self._coordinator.state, self._now())
+                if isinstance(metrics, RoundMerged):
+                    self._calculation.evaluate_if_due(self._coordinator.state.run)
+
+    def _close(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _finish(self, failure: str) -> None:
+        if failure:
+            self._fail(RunFailed(f"the run failed: {failure}"))
+        self._merged_all = True
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._merged_all and self._calculation.idle and not self._outcome.done():
+            self._outcome.set_result(True)
+
+    def _send(self, number: int, message: Message) -> None:
+        connection = self._connections.get(number)
+        if connection is None:
+            return
+        if isinstance(message, Welcome):
+            self._announcements.announce(message.blobs)
+        elif isinstance(message, Merged):
+            self._announcements.announce(_there(message.parameters, message.change))
+        elif isinstance(message, Assign):
+            for each in message.lease.adopt:
+                self._announcements.announce(_there(each.parameters, each.change))
+            self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, AskStates):
+            self._announcements.allow_push(connection.peer.name, self._push_bytes)
+        elif isinstance(message, Repeat):
+            parameters = [each.parameters for each in message.lease.adopt]
+            self._announcements.announce(_there(message.before, *parameters))
+        try:
+            connection.post(message)
+        except PCPError as error:
+            log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
+
+
+def _there(*blobs: Blob | None) -> list[Blob]:
+    return [blob for blob in blobs if blob is not None]
+
+
+def _lock(directory: Path, patience_seconds: float) -> DirectoryStorage:
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            return DirectoryStorage(directory)
+        except RunLocked:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,1 @@
+"""Audits under simulation: workers that cheat, and how soon they are found."""

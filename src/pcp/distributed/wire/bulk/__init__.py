@@ -1,0 +1,1 @@
+"""Bulk connections: blobs in chunks, asked for and answered, resumed where they broke off."""

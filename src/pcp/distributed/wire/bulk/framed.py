@@ -1,0 +1,134 @@
+"""Frames over a blocking TLS socket: what the threads of bulk connections speak through."""
+
+import contextlib
+import select
+import socket
+import ssl
+import time
+from typing import Protocol
+
+from pcp.distributed.wire.control import ConnectionLost
+from pcp.distributed.wire.frames import HEADER_BYTES, TRANSFER_LIMITS, Frame, FrameDecoder, FrameKind
+from pcp.distributed.wire.identity.tls import CertificateRefused, explain
+from pcp.distributed.wire.traffic import Traffic
+from pcp.errors import PCPError
+
+_SEND_BYTES = 1 << 17
+_KIND_AT = 4  # place of the kind in a frame's header
+
+
+class Machine(Protocol):
+    """A pure state machine of one transfer, or of many."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+
+    def next_frame(self) -> bytes | None:
+        """What to send now, if anything."""
+
+    def receive(self, frame: Frame) -> None:
+        """Takes a frame of the peer."""
+
+
+class FramedSocket:
+    """A connected TLS socket that carries frames.
+
+    Arguments:
+        connection: the socket, with a timeout set.
+        address: of the other side, as text.
+        traffic: where bytes are counted.
+    """
+
+    def __init__(self, connection: ssl.SSLSocket, address: str, traffic: Traffic) -> None:
+        self.address = address
+        self.traffic = traffic
+        self._socket = connection
+        self._decoder = FrameDecoder(TRANSFER_LIMITS)
+
+    def send(self, frame: bytes) -> None:
+        """Sends one encoded frame.
+
+        Raises:
+            ConnectionLost: the other side is gone, or takes nothing any more.
+        """
+        rest = memoryview(frame)
+        try:
+            while rest:  # the timeout is for one call: a slow link may take a large frame piece by piece
+                self._socket.sendall(rest[:_SEND_BYTES])
+                rest = rest[_SEND_BYTES:]
+        except OSError as error:
+            raise self._lost(error) from error
+        self.traffic.count_sent(FrameKind(frame[_KIND_AT]), len(frame))
+
+    def receive(self) -> Frame:
+        """Waits for one frame.
+
+        Raises:
+            ConnectionLost: the other side is gone, or sends nothing any more.
+            CertificateRefused: it did not accept this side's certificate, which shows only now.
+            FrameError: it sends what is no frame.
+        """
+        while True:
+            try:
+                count = self._socket.recv_into(self._decoder.space())
+            except OSError as error:
+                raise self._lost(error) from error
+            if count == 0:
+                raise ConnectionLost(f"{self.address} closed the connection")
+            frame = self._decoder.advance(count)
+            if frame is not None:
+                self.traffic.count_received(frame.kind, HEADER_BYTES + len(frame.payload))
+                return frame
+
+    def drive(self, machine: Machine) -> None:
+        """Lets a machine send all it can and receive frame after frame, until it is finished."""
+        while not machine.finished:
+            data = machine.next_frame()
+            if data is not None:
+                self.send(data)
+            if data is None or self._something_arrived():  # a refusal should not wait for the whole window
+                machine.receive(self.receive())
+
+    def set_timeout(self, seconds: float) -> None:
+        """Sets how long the other side may send or take nothing."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Closes the socket."""
+        self._socket.close()
+
+    def _something_arrived(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return self._socket.pending() > 0 or bool(poll.poll(0))
+
+    def _lost(self, error: OSError) -> PCPError:
+        if isinstance(error, ssl.SSLError):
+            explained = explain(error, self.address)
+            if isinstance(explained, CertificateRefused):
+                return explained
+        reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        return ConnectionLost(f"the connection with {self.address} broke: {reason}")
+
+
+def interrupt(connection: socket.socket) -> None:
+    """Ends what another thread waits for on a socket, and lets its owner close it."""
+    with contextlib.suppress(OSError):
+        # The plain shutdown: that of a TLS socket would drop the object that the other thread uses.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def linger(connection: socket.socket, seconds: float) -> None:
+    """Closes a socket whose last bytes the other side should still read.
+
+    Closing with unread bytes would reset the connection, and what was said last would be lost.
+    """
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(connection, socket.SHUT_WR)
+        while (rest := deadline - time.monotonic()) > 0:
+            connection.settimeout(rest)
+            if not socket.socket.recv(connection, 1 << 16):
+                break
+    connection.close()

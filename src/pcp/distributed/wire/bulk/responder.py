@@ -1,0 +1,212 @@
+"""Answering requests for transfers: the server's half of a bulk connection, as a pure state machine."""
+
+import logging
+from collections import deque
+from typing import Protocol
+
+from pcp.distributed.messages import Blob
+from pcp.distributed.wire.blob_files import (
+    BlobMissing,
+    BlobTooLarge,
+    DigestMismatch,
+    PartialReplaced,
+    StoreError,
+    StoreFull,
+)
+from pcp.distributed.wire.bulk.chunks import ChunkReceiver, ChunkSender, Sink, Source, TransferViolation
+from pcp.distributed.wire.bulk.messages import Begin, Credit, Fetch, Push, Stored
+from pcp.distributed.wire.bulk.permissions import NotAnnounced, Permissions, PushTooLarge
+from pcp.distributed.wire.bulk.transfer import TransferSettings
+from pcp.distributed.wire.codec import MessageError, decode_transfer, encode_refusal, encode_transfer
+from pcp.distributed.wire.frames import Frame, FrameKind
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
+from pcp.errors import PCPError
+
+_log = logging.getLogger("pcp.wire.transfer")
+
+_REFUSALS: dict[type[PCPError], RefusalCode] = {
+    NotAnnounced: RefusalCode.NOT_ANNOUNCED,
+    PushTooLarge: RefusalCode.TOO_LARGE,
+    BlobTooLarge: RefusalCode.TOO_LARGE,
+    BlobMissing: RefusalCode.MISSING,
+    StoreFull: RefusalCode.STORE_FULL,
+    DigestMismatch: RefusalCode.CORRUPT,
+    PartialReplaced: RefusalCode.BUSY,
+    TransferViolation: RefusalCode.PROTOCOL,
+    MessageError: RefusalCode.PROTOCOL,
+}
+
+# Errors of the store name folders of this machine, which are none of the peer's business.
+_SAID_OF_THE_STORE: dict[RefusalCode, str] = {
+    RefusalCode.MISSING: "it is announced, but not in the store",
+    RefusalCode.STORE_FULL: "the store has no room for it",
+    RefusalCode.OTHER: "the store failed",
+}
+
+
+class Storage(Protocol):
+    """What the responder needs of a blob store."""
+
+    def has(self, blob: Blob) -> bool:
+        """Whether the blob is complete."""
+
+    def open(self, blob: Blob) -> Source:
+        """The blob, for reading."""
+
+    def begin(self, blob: Blob, owner: str) -> Sink:
+        """The blob, for writing."""
+
+
+class TransferResponder:
+    """Answers one peer's requests, one transfer at a time, for as long as its connection lives.
+
+    Arguments:
+        peer: the authenticated name of the other side.
+        storage: where blobs are.
+        permissions: which of them this peer may move.
+        settings: the largest chunk and window that this side agrees to.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        storage: Storage,
+        permissions: Permissions,
+        settings: TransferSettings | None = None,
+    ) -> None:
+        self.peer = peer
+        self._storage = storage
+        self._permissions = permissions
+        self._settings = settings or TransferSettings(window_bytes=64 << 20)
+        self._answers: deque[bytes] = deque()
+        self._blob: Blob | None = None
+        self._source: Source | None = None
+        self._sender: ChunkSender | None = None
+        self._sink: Sink | None = None
+        self._receiver: ChunkReceiver | None = None
+        self._must_close = False
+        self.refusals: deque[Refusal] = deque(maxlen=16)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transfer is under way."""
+        return self._sender is None and self._receiver is None and not self._answers
+
+    @property
+    def finished(self) -> bool:
+        """Whether the connection must end, because a transfer was cut off."""
+        return self._must_close and not self._answers
+
+    def next_frame(self) -> bytes | None:
+        """What to send now, if anything."""
+        if self._answers:
+            return self._answers.popleft()
+        try:
+            if self._sender is not None:
+                return self._sender.next_frame()
+        except StoreError as error:
+            self._refuse(error)
+            return self._answers.popleft()
+        return self._next_answer_to_push()
+
+    def receive(self, frame: Frame) -> None:
+        """Takes a frame of the peer; whatever is wrong with it becomes a refusal for `next_frame`."""
+        if self._must_close:
+            return
+        try:
+            self._receive(frame)
+        except PCPError as error:
+            self._refuse(error)
+
+    def close(self) -> None:
+        """The connection has ended: closes the files of a transfer under way."""
+        if self._source is not None:
+            self._source.close()
+        if self._sink is not None:
+            self._sink.close()
+        self._blob = self._source = self._sender = self._sink = self._receiver = None
+
+    def _receive(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.CHUNK and self._receiver is not None:
+            self._receiver.receive(frame)
+            return
+        message = decode_transfer(frame) if frame.kind is FrameKind.TRANSFER else None
+        if isinstance(message, Credit) and self._sender is not None:
+            self._sender.receive(message)
+            if self._sender.finished:
+                self.close()
+        elif isinstance(message, Fetch) and self.idle:
+            self._begin_fetch(message)
+        elif isinstance(message, Push) and self.idle:
+            self._begin_push(message)
+        else:
+            self._must_close = True
+            raise TransferViolation(
+                f"received {message or frame.kind.name} "
+                f"{'between two transfers' if self.idle else 'in the middle of a transfer'}"
+            )
+
+    def _agree(self, request: Fetch | Push) -> tuple[int, int]:
+        if request.chunk_bytes < 1 or request.window_bytes < 1:
+            raise TransferViolation(
+                f"asked for chunks of {request.chunk_bytes} bytes in a window of {request.window_bytes}"
+            )
+        return (
+            min(request.window_bytes, self._settings.window_bytes),
+            min(request.chunk_bytes, self._settings.chunk_bytes),
+        )
+
+    def _begin_fetch(self, request: Fetch) -> None:
+        blob = request.blob
+        if not request.offset <= request.stop <= blob.size:
+            raise TransferViolation(f"asked for bytes {request.offset} to {request.stop} of {blob.size}")
+        window, chunk = self._agree(request)
+        self._permissions.check_fetch(self.peer, blob)
+        source = self._storage.open(blob)
+        self._answers.append(encode_transfer(Begin(request.offset, request.stop, window, chunk)))
+        if request.offset == request.stop:
+            source.close()
+            return
+        self._blob, self._source = blob, source
+        self._sender = ChunkSender(source, request.offset, request.stop, window, chunk)
+
+    def _begin_push(self, request: Push) -> None:
+        blob = request.blob
+        window, chunk = self._agree(request)
+        self._permissions.check_push(self.peer, blob)
+        if self._storage.has(blob):
+            self._answers.append(encode_transfer(Begin(blob.size, blob.size, window, chunk)))
+            self._answers.append(encode_transfer(Stored(blob.digest)))
+            return
+        self._sink = self._storage.begin(blob, self.peer)
+        self._blob = blob
+        self._receiver = ChunkReceiver(self._sink, blob.size, window)
+        self._answers.append(encode_transfer(Begin(self._sink.offset, blob.size, window, chunk)))
+
+    def _next_answer_to_push(self) -> bytes | None:
+        if self._receiver is None or self._sink is None or self._blob is None:
+            return None
+        credit = self._receiver.next_frame()
+        if self._receiver.finished:
+            blob = self._blob
+            try:
+                self._sink.finish()
+            except StoreError as error:
+                self._receiver = None  # nothing is on the way: the connection may go on
+                self._refuse(error)
+            else:
+                self._answers.append(encode_transfer(Stored(blob.digest)))
+            self.close()
+        if credit is None and self._answers:
+            return self._answers.popleft()
+        return credit
+
+    def _refuse(self, error: PCPError) -> None:
+        # While chunks are on the way, the stream has no place where a next request could begin.
+        self._must_close = self._must_close or self._sender is not None or self._receiver is not None
+        code = next((code for kind, code in _REFUSALS.items() if isinstance(error, kind)), RefusalCode.OTHER)
+        refusal = Refusal(code, _SAID_OF_THE_STORE.get(code, str(error)))
+        _log.warning("refused a transfer of %s (%s): %s", self.peer, code.name, error)
+        self.refusals.append(refusal)
+        self._answers.append(encode_refusal(refusal))
+        self.close()

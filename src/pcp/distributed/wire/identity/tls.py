@@ -1,0 +1,216 @@
+"""TLS 1.3 with certificates on both sides, and TLS as a state machine without I/O.
+
+The control connection uses `TlsMachine` rather than asyncio's own TLS, because the latter closes the socket
+without sending the alert when it refuses a certificate: the other side would never learn why.
+"""
+
+import contextlib
+import ssl
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
+from pcp.distributed.wire.identity.credentials import Credentials
+from pcp.distributed.wire.identity.revocations import Revocations
+from pcp.errors import PCPError
+
+CONTROL_PROTOCOL = "pcp-control/1"
+BULK_PROTOCOL = "pcp-bulk/1"
+
+_READ_BYTES = 1 << 18
+
+
+class CertificateRefused(PCPError):
+    """One side did not accept the certificate of the other."""
+
+
+class TlsFailure(PCPError):
+    """The encrypted channel could not be made, or broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who the other side has proved to be.
+
+    Arguments:
+        name: the common name in its certificate.
+        serial: the certificate's serial number.
+    """
+
+    name: str
+    serial: int
+
+
+def server_context(credentials: Credentials) -> ssl.SSLContext:
+    """TLS 1.3 for a Shepherd: only clients with a certificate of the same authority get through."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _configure(context, credentials)
+    context.set_alpn_protocols([CONTROL_PROTOCOL, BULK_PROTOCOL])
+    context.num_tickets = 0  # a resumed session would skip the certificate
+    return context
+
+
+def client_context(credentials: Credentials, protocol: str) -> ssl.SSLContext:
+    """TLS 1.3 for a worker that speaks one of the two protocols; the server must prove to be the Shepherd."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _configure(context, credentials)
+    context.check_hostname = True
+    context.set_alpn_protocols([protocol])
+    return context
+
+
+def _configure(context: ssl.SSLContext, credentials: Credentials) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=credentials.authority.decode())
+    with tempfile.NamedTemporaryFile(prefix="pcp-") as file:  # mode 0600; OpenSSL only reads keys from files
+        file.write(credentials.certificate + credentials.key)
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def peer_of(certificate: dict[str, Any] | None) -> Peer:
+    """Who a verified certificate belongs to.
+
+    Arguments:
+        certificate: what `getpeercert` of the standard library gives.
+
+    Raises:
+        CertificateRefused: it does not name exactly one participant.
+    """
+    subject = [pair for part in (certificate or {}).get("subject", ()) for pair in part]
+    names = [value for key, value in subject if key == "commonName"]
+    if certificate is None or len(names) != 1:
+        raise CertificateRefused(f"the certificate names {len(names)} participants; expected one")
+    return Peer(names[0], int(certificate["serialNumber"], 16))
+
+
+def check_not_revoked(peer: Peer, revocations: Revocations | None) -> None:
+    """Raises `CertificateRefused` where the peer's certificate was taken back."""
+    if revocations is not None and peer.serial in revocations:
+        raise CertificateRefused(
+            f"the certificate of {peer.name} (serial number {peer.serial:x}) was revoked; "
+            "ask for a new key file"
+        )
+
+
+def check_protocol(selected: str | None, expected: str) -> None:
+    """Raises `TlsFailure` where the two sides do not mean the same protocol by this connection."""
+    if selected != expected:
+        raise TlsFailure(f"expected a connection for {expected}, the other side meant {selected}")
+
+
+def explain(error: Exception, address: str, *, server_side: bool = False) -> PCPError:
+    """What an error of a TLS handshake or of the first read after it means, for a person.
+
+    With TLS 1.3 a client learns that its certificate was refused only when it first reads.
+
+    Arguments:
+        error: what the standard library raised.
+        address: of the other side.
+        server_side: whether this is the Shepherd.
+
+    Returns:
+        A `CertificateRefused` or a `TlsFailure`.
+    """
+    text = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+    readable = text.lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = (
+            "its key file was made by another authority"
+            if server_side
+            else "the key file belongs to another run, or this is not its Shepherd"
+        )
+        return CertificateRefused(
+            f"the certificate of {address} is not acceptable: {error.verify_message}; {advice}"
+        )
+    if "ALERT" in text and ("CERTIFICATE" in text or "UNKNOWN_CA" in text):
+        advice = (
+            "it may belong to another run"
+            if server_side
+            else "use a key file made by the authority of that run (`pcp keys`)"
+        )
+        return CertificateRefused(f"{address} does not accept this side's certificate ({readable}); {advice}")
+    return TlsFailure(f"cannot make an encrypted channel with {address}: {readable or error}")
+
+
+class TlsMachine:
+    """One end of a TLS connection: bytes of the network in, plain bytes out, and the reverse.
+
+    Arguments:
+        context: made by `server_context` or `client_context`.
+        server_side: whether this end accepts.
+    """
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_side,
+            server_hostname=None if server_side else SHEPHERD_NAME,
+        )
+        self.established = False
+        self.closed_by_peer = False
+
+    @property
+    def peer(self) -> Peer:
+        """Who the other side has proved to be; only once `established`."""
+        return peer_of(self._object.getpeercert())
+
+    @property
+    def protocol(self) -> str | None:
+        """What both sides mean this connection for; only once `established`."""
+        return self._object.selected_alpn_protocol()
+
+    def bytes_to_send(self) -> bytes:
+        """Takes the bytes that belong on the network now."""
+        return self._outgoing.read()
+
+    def start(self) -> None:
+        """Begins the handshake; a client has bytes to send afterwards."""
+        self.receive(b"")
+
+    def receive(self, data: bytes) -> bytes:
+        """Takes bytes of the network.
+
+        Arguments:
+            data: any number of bytes, cut anywhere.
+
+        Returns:
+            The plain bytes that they complete.
+
+        Raises:
+            ssl.SSLError: the handshake failed or the stream was tampered with. `bytes_to_send` then holds
+                the alert that tells the other side.
+        """
+        self._incoming.write(data)
+        try:
+            if not self.established:
+                self._object.do_handshake()
+                self.established = True
+        except ssl.SSLWantReadError:
+            return b""
+        plain = bytearray()
+        try:
+            while piece := self._object.read(_READ_BYTES):
+                plain += piece
+            self.closed_by_peer = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.closed_by_peer = True
+        return bytes(plain)
+
+    def send(self, plain: bytes) -> None:
+        """Encrypts bytes for the other side."""
+        rest = memoryview(plain)
+        while rest:
+            rest = rest[self._object.write(rest) :]
+
+    def close(self) -> None:
+        """Tells the other side that nothing more will be sent."""
+        with contextlib.suppress(ssl.SSLError):  # raised where it has not said the same yet
+            self._object.unwrap()

@@ -1,0 +1,283 @@
+"""What a Worker computes: the inner steps of its leases, and what it pushes at their ends."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.distributed.job import Job
+from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Settlement
+from pcp.distributed.pieces import borders
+from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
+from pcp.distributed.round_arithmetic.flat_blobs import load_vector
+from pcp.distributed.round_arithmetic.inner_state import store_inner
+from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
+from pcp.distributed.round_arithmetic.replica import Replica, Runs
+from pcp.distributed.verification import VerificationCancelled, admit
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.inbox import Inbox
+from pcp.distributed.worker.kept_states import KeptStates
+from pcp.distributed.worker.repetition import Repeater, StoredArrays
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning import Plan, plan
+from pcp.planning.search.evidence import Progress
+from pcp.training.data.run_data import open_batches
+from pcp.training.planned_step import describe_path, planned_step
+
+log = logging.getLogger("pcp.distributed.worker.trainer")
+
+COMPILE_SECONDS = 600.0
+MEMORY_BYTES = 16 << 30
+LAST_STEP = 2**31 - 1
+
+
+class LeaseRefused(PCPError):
+    """A lease that cannot be trained: it has numbers that no program takes, or fragments that are not there."""
+
+
+class LeaseAborted(Exception):
+    """The lease was revoked while it was trained; not an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The outcome of a lease.
+
+    Arguments:
+        payload: the encoded push of the lease's fragment; in the store.
+        tokens: tokens trained on.
+        losses: of every step.
+        seconds: that it took, less those of waiting.
+        overhead_seconds: what of these was spent before the first and after the last step.
+        waited_seconds: for fragments that were not merged, or not here, at the step where they are adopted.
+        states: the inner states at the borders of the lease's pieces, for audits; in the store.
+        settled: what was told of earlier pushes, applied before this one.
+    """
+
+    payload: Blob
+    tokens: int
+    losses: tuple[float, ...]
+    seconds: float
+    overhead_seconds: float
+    waited_seconds: float = 0.0
+    states: tuple[Blob, ...] = ()
+    settled: tuple[Settlement, ...] = ()
+
+
+class InnerTrainer:
+    """Runs the inner steps of leases, one lease at a time, and keeps the worker's inner state between them.
+
+    `train` runs in one thread; the inbox may be filled by another meanwhile.
+
+    Arguments:
+        job: what the Shepherd described; its blobs are in the store.
+        store: where blobs are.
+        device: where to compute.
+        cancelled: asked during verification whether to give up.
+
+    Raises:
+        ProgramRefused: a program is forbidden, or the programs do not fit together.
+        VerificationCancelled: `cancelled` said so.
+        BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
+    """
+
+    def __init__(
+        self, job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
+        path = store.path(job.data.digest)
+        self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
+        programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
+        self._fragments = check_fit(programs, self._batches.shapes)
+        plans: dict[str, Runs] = {
+            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
+            for name, program in programs.items()
+        }
+        if job.tolerance:
+            plans["step"] = self._planned(programs["step"], job, device, cancelled)
+        self._store = store
+        self._replica = Replica(plans)
+        self._pieces = job.pieces
+        self._kept = KeptStates(lambda blob: store.remove(blob.digest))
+        shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), self._fragments)
+        self._repeater = Repeater(plans, len(self._fragments), self._batches.batch, shelf)
+        self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
+        self.inbox = Inbox()
+
+    def train(
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+    ) -> Trained:
+        """Run the inner steps of a lease, and encode its push.
+
+        Arguments:
+            lease: the batches, and what is adopted before which step; the inbox tells when it is in the store.
+            progress: told the steps done and the seconds that each took.
+            aborted: asked before every step, and while waiting, whether to stop.
+
+        Raises:
+            LeaseAborted: `aborted` said so.
+            LeaseRefused: the lease names steps or fragments that are not there.
+            ArraysRefused: what is to be adopted is not what the programs take.
+        """
+        self._check(lease)
+        data, work = lease.data, _Work(lease, aborted)
+        self.inbox.forget_others(lease.lease_id)
+        if lease.fresh:
+            self._begin_afresh(work)
+        self._adopt(work, 0)
+        self._replica.begin(lease.first_step, lease.fragments)
+        before = work.seconds
+        losses: list[Any] = []
+        cuts = borders(data.count, self._pieces) if self._pieces else ()
+        states = [store_inner(self._store, self._replica)] if cuts else []
+        for done in range(data.count):
+            if done and done in cuts:
+                states.append(store_inner(self._store, self._replica))
+            self._adopt(work, done)
+            if aborted():
+                raise LeaseAborted
+            losses.append(self._replica.step(self._batches.batch(data.start + done))["loss"])
+            if done:
+                # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
+                losses[-2].block_until_ready()
+                progress(done, work.seconds / done)
+        values = tuple(float(loss) for loss in losses)
+        stepped = work.seconds
+        self._adopt(work, LAST_STEP)
+        self._replica.finish()
+        settled = self._settle()
+        blob = store_arrays(self._store, self._replica.push(lease.fragment))
+        self._pushed[lease.lease_id] = lease.fragment
+        if cuts:
+            states.append(store_inner(self._store, self._replica))
+            self._kept.keep(tuple(states))
+        seconds = work.seconds
+        tokens = data.count * self._batches.tokens_per_batch
+        overhead = seconds - stepped + before
+        return Trained(blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled)
+
+    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+        """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
+        return self._repeater.repeat(wanted, aborted)
+
+    def _check(self, lease: Lease) -> None:
+        first, count = lease.first_step, lease.data.count
+        if count < 0 or first + count > LAST_STEP:
+            raise LeaseRefused(
+                f"lease {lease.lease_id} asks for {count} steps from step {first} on; expected none or more, "
+                f"and none beyond {LAST_STEP}"
+            )
+        named = {lease.fragment, *lease.fragments, *(each.fragment for each in lease.adopt)}
+        there = set(range(len(self._fragments)))
+        if unknown := named - there:
+            raise LeaseRefused(
+                f"lease {lease.lease_id} names fragment {min(unknown)}; the run has {len(there)}, from 0 on"
+            )
+        begun = sorted(each.fragment for each in lease.adopt if each.step == 0)
+        if lease.fresh and begun != sorted(there):
+            raise LeaseRefused(
+                f"lease {lease.lease_id} begins afresh from fragments {begun}; expected each of {len(there)} once"
+            )
+
+    def _begin_afresh(self, work: "_Work") -> None:
+        self.inbox.outcomes()
+        self._pushed.clear()
+        first: dict[int, Any] = {}
+        for adoption in work.due(0):
+            found = self._received(work, adoption)
+            if found.is_change:
+                raise LeaseRefused(f"a change of fragment {adoption.fragment} was sent; a beginning is whole")
+            first[adoption.fragment] = self._vector(found)
+        self._replica.fresh([first[number] for number in range(len(first))], work.lease.first_step)
+
+    def _adopt(self, work: "_Work", step: int) -> None:
+        """Adopt what is due before a step."""
+        for adoption in work.due(step):
+            found = self._received(work, adoption)
+            self._replica.adopt(found.fragment, self._vector(found))
+
+    def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
+        began = time.monotonic()
+        found = self.inbox.wait_for(work.lease.lease_id, adoption.fragment, adoption.version, work.aborted)
+        work.waited += time.monotonic() - began
+        if found is None:
+            raise LeaseAborted
+        return found
+
+    def _vector(self, found: Adopt) -> Any:
+        """The flat parameters of a fragment that is here."""
+        fragment = self._fragments[found.fragment]
+        if not found.is_change:
+            return load_vector(self._store, found.blob, fragment.vector.specs[0].size, finite=True)
+        if fragment.change is None:
+            raise LeaseRefused(
+                f"a change of fragment {found.fragment} was sent, but no program that takes it"
+            )
+        change = load_arrays(
+            self._store, found.blob, fragment.change.tree, list(fragment.change.specs), finite=True
+        )
+        return self._replica.received(found.fragment, change)
+
+    def _settle(self) -> tuple[Settlement, ...]:
+        settled = []
+        for lease_id, outcome in self.inbox.outcomes().items():
+            if (fragment := self._pushed.pop(lease_id, None)) is not None:
+                self._replica.settle(fragment, outcome)
+                settled.append(Settlement(fragment, outcome))
+        return tuple(settled)
+
+    @staticmethod
+    def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
+        def look(_: Progress) -> None:
+            if cancelled():
+                raise VerificationCancelled("the worker was asked to stop while its step was planned")
+
+        seconds = min(job.plan_seconds, COMPILE_SECONDS)
+        found = planned_step(step, device, job.tolerance, seconds, progress=look)
+        log.info("%s", describe_path(found))
+        return found
+
+
+class _Later:
+    """A program that is compiled when it is first run; that it can be was verified."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self._program, self._device = program, device
+        self._plan: Plan | None = None
+
+    def run(self, *arguments: Any) -> Any:
+        """Its results."""
+        if self._plan is None:
+            self._plan = plan(self._program, device=self._device)
+        return self._plan.run(*arguments)
+
+
+def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
+    """Whether a program is only run after something was lost; where fragments are mixed, that is so of `put`, too."""
+    kind, _, fragment = name.partition(".")
+    return kind in ("restart", "flat") or (kind == "put" and f"mix.{fragment}" in programs)
+
+
+class _Work:
+    """A lease that is trained: what is left to adopt, and the time that it takes."""
+
+    def __init__(self, lease: Lease, aborted: Callable[[], bool]) -> None:
+        self.lease = lease
+        self.aborted = aborted
+        self.waited = 0.0
+        self._began = time.monotonic()
+        self._left = list(lease.adopt)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the beginning, less that of waiting."""
+        return time.monotonic() - self._began - self.waited
+
+    def due(self, step: int) -> list[Adoption]:
+        """Take out what is adopted before a step."""
+        taken = [each for each in self._left if each.step <= step]
+        self._left = [each for each in self._left if each.step > step]
+        return taken

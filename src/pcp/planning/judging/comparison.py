@@ -1,0 +1,129 @@
+"""Comparing results where they lie: on a GPU by small compiled programs, of which only sums are read; elsewhere by NumPy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Backend, Device, Executable
+from pcp.backends.base import Buffer
+from pcp.ir import DType, Program, TensorSpec
+from pcp.ir.types import dtype_of
+from pcp.ops.elementwise import bitcast, convert, imag, real
+from pcp.ops.reduction import sum_
+from pcp.planning.judging import distances
+from pcp.planning.judging.distances import SAFE_NORM, Distance, Scale, Squares, relative, sliced
+from pcp.tensor import Tensor
+from pcp.tracing import spec, trace
+
+SMALL = 1 << 14
+"""Elements of an array up to which reading it is quicker than compiling something."""
+_UNSIGNED = {1: DType.u8, 2: DType.u16, 4: DType.u32, 8: DType.u64}
+
+Array = np.ndarray[Any, Any]
+
+
+class Comparison:
+    """Compares results; what it compiles is kept by shape and element types.
+
+    Arguments:
+        device: where results lie.
+        compiled: whether programs compare; None says on a GPU.
+    """
+
+    def __init__(self, backend: Backend, device: Device, compiled: bool | None = None) -> None:
+        self._backend, self._device = backend, device
+        self._is_compiled = device.kind != "cpu" if compiled is None else compiled
+        self._made: dict[tuple[Any, ...], Executable] = {}
+
+    def same_bits(self, a: Any, b: Any) -> bool:
+        """Whether two arrays are equal bit for bit."""
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        specs = [_spec(a), _spec(b)]
+        if not self._compiles(specs[0]):
+            return same_bits(a, b)
+        return float(self._run("bits", _differing, specs, [a, b])[0]) == 0.0
+
+    def scale(self, right: Any, kept: float = 0.0, before: Any = None) -> Scale:
+        """What the errors of a result are relative to: the norms of what is new in it.
+
+        Arguments:
+            right: the result as it should be.
+            kept, before: how much stays in it of what it came from; see `pcp.ir.Argument`.
+        """
+        if self._compiles(_spec(right)):
+            own = self._squares(right, right if before is None else before, 0.0 if before is None else kept)
+            if own.is_safe:
+                return Scale.of(own)
+        return distances.scale_of(np.asarray(right), kept, None if before is None else np.asarray(before))
+
+    def distance(self, found: Any, right: Any, scale: Scale) -> Distance:
+        """How far a result is from what it should be, relative to a scale."""
+        if self._compiles(_spec(right)):
+            difference = self._squares(found, right, 1.0)
+            if np.isfinite(difference.whole) and scale.whole > SAFE_NORM:
+                return relative(difference, scale)
+        return distances.distance(np.asarray(found), np.asarray(right), scale)
+
+    def _squares(self, a: Any, b: Any, factor: float) -> Squares:
+        """Sums of the squares of a - factor b."""
+        specs = [_spec(a), _spec(b), TensorSpec((), DType.f64)]
+        sums = self._run("squares", _sums, specs, [a, b, np.float64(factor)])
+        return Squares.of_axes(specs[0].shape, [np.asarray(each) for each in sums])
+
+    def _compiles(self, of: TensorSpec) -> bool:
+        return self._is_compiled and of.size > SMALL
+
+    def _run(
+        self, what: str, function: Callable[..., Any], specs: list[TensorSpec], arrays: list[Any]
+    ) -> list[Buffer]:
+        key = (what, *specs)
+        made = self._made.get(key)
+        if made is None:
+            program: Program = trace(function, *(spec(each.shape, each.dtype) for each in specs))
+            made = self._made[key] = self._backend.compile(program, self._device, {}, cache=True)
+        placed = [self._here(array, each) for array, each in zip(arrays, specs, strict=True)]
+        return made.run(placed)
+
+    def _here(self, array: Any, of: TensorSpec) -> Buffer:
+        if self._backend.is_buffer(array) and self._backend.is_on(array, self._device):
+            return array
+        return self._backend.place(np.asarray(array), of, self._device, alias=False)
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two arrays are equal bit for bit, on the processor."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and bool(np.array_equal(_bytes(a), _bytes(b)))
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _spec(array: Any) -> TensorSpec:
+    return TensorSpec(tuple(array.shape), dtype_of(array.dtype))
+
+
+def _sums(a: Tensor, b: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
+    """The squares of a - factor b, summed over all axes but one, for each axis that has slices."""
+    wide = DType.c128 if "complex" in (a.dtype.kind, b.dtype.kind) else DType.f64
+    difference = convert(a, wide) - convert(factor, wide) * convert(b, wide)
+    parts = [real(difference), imag(difference)] if wide is DType.c128 else [difference]
+    squares = [part * part for part in parts]
+    square = squares[0] + squares[1] if len(squares) > 1 else squares[0]
+    axes = range(len(a.shape))
+    return tuple(
+        sum_(square, axis=tuple(other for other in axes if other != axis)) for axis in sliced(a.shape)
+    )
+
+
+def _differing(a: Tensor, b: Tensor) -> Tensor:
+    """How many elements have other bits."""
+    if a.dtype.kind == "complex":
+        return _differing(real(a), real(b)) + _differing(imag(a), imag(b))
+    if a.dtype.is_float:
+        size = np.dtype(a.dtype.numpy).itemsize
+        a, b = bitcast(a, _UNSIGNED[size]), bitcast(b, _UNSIGNED[size])
+    return sum_(convert(a != b, DType.f32))

@@ -1,0 +1,175 @@
+"""Whether a path computes in the user's process what it computed where it was measured.
+
+The compiled form that the user will call is called once, and the plain program beside it. What differs by more than the
+tolerance explains is no path here, whatever a child process measured of it.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from pcp import backends
+from pcp.backends import Device, ExecutionFailed, OutOfMemory
+from pcp.backends.base import Buffer
+from pcp.ir import Program
+from pcp.ir.types import dtype_of
+from pcp.planning.judging.comparison import Comparison, same_bits
+from pcp.planning.judging.judge import Judge
+from pcp.planning.judging.tolerance import SLICES, Judged, ResultError
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.timing import Runnable, timed
+from pcp.planning.paths.path import Path
+from pcp.planning.search.whole import Whole
+
+log = logging.getLogger("pcp.planning.search")
+
+TIMES = 4.0
+"""How many tolerances the results may lie apart from the plain ones: other rows are judged more closely, in float64."""
+NUDGE = 2.0**-12
+"""The relative change of the arguments by which is found out which results amplify it."""
+NUDGES = 4
+"""How many changes are tried: a result of few elements may stand still by chance in one of them."""
+LOST = 0.3
+"""A gradient that `NUDGE` changes by more than this is nothing but roundings, and is judged on the scale of its group."""
+
+Array = np.ndarray[Any, Any]
+_finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
+_compared: set[tuple[str, str, str]] = set()
+
+
+def difference_here(whole: Whole, path: Path, device: Device) -> str | None:
+    """What is different in this process, if anything; a path is compared once.
+
+    Arguments:
+        whole: the program and its tolerance.
+        path: one that was found for it.
+        device: where it will run.
+    """
+    key = (path.digest, whole.subject, str(device))
+    if path.is_plain or key in _compared:
+        return None
+    try:
+        found = _difference(whole, path, device)
+    except OutOfMemory as error:
+        log.warning(
+            "the path was not compared in this process, which has too little memory for that: %s", error
+        )
+        return None
+    except ExecutionFailed as error:
+        return f"it does not run: {error}"
+    if found is None:
+        _compared.add(key)
+    return found
+
+
+def _difference(whole: Whole, path: Path, device: Device) -> str | None:
+    backend, program = backends.backend(), whole.program
+    compiled = []
+    for each in (program, path.applied(program)):
+        executable = backend.compile(each, device, dict(path.options), cache=True)
+        compiled.append(Runnable(executable, each.arguments))
+    plain, mine = compiled
+
+    def placed(arrays: Sequence[Array]) -> list[Buffer]:
+        return [
+            backend.place(array, entry.spec, device, alias=False)
+            for array, entry in zip(arrays, program.arguments, strict=True)
+        ]
+
+    def called(runnable: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
+        return [np.asarray(result) for result in timed(runnable, buffers, backend, device)[0]]
+
+    arrays = _arguments(whole)
+    buffers = placed(arrays)
+    expected, found = called(plain, buffers), called(mine, buffers)
+    if not whole.tolerance:
+        differing = [
+            place for place, pair in enumerate(zip(found, expected, strict=True)) if not same_bits(*pair)
+        ]
+        return (
+            f"result {_name(program, differing[0])} is not bit for bit that of the plain program"
+            if differing
+            else None
+        )
+    comparison = Comparison(backend, device, compiled=False)
+
+    def too_far(other: Sequence[Array], lost: float | None, nudge: float) -> dict[str, ResultError]:
+        """The results that are further from the plain ones than the tolerance and the effect of a change explain."""
+        judge = Judge(program, arrays, expected, other, comparison, lost, whole.ignored)
+        return {
+            each.name: each
+            for each in judge.errors(found)
+            if each.least_tolerance > whole.tolerance * max(TIMES, _amplified(each, nudge))
+        }
+
+    wrong = too_far(expected, None, NUDGE)
+    for seed in range(NUDGES):  # some results are nothing but roundings, and any two paths disagree on them
+        if not wrong:
+            return None
+        nudged, nudge = _nudged(arrays, seed)
+        changed = _less_kept(program, called(plain, placed(nudged)), arrays, nudged)
+        still = too_far(changed, LOST, nudge)
+        wrong = {name: still[name] for name in wrong if name in still}
+    return _said(next(iter(wrong.values())), whole.tolerance) if wrong else None
+
+
+def _amplified(error: ResultError, nudge: float) -> float:
+    """How many times a change of the arguments a result changes by; 0 where that is not known."""
+    return error.least_plain / nudge if math.isfinite(error.least_plain) else 0.0
+
+
+def _said(wrong: ResultError, tolerance: float) -> str:
+    if wrong.judged is Judged.share:
+        what = f"a share of {wrong.error:.3g} of result {wrong.name} differs"
+    elif wrong.error >= wrong.slice_error / SLICES:
+        what = f"result {wrong.name} differs by {wrong.error:.3g}"
+    else:
+        return (
+            f"a slice of result {wrong.name} ({wrong.slice}) differs by {wrong.slice_error:.3g} from that of the plain "
+            f"program; the tolerance for slices is {SLICES * tolerance:g}"
+        )
+    return f"{what} from that of the plain program; the tolerance is {tolerance:g}"
+
+
+def _arguments(whole: Whole) -> list[Array]:
+    inputs = whole.inputs
+    if isinstance(inputs, Recipe):
+        return random_arguments(whole.program.arguments, replace(inputs, warm_calls=0), 0)
+    return [np.asarray(array) for array in inputs[0]]
+
+
+def _nudged(arrays: Sequence[Array], seed: int) -> tuple[list[Array], float]:
+    """Arguments that are changed a little, and how much: by what the least exact of their element types can hold."""
+    rng = np.random.default_rng(seed)
+    moving = [_is_inexact(array) for array in arrays]
+    spacings = [float(_finfo(array.dtype).eps) for array, moves in zip(arrays, moving, strict=True) if moves]
+    size = max([NUDGE, *spacings])
+    return [
+        (array * (1.0 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype) if moves else array
+        for array, moves in zip(arrays, moving, strict=True)
+    ], size
+
+
+def _less_kept(
+    program: Program, results: Sequence[Array], before: Sequence[Array], nudged: Sequence[Array]
+) -> list[Array]:
+    """Results of changed arguments, without the change of the part of them that only stays: it says nothing of what is new."""
+    made = list(results)
+    for entry, old, new in zip(program.arguments, before, nudged, strict=True):
+        if entry.alias is not None and entry.kept and _is_inexact(old):
+            wide = np.complex128 if old.dtype.kind == "c" else np.float64
+            made[entry.alias] = made[entry.alias] - entry.kept * (new.astype(wide) - old.astype(wide))
+    return made
+
+
+def _is_inexact(array: Array) -> bool:
+    return dtype_of(array.dtype).is_differentiable
+
+
+def _name(program: Program, place: int) -> str:
+    return program.results[place].name or str(place)

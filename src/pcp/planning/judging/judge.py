@@ -1,0 +1,200 @@
+"""A judge: says how wrong results of a program are, as the module `tolerance` defines it, for one list of arguments."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning.judging.comparison import Comparison
+from pcp.planning.judging.distances import INFINITE, Distance, Scale, share
+from pcp.planning.judging.tolerance import Judged, ResultError
+
+SAFETY = 2.0
+"""The error of a reference is taken to be this many times what other roundings of the same make of it."""
+
+
+class UnknownResult(PCPError):
+    """A name that no result of a program has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standard:
+    """What one result is held against.
+
+    Arguments:
+        judged: what its errors are relative to.
+        scale: that, for floating-point results.
+        bound: how far the reference may be from the exact result.
+        plain: how far the plain path's result is from it.
+        missed: the plain path's error relative to the result's own norm, where another scale took its place.
+    """
+
+    judged: Judged
+    scale: Scale
+    bound: Distance
+    plain: Distance
+    missed: float = 0.0
+
+
+class Judge:
+    """Holds results of a program against a reference.
+
+    Arguments:
+        program: the plain program.
+        arguments: of the call, flat, as they were before it.
+        right: the results of the reference; they are walked through for every judgement.
+        plain: the results of the plain path.
+        comparison: of arrays.
+        tolerance: at which gradients and updates that the plain path misses are judged on the scale of their group; None or
+            0 leaves all on their own.
+        ignored: places of results that are left out.
+        doubts: results of the reference in other roundings, which say how far it may be from exact results; none are
+            needed where it is as good as exact.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        arguments: Sequence[Any],
+        right: Iterable[Any],
+        plain: Iterable[Any],
+        comparison: Comparison,
+        tolerance: float | None = None,
+        ignored: Collection[int] = (),
+        doubts: Sequence[Iterable[Any]] = (),
+    ) -> None:
+        self.program = program
+        self._right, self._plain, self._doubts = right, plain, doubts
+        self._comparison = comparison
+        self._ignored = frozenset(ignored)
+        before = {
+            entry.alias: (entry.kept, value)
+            for entry, value in zip(program.arguments, arguments, strict=True)
+            if entry.alias is not None and entry.spec.dtype.is_differentiable
+        }
+        self._standards: list[_Standard] = []
+        for place, (entry, found) in enumerate(zip(program.results, self._all(), strict=True)):
+            if entry.spec.dtype.is_differentiable:
+                scale = comparison.scale(found[0], *before.get(place, (0.0, None)))
+                self._standards.append(self._standard(Judged.norm, scale, *found))
+            else:
+                self._standards.append(self._standard(Judged.share, _NONE, *found))
+        if tolerance:
+            self._regroup(tolerance)
+
+    @property
+    def plain(self) -> list[ResultError]:
+        """The errors of the plain path, of every result that is not ignored."""
+        return [self._error(place, self._standards[place].plain) for place in self._places()]
+
+    def errors(self, found: Iterable[Any]) -> list[ResultError]:
+        """The errors of results of a path, of every result that is not ignored."""
+        made = []
+        for place, (right, y) in enumerate(zip(self._right, found, strict=True)):
+            if place not in self._ignored:
+                standard = self._standards[place]
+                distance = self._distance(standard.judged, y, right, standard.scale)
+                made.append(self._error(place, _further(distance, standard.bound)))
+        return made
+
+    def _places(self) -> Iterator[int]:
+        return (place for place in range(len(self._standards)) if place not in self._ignored)
+
+    def _all(self) -> Iterator[tuple[Any, ...]]:
+        """Of each result that of the reference, that of the plain path, and those in other roundings."""
+        return zip(self._right, self._plain, *self._doubts, strict=True)
+
+    def _standard(
+        self, judged: Judged, scale: Scale, right: Any, plain: Any, *doubts: Any, missed: float = 0.0
+    ) -> _Standard:
+        bound = Distance(0.0)
+        for doubt in doubts:
+            other = self._distance(judged, doubt, right, scale)
+            bound = Distance(max(bound.error, other.error), max(bound.slice_error, other.slice_error))
+        if judged is not Judged.share:
+            bound = Distance(SAFETY * bound.error, SAFETY * bound.slice_error)
+        near = self._distance(judged, plain, right, scale)
+        return _Standard(judged, scale, bound, _further(near, bound), missed)
+
+    def _distance(self, judged: Judged, found: Any, right: Any, scale: Scale) -> Distance:
+        if judged is Judged.share:
+            return Distance(share(np.asarray(found), np.asarray(right)))
+        return self._comparison.distance(found, right, scale)
+
+    def _error(self, place: int, distance: Distance) -> ResultError:
+        standard = self._standards[place]
+        return ResultError(
+            _name(self.program, place),
+            distance.error,
+            standard.plain.error,
+            distance.slice_error,
+            standard.plain.slice_error,
+            distance.slice,
+            standard.judged,
+            standard.missed,
+        )
+
+    def _regroup(self, tolerance: float) -> None:
+        """Judge gradients and updates that the plain path misses on the scale of their groups."""
+        groups: dict[str, list[int]] = {}
+        for entry in self.program.arguments:
+            if entry.group and entry.alias is not None and entry.alias not in self._ignored:
+                groups.setdefault(entry.group, []).append(entry.alias)
+        sizes: dict[int, float] = {}
+        for places in groups.values():
+            missed = {p for p in places if self._error(p, self._standards[p].plain).least_plain > tolerance}
+            met = [place for place in places if place not in missed]
+            count = sum(self.program.results[place].spec.size for place in met)
+            if missed and count:
+                square = math.fsum(self._standards[place].scale.whole ** 2 for place in met) / count
+                sizes |= dict.fromkeys(missed, math.sqrt(square))
+        if not sizes:
+            return
+        for place, found in enumerate(self._all()):
+            if place in sizes:
+                scale = Scale.of_elements(sizes[place], self.program.results[place].spec.shape)
+                own = self._standards[place].plain.error
+                self._standards[place] = self._standard(Judged.group, scale, *found, missed=own)
+
+
+def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
+    """The places of results by name; a name also stands for all that are nested in it.
+
+    Raises:
+        UnknownResult: no result has one of the names.
+    """
+    found: set[int] = set()
+    for name in names:
+        here = {
+            place
+            for place in range(len(program.results))
+            if _name(program, place) == name or _name(program, place).startswith(f"{name}.")
+        }
+        if not here:
+            known = [_name(program, place) for place in range(len(program.results))]
+            more = f" and {len(known) - 8} more" if len(known) > 8 else ""
+            raise UnknownResult(f"no result is named {name!r}; the results are {', '.join(known[:8])}{more}")
+        found |= here
+    return frozenset(found)
+
+
+def _name(program: Program, place: int) -> str:
+    return program.results[place].name or str(place)
+
+
+_NONE = Scale(0.0, {})
+
+
+def _further(distance: Distance, bound: Distance) -> Distance:
+    """The distance from the exact result, from that to a reference which may itself be some way from it."""
+    if distance == INFINITE:
+        return distance
+    return replace(
+        distance,
+        error=distance.error + bound.error,
+        slice_error=distance.slice_error + bound.slice_error,
+    )

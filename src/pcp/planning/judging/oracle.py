@@ -1,0 +1,147 @@
+"""The same Program in wider floating-point types: what exact arithmetic gives is estimated by running it in float64.
+
+Where bits are read as numbers or numbers as bits, and where code from outside is called, the original types stay and values are
+converted around them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import Argument, DType, Program, Result, TensorSpec
+from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.types import UnknownDType
+
+_AS_WRITTEN = tuple(
+    f"stablehlo.{name}" for name in ("bitcast_convert", "constant", "custom_call", "reduce_precision", "rng")
+)
+_LOWERING = ("algorithm", "precision_config")
+
+
+def widened(program: Program, to: DType = DType.f64) -> Program:
+    """The Program in float64 (and complex128): shapes, names, integers and control flow stay.
+
+    Arguments:
+        program: any Program.
+        to: `DType.f32` widens only types narrower than that.
+    """
+    return Copy(program, to).made
+
+
+def widened_arrays(
+    entries: Sequence[Argument | Result], arrays: Sequence[Any], to: DType = DType.f64
+) -> Iterator[np.ndarray[Any, Any]]:
+    """Arrays for a program as arrays for the same program in wider types, one after another."""
+    for entry, array in zip(entries, arrays, strict=True):
+        yield np.asarray(array).astype(wide_spec(entry.spec, to).dtype.numpy)
+
+
+def wide_spec(spec: TensorSpec, to: DType = DType.f64) -> TensorSpec:
+    """The spec of a value in wider types."""
+    if to is DType.f64:
+        wide = {"float": DType.f64, "complex": DType.c128}.get(spec.dtype.kind, spec.dtype)
+    else:
+        wide = to if spec.dtype.kind == "float" and spec.dtype.itemsize < to.itemsize else spec.dtype
+    return TensorSpec(spec.shape, wide)
+
+
+class Copy:
+    """A program copied operation by operation into wider types.
+
+    Arguments:
+        program: any Program.
+        to: as of `widened`.
+
+    Attributes:
+        made: the copy.
+        known: what stands for each value of the program there.
+    """
+
+    def __init__(self, program: Program, to: DType = DType.f64) -> None:
+        self._to = to
+        self.known: dict[Value, Value] = {}
+        module = program.module()
+        inline_composites(module)
+        inline_calls(module)
+        old = entry_block(module)
+        with context(), ir.Location.unknown():
+            made = ir.Module.create()
+            with ir.InsertionPoint(made.body):
+                inputs = [self._wider(argument.type) for argument in old.arguments]
+                *_, terminator = old.operations
+                outputs = [self._wider(value.type) for value in terminator.operation.operands]
+                function = ir.Operation.create(
+                    "func.func",
+                    [],
+                    [],
+                    {
+                        "sym_name": ir.StringAttr.get("main"),
+                        "sym_visibility": ir.StringAttr.get("public"),
+                        "function_type": ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs)),
+                    },
+                    regions=1,
+                )
+            block = function.regions[0].blocks.append(*inputs)
+            self.known.update(zip(old.arguments, block.arguments, strict=True))
+            self._block(old, block)
+            arguments = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.arguments]
+            results = [replace(entry, spec=wide_spec(entry.spec, to)) for entry in program.results]
+            describe_signature(function, arguments, results, program.argument_tree, program.result_tree)
+        self.made = Program.from_module(made)
+
+    def operation(self, op: ir.Operation) -> None:
+        """Copy one operation; values that stand for its results are known then."""
+        operands = self.operands(op)
+        types = [result.type for result in op.results]
+        if op.name in _AS_WRITTEN:
+            narrow = [_converted(new, old.type) for new, old in zip(operands, op.operands, strict=True)]
+            made = op.clone()
+            for index, value in enumerate(narrow):
+                made.operands[index] = value
+        else:
+            attributes = {entry: op.attributes[entry] for entry in op.attributes if entry not in _LOWERING}
+            made = ir.Operation.create(
+                op.name,
+                [self._wider(type_) for type_ in types],
+                operands,
+                attributes,
+                regions=len(op.regions),
+            )
+            self._regions(op, made)
+        for old, new in zip(op.results, made.results, strict=True):
+            self.known[old] = _converted(new, self._wider(old.type))
+
+    def operands(self, op: ir.Operation) -> list[Value]:
+        """What the copy of an operation takes."""
+        return [self.known[value] for value in op.operands]
+
+    def _block(self, old: ir.Block, new: ir.Block) -> None:
+        with ir.InsertionPoint(new):
+            for view in old.operations:
+                self.operation(view.operation)
+
+    def _regions(self, op: ir.Operation, made: ir.Operation) -> None:
+        for old_region, new_region in zip(op.regions, made.regions, strict=True):
+            for old in old_region.blocks:
+                new = new_region.blocks.append(*(self._wider(argument.type) for argument in old.arguments))
+                self.known.update(zip(old.arguments, new.arguments, strict=True))
+                self._block(old, new)
+
+    def _wider(self, type_: ir.Type) -> ir.Type:
+        try:
+            return mlir_type(wide_spec(spec_of(type_), self._to))
+        except (InvalidProgram, UnknownDType):  # a token
+            return type_
+
+
+def _converted(value: Value, type_: ir.Type) -> Value:
+    if value.type == type_:
+        return value
+    made: Value = ir.Operation.create("stablehlo.convert", [type_], [value]).results[0]
+    return made

@@ -1,0 +1,147 @@
+"""The reference: what results of a program are held against, and how sure it is.
+
+Float64 is exact enough for every tolerance, but takes twice the memory of float32 and, on many devices, many times its time. So
+where a program is large, and the tolerance 30 times what float32 misses or more, the reference is the program in float32 with
+full-precision products, which for a float32 program is the plain path itself. How far that may be from exact results is
+estimated by evaluating it a second time in other roundings (`pcp.planning.judging.rounding`), and added to every error.
+"""
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Backend, Device, Executable, MemoryUse
+from pcp.backends.base import Buffer, CompileOptions, OutOfMemory
+from pcp.ir import DType, Program
+from pcp.ops.elementwise import convert
+from pcp.planning.instrument import flat
+from pcp.planning.judging.oracle import widened
+from pcp.planning.judging.rounding import in_other_roundings
+from pcp.planning.measuring.timing import awaited
+from pcp.tensor import Tensor
+from pcp.tracing import call, spec, trace
+
+log = logging.getLogger("pcp.planning.judging.reference")
+
+FLOAT32_SERVES = 1e-3
+"""The smallest tolerance for which float32 may be the reference."""
+FLOAT64_BYTES = 1 << 28
+"""Memory that a call in float64 may take whatever the plain path takes; PCP_FLOAT64_BYTES says otherwise."""
+
+_QUICKLY: dict[str, CompileOptions] = {
+    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
+    "cuda": {"xla_gpu_autotune_level": 0},
+}
+"""A reference is computed once, and products are not what these options slow down: compiling takes a third."""
+
+
+def float64_is_small(program: Program, use: MemoryUse) -> bool:
+    """Whether evaluating a program in float64 takes little memory.
+
+    Arguments:
+        program: as it is written.
+        use: memory of a call of it.
+    """
+    specs = [*(entry.spec for entry in program.arguments), *(entry.spec for entry in program.results)]
+    widths = [each.dtype.itemsize for each in specs if each.dtype.kind == "float"]
+    limit = float(os.environ.get("PCP_FLOAT64_BYTES", FLOAT64_BYTES))
+    return use.peak * 8 / min(widths, default=8) <= limit
+
+
+class Reference:
+    """Evaluates a program exactly enough for a tolerance.
+
+    Arguments:
+        exact: the program in float64.
+        plain: the program as it is written.
+        device: where the others run; what does not fit there runs on the processor.
+    """
+
+    def __init__(self, exact: Program, plain: Program, backend: Backend, device: Device) -> None:
+        self._exact, self._plain = exact, plain
+        self._backend, self._device = backend, device
+
+    @functools.cached_property
+    def float64(self) -> "Oracle":
+        """The program in float64."""
+        return self._oracle(self._exact)
+
+    @functools.cached_property
+    def float32(self) -> "Oracle | None":
+        """The program in float32 with full-precision products; None where the plain path is that."""
+        made = widened(self._plain, DType.f32)
+        return None if made.digest == flat(self._plain).digest else self._oracle(made)
+
+    @functools.cached_property
+    def other_roundings(self) -> "Oracle":
+        """The program in float32, rounded otherwise."""
+        return self._oracle(in_other_roundings(self._plain))
+
+    def _oracle(self, program: Program) -> "Oracle":
+        return Oracle(program, self._plain, self._backend, self._device)
+
+
+class Oracle:
+    """A program in other types, run where it fits.
+
+    Arguments:
+        program: in other types.
+        narrow: the same as it was, whose arguments it takes.
+        device: where the others run; what does not fit there runs on the processor.
+    """
+
+    def __init__(self, program: Program, narrow: Program, backend: Backend, device: Device) -> None:
+        self.program, self._narrow = program, narrow
+        self._backend, self._device = backend, device
+        self._executable: Executable | None = None
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What a call takes; no argument gives its memory to a result, so they need not be copied for it."""
+        return self._compiled().memory
+
+    def run(self, arguments: Sequence[Any]) -> list[Buffer]:
+        """The results for arguments of the program as it was, which stay as they are."""
+        try:
+            return self._run(arguments)
+        except OutOfMemory as error:
+            host = next((each for each in self._backend.devices() if each.kind == "cpu"), self._device)
+            if host == self._device:
+                raise
+            log.info(
+                "results to compare with come from the processor, since %s has too little memory: %s",
+                self._device,
+                error,
+            )
+            self._device, self._executable = host, None
+            return self._run(arguments)
+
+    def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
+        executable = self._compiled()
+        is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
+        given = [
+            each if here else self._backend.place(np.asarray(each), entry.spec, self._device, alias=False)
+            for each, here, entry in zip(arguments, is_here, self._narrow.arguments, strict=True)
+        ]
+        return awaited(executable.run(given))
+
+    def _compiled(self) -> Executable:
+        if self._executable is None:
+            options = _QUICKLY.get(self._device.kind, {})
+            self._executable = self._backend.compile(self._taking_narrow, self._device, options, cache=True)
+        return self._executable
+
+    @functools.cached_property
+    def _taking_narrow(self) -> Program:
+        """The program with arguments as they were, so that they need not be there twice."""
+        wide = [entry.spec.dtype for entry in self.program.arguments]
+
+        def run(*arguments: Tensor) -> Any:
+            given = [convert(argument, dtype) for argument, dtype in zip(arguments, wide, strict=True)]
+            return call(self.program, *self.program.argument_tree.unflatten(given))
+
+        return trace(run, *(spec(entry.spec.shape, entry.spec.dtype) for entry in self._narrow.arguments))

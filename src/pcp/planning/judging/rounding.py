@@ -1,0 +1,113 @@
+"""The same Program in other roundings: how far float32 results are from exact ones, without anything wider than float32.
+
+Every operation that rounds has the last bit of its results changed at random, and sums are added up in another order. How far
+the results then move estimates how wrong those of the plain path are, cancellation included.
+
+A compiler computes cheap values again where they are read, in one loop with what reads them. Between operations that are
+disturbed it does so less, and would keep values for the backward pass that the plain path does not. So they are made again
+here (`pcp.planning.judging.recomputation`); what is disturbed depends on bits alone, so they come out the same.
+
+Source: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", UCLA CSD-970002, 1997; Vignes,
+"Discrete Stochastic Arithmetic for Validating Results of Numerical Software", Numerical Algorithms 37, 2004.
+"""
+
+from collections.abc import Sequence
+
+from pcp.ir import DType, Program, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.builder import attribute
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
+
+_ROUNDS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "add", "atan2", "cbrt", "convolution", "cosine", "divide", "dot_general", "exponential",
+        "exponential_minus_one", "log", "log_plus_one", "logistic", "multiply", "power", "reduce", "rsqrt",
+        "sine", "sqrt", "subtract", "tan", "tanh",
+    )
+)  # fmt: skip
+"""Operations whose float32 results are rounded; chlo's are expanded into these."""
+_HASH = 0x9E3779B1
+"""Knuth's multiplicative hash, 2^32 over the golden ratio."""
+
+
+_LIKE_OUTSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
+"""Operations in whose regions there is arithmetic like outside; the regions of others say what to do with two elements."""
+
+
+def in_other_roundings(program: Program) -> Program:
+    """The Program with the same arguments and results, whose float32 results are rounded otherwise.
+
+    Arguments:
+        program: any Program; only what is float32 in it changes.
+    """
+    return _OtherRoundings(program, DType.f32).made
+
+
+class _OtherRoundings(Recomputing):
+    _is_inside = False
+
+    def operation(self, op: ir.Operation) -> None:
+        outside = self._is_inside
+        self._is_inside = outside or (len(op.regions) > 0 and op.name not in _LIKE_OUTSIDE)
+        super().operation(op)
+        self._is_inside = outside
+        if op.name in _ROUNDS and not outside:
+            for result in op.results:
+                self.known[result] = _noisy(self.known[result])
+
+    def operands(self, op: ir.Operation) -> list[Value]:
+        values = super().operands(op)
+        match op.name:
+            case "stablehlo.dot_general":
+                numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+                axes = [numbers.get(f"{side}_contracting_dimensions", ()) for side in ("lhs", "rhs")]
+                return [_disturbed(value, each) for value, each in zip(values, axes, strict=True)]
+            case "stablehlo.reduce":
+                reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+                count = len(values) // 2
+                return [*(_disturbed(value, reduced) for value in values[:count]), *values[count:]]
+            case "stablehlo.convolution":
+                return [_noisy(value) for value in values]
+            case _:
+                return values
+
+
+def _disturbed(value: Value, axes: Sequence[int]) -> Value:
+    """A value that is summed along axes with other last bits, beginning in the middle of the first axis."""
+    if not is_float32(value):
+        return value
+    made = _noisy(value)
+    shape = spec_of(value.type).shape
+    if not axes or shape[axes[0]] < 2:
+        return made
+    axis, middle = axes[0], shape[axes[0]] // 2
+    halves = []
+    for start, end in ((middle, shape[axis]), (0, middle)):
+        starts, ends = [0] * len(shape), list(shape)
+        starts[axis], ends[axis] = start, end
+        halves.append(sliced(made, starts, ends))
+    return emitted("concatenate", value.type, *halves, dimension=attribute(axis))
+
+
+def _noisy(value: Value) -> Value:
+    """A float32 value of which about half the elements have another last bit; others stay. The bits themselves decide."""
+    if not is_float32(value):
+        return value
+    shape = spec_of(value.type).shape
+    bits_type, truth = (mlir_type(TensorSpec(shape, dtype)) for dtype in (DType.u32, DType.bool))
+
+    bits = emitted("bitcast_convert", bits_type, value)
+    spread = emitted("multiply", bits_type, bits, constant(bits_type, _HASH))
+    last = emitted("shift_right_logical", bits_type, spread, constant(bits_type, 31))
+    other = emitted("bitcast_convert", value.type, emitted("xor", bits_type, bits, last))
+    # What is 0, infinite or NaN was not rounded: a magnitude, without the sign, from 1 to just below infinity was.
+    magnitude = emitted("and", bits_type, bits, constant(bits_type, 0x7FFFFFFF))
+    least = emitted("subtract", bits_type, magnitude, constant(bits_type, 1))
+    direction = ir.Attribute.parse("#stablehlo<comparison_direction LT>")
+    rounded = emitted(
+        "compare", truth, least, constant(bits_type, 0x7F7FFFFF), comparison_direction=direction
+    )
+    return emitted("select", value.type, rounded, other, value)

@@ -1,0 +1,1 @@
+"""Measuring in a child process: requests, the child, times, and what came of it."""

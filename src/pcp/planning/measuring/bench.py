@@ -1,0 +1,236 @@
+"""Measuring in a child process: what crashes, hangs, eats memory or returns garbage becomes a typed failure.
+
+A Bench keeps one child over many requests, because starting one takes a second or two, and starts another where that one died.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from pcp import backends
+from pcp.backends import Device
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning.measuring.folder import MeasuringFolder, TemporaryFolderUnusable, check_room, written
+from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Arrays, Request
+from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.profile.rows import judgement_of
+
+log = logging.getLogger("pcp.planning.measuring.bench")
+
+SECONDS = {"cpu": 60.0, "cuda": 300.0}
+"""By the kind of device, for the code of one candidate: compiling, and each call outside of timing. A compiler for GPUs tunes
+what it makes by running it."""
+PLAIN_SECONDS = 1800.0
+"""For what is not the candidate's fault: the plain program, float64, judging."""
+
+Progress = Callable[[int, int, Measurement], object]
+"""Called after every measurement with how many are done, how many there are, and the measurement."""
+
+
+class PlainProgramFailed(PCPError):
+    """Nothing can be measured, because the plain program does not run; that is no fault of a candidate."""
+
+
+class Bench:
+    """Measures candidates in a child process; a context manager.
+
+    Arguments:
+        device: where everything runs.
+        seconds: that code of a candidate may take; it is killed then. None takes what `SECONDS` says of the device.
+        plain_seconds: that anything else may take.
+        memory_bytes: address space that the child may take beyond what it has after start-up; None allows the capacity of the
+            device. On a GPU there is no limit, because its driver reserves far more than it uses.
+    """
+
+    def __init__(
+        self,
+        device: str | Device | None = None,
+        *,
+        seconds: float | None = None,
+        plain_seconds: float = PLAIN_SECONDS,
+        memory_bytes: int | None = None,
+    ) -> None:
+        self.device = backends.device(device)
+        self._hardware = hardware_of(self.device).digest
+        self._seconds = SECONDS.get(self.device.kind, SECONDS["cuda"]) if seconds is None else seconds
+        self._plain_seconds = plain_seconds
+        self._memory_bytes = self.device.capacity if memory_bytes is None else memory_bytes
+        self._temporary = MeasuringFolder()
+        self._folder = self._temporary.path
+        self._child: MeasuringProcess | None = None
+        self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
+        self.starts = 0
+
+    def __enter__(self) -> "Bench":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and remove its files."""
+        self._end()
+        self._temporary.remove()
+
+    def measure(self, request: Request) -> Measurement:
+        """Make one measurement.
+
+        Raises:
+            PlainProgramFailed: the plain program does not run.
+            TemporaryFolderUnusable: its files cannot be written.
+        """
+        try:
+            trial = self._answer(request)
+        except BaseException:  # Ctrl-C too: what the child would answer belongs to no later request
+            self._end()
+            raise
+        return Measurement(
+            request.subject.digest, request.path, self._hardware, versions(), when=time.time(), **trial
+        )
+
+    def _answer(self, request: Request) -> dict[str, Any]:
+        with written(self._folder):
+            described = self._described(request)
+            if self._child is None:
+                self._child = MeasuringProcess(self.device, self._folder, self._memory_bytes)
+                self.starts += 1
+        child = self._child
+        child.ask(described)
+        stage, began = "plain", time.monotonic()
+        limits = {"candidate": self._seconds, "timing": 4 * self._seconds + request.timing_seconds}
+        try:
+            while True:
+                answer = child.answer(limits.get(stage, self._plain_seconds))
+                now = time.monotonic()
+                log.debug("%s: %s took %.3f s", request.path[:40], stage, now - began)
+                if "stage" in answer:
+                    stage, began = str(answer["stage"]), now
+                elif "unwritable" in answer:
+                    raise TemporaryFolderUnusable(str(answer["unwritable"]))
+                elif "unusable" in answer:
+                    raise PlainProgramFailed(
+                        f"{request.subject} cannot be measured: {answer['unusable']}; "
+                        "see whether `pcp run` runs it"
+                    )
+                else:
+                    return _fields(answer["trial"])
+        except ChildEnded as ended:
+            with contextlib.ExitStack() as ending:
+                ending.callback(self._end)  # which frees the room
+                check_room(self._folder)
+            log.info("measuring %s ended while %s: %s", request.path, stage, ended)
+            if stage in ("candidate", "timing"):
+                return {"failure": ended.failure, "detail": str(ended)}
+            raise PlainProgramFailed(
+                f"{request.subject} cannot be measured: {ended} with the plain program; see whether `pcp run` runs it"
+            ) from None
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+            for left in self._folder.glob("plain-*"):
+                for path in left.iterdir():
+                    path.unlink()
+                left.rmdir()
+
+    def _described(self, request: Request) -> dict[str, Any]:
+        candidate = request.candidate
+        return {
+            "subject": self._stored(request.subject),
+            "exact": None if request.exact is None else self._stored(request.exact),
+            "candidate": (
+                {"program": self._stored(candidate)}
+                if isinstance(candidate, Program)
+                else {"python": os.path.abspath(candidate.file), "function": candidate.function}
+            ),
+            "inputs": self._inputs(request.inputs),
+            "options": dict(request.options),
+            "tolerance": request.tolerance,
+            "judged_at": request.judged_at,
+            "ignored": list(request.ignored),
+            "calls": request.calls,
+            "timing_seconds": request.timing_seconds,
+            "rival": request.rival,
+            "site": request.site,
+        }
+
+    def _stored(self, program: Program) -> str:
+        path = self._folder / f"{hashlib.sha256(program.bytecode).hexdigest()}.mlirbc"
+        if not path.exists():
+            path.write_bytes(program.bytecode)
+        return str(path)
+
+    def _inputs(self, inputs: Recipe | Sequence[Arrays]) -> dict[str, Any]:
+        if isinstance(inputs, Recipe):
+            return {
+                "seed": inputs.seed,
+                "sets": inputs.sets,
+                "ranges": [list(each) for each in inputs.ranges],
+                "warm_calls": inputs.warm_calls,
+            }
+        return {"files": [self._written(arrays) for arrays in inputs]}
+
+    def _written(self, arrays: Arrays) -> list[str]:
+        """Files of arrays, written once for one list, which is kept so that its identity stays its own."""
+        known = self._arrays.get(id(arrays))
+        if known is None:
+            files = [
+                str(self._folder / f"input-{len(self._arrays)}-{place}.npy") for place in range(len(arrays))
+            ]
+            for path, array in zip(files, arrays, strict=True):
+                np.save(path, np.asarray(array), allow_pickle=False)
+            known = self._arrays[id(arrays)] = (arrays, files)
+        return known[1]
+
+
+def measure(
+    requests: Sequence[Request],
+    device: str | Device | None = None,
+    *,
+    seconds: float | None = None,
+    memory_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> list[Measurement]:
+    """Measure several candidates, one after another, in one child process or as many as die.
+
+    Arguments:
+        requests: what to measure; those of one subject are best next to each other.
+        device: where.
+        seconds, memory_bytes: limits of each candidate; see `Bench`.
+        progress: called after each.
+
+    Raises:
+        PlainProgramFailed: a plain program does not run.
+    """
+    made = []
+    with Bench(device, seconds=seconds, memory_bytes=memory_bytes) as bench:
+        for count, request in enumerate(requests, 1):
+            made.append(bench.measure(request))
+            if progress is not None:
+                progress(count, len(requests), made[-1])
+    return made
+
+
+def _fields(trial: dict[str, Any]) -> dict[str, Any]:
+    """What a child measured, as fields of a Measurement."""
+    return trial | {
+        "seconds": tuple(trial["seconds"]),
+        "plain_seconds": tuple(trial["plain_seconds"]),
+        "failure": None if trial["failure"] is None else Failure(trial["failure"]),
+        "judgement": judgement_of(json.loads(trial["judgement"] or "null")),
+    }

@@ -1,0 +1,190 @@
+"""The child that measures: `python -m pcp.planning.measuring.child`, a program for `pcp.planning.measuring.bench` only.
+
+It reads requests from standard input, one JSON object a line, and answers each with lines that say what it is doing and one
+with what came of it. Candidates may write to standard output; the answers go to where that was before.
+"""
+
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from pcp import backends
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning.measuring.folder import unusable
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.trial import tried
+from pcp.planning.profile.rows import judgement_text
+
+_LONGEST_DETAIL = 1000
+_BEGINNING = 200
+_KEPT_SUBJECTS = 4
+_KEPT_PART = 0.25
+"""Of the device's memory."""
+
+
+class Child:
+    """Answers requests; the last few subjects are kept compiled, with their arguments and results."""
+
+    def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
+        self._device = backends.device(header["device"])
+        self._folder = Path(header["folder"])
+        self._answers = answers
+        self._subjects: dict[str, Subject] = {}
+        self._cost: dict[str, float] = {}
+        self._token = ""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Measure what a request asks for and say what came of it."""
+        self._token = request["token"]
+        self._say(stage="plain")
+        try:
+            subject = self._subject(request)
+            trial = tried(
+                subject,
+                _candidate(request["candidate"]),
+                request["options"],
+                request["tolerance"],
+                request["calls"],
+                request["timing_seconds"],
+                request["rival"],
+                lambda name: self._say(stage=name),
+                request["site"],
+            )
+        except OSError as error:
+            self._say(unwritable=_short(unusable(self._folder, error)))
+            return
+        except (PCPError, MemoryError) as error:
+            self._say(unusable=_short(str(error) or type(error).__name__))
+            return
+        words = {"detail": _short(trial.detail), "judgement": judgement_text(trial.judgement)}
+        self._say(trial=asdict(trial) | words)
+
+    def _subject(self, request: dict[str, Any]) -> Subject:
+        key = json.dumps(
+            [
+                request["subject"],
+                request["exact"],
+                request["inputs"],
+                request["judged_at"],
+                request["ignored"],
+                request["options"],
+            ]
+        )
+        kept = self._subjects.pop(key, None)
+        if kept is None:
+            self._make_room()
+            began = time.monotonic()
+            kept = Subject(
+                _program(request["subject"]),
+                None if request["exact"] is None else _program(request["exact"]),
+                _inputs(request["inputs"]),
+                request["judged_at"],
+                request["ignored"],
+                request["options"],
+                self._folder,
+                backends.backend(),
+                self._device,
+                lambda name: self._say(stage=name),
+            )
+            self._cost[key] = time.monotonic() - began
+        self._subjects[key] = kept
+        return kept
+
+    def _make_room(self) -> None:
+        """Forget what is made again most quickly: a whole program, measured before its sites, is asked for after them."""
+        room = _KEPT_PART * self._device.capacity
+        while self._subjects and (
+            len(self._subjects) >= _KEPT_SUBJECTS
+            or sum(subject.bytes for subject in self._subjects.values()) > room
+        ):
+            key = min(self._subjects, key=lambda key: self._cost[key])
+            self._subjects.pop(key).close()
+
+    def _say(self, **words: Any) -> None:
+        self._answers.write(json.dumps(words | {"token": self._token}) + "\n")
+        self._answers.flush()
+
+
+def _program(path: str) -> Program:
+    return Program(Path(path).read_bytes())
+
+
+def _candidate(described: dict[str, str]) -> Program | PythonFunction:
+    if "program" in described:
+        return _program(described["program"])
+    return PythonFunction(described["python"], described["function"])
+
+
+def _inputs(described: dict[str, Any]) -> Recipe | list[list[str]]:
+    if "files" in described:
+        return list(described["files"])
+    ranges = tuple((name, low, high) for name, low, high in described["ranges"])
+    return Recipe(described["seed"], described["sets"], ranges, described["warm_calls"])
+
+
+def _short(text: str) -> str:
+    """The beginning and the end, where what went wrong is said; between are somebody's stack frames."""
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST_DETAIL:
+        return line
+    return f"{line[:_BEGINNING]} ... {line[_BEGINNING - _LONGEST_DETAIL :]}"
+
+
+def _limit_memory(memory_bytes: int, device: str) -> None:
+    """Bound what this process may take beyond what it has after start-up."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if not device.startswith("cpu"):
+        return  # a GPU's driver reserves far more address space than it uses
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            taken = int(file.read().split()[0]) * resource.getpagesize()
+    except OSError:  # not Linux
+        taken = 0
+    resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
+
+
+def _read(requests: "queue.Queue[str]") -> None:
+    """Hand on requests; when there will be no more the parent has gone, and this process goes whatever it is doing."""
+    for line in sys.stdin:
+        requests.put(line)
+    os._exit(0)
+
+
+class Answering(Protocol):
+    """What answers requests, by lines that it writes."""
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Do what a request asks for and say what came of it."""
+        ...
+
+
+def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:
+    """Answer requests until standard input ends.
+
+    Arguments:
+        make: from what the parent said first, and where answers go, to what answers.
+    """
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    header = json.loads(sys.stdin.readline())
+    child = make(header, answers)
+    _limit_memory(header["memory_bytes"], header["device"])
+    requests: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        child.answer(json.loads(requests.get()))
+
+
+if __name__ == "__main__":
+    serve(Child)

@@ -1,0 +1,96 @@
+"""Which values integer arguments may have: found from the tensors that they index, so that random ones stay inside."""
+
+from pcp.ir import Program
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.planning.instrument import flat
+
+_INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}
+"""Operations that index their first operand, and where their indices begin."""
+
+
+def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
+    """For integer arguments that are used as indices: their names, 0, and the length of what they index.
+
+    Arguments:
+        program: any Program.
+    """
+    module = flat(program).module()
+    block = entry_block(module)
+    places = {value: index for index, value in enumerate(block.arguments)}
+    sources: dict[Value, frozenset[int]] = {
+        value: frozenset((index,)) if _is_integer(value) else frozenset() for value, index in places.items()
+    }
+    limits: dict[int, int] = {}
+    for view in block.operations:
+        op = view.operation
+        inputs = [sources.get(value, frozenset()) for value in op.operands]
+        for argument, limit in _limits(op, inputs):
+            limits[argument] = min(limit, limits.get(argument, limit))
+        flowing = frozenset().union(*inputs) if not op.regions else frozenset()
+        for result in op.results:
+            sources[result] = flowing if _is_integer(result) else frozenset()
+    return tuple(
+        (program.arguments[index].name, 0, limit) for index, limit in sorted(limits.items()) if limit > 0
+    )
+
+
+def _limits(op: ir.Operation, inputs: list[frozenset[int]]) -> list[tuple[int, int]]:
+    """Arguments that an operation uses as indices, and what they must stay below."""
+    if op.name == "stablehlo.compare" and len(op.operands) == 2:
+        return [
+            (argument, length)
+            for mine, other in ((0, 1), (1, 0))
+            for length in _counted(op.operands[other])
+            for argument in inputs[mine]
+        ]
+    if op.name not in _INDEXING or not op.operands:
+        return []
+    indexed = spec_of(op.operands[0].type).shape
+    first = _INDEXING[op.name]
+    if op.name == "stablehlo.dynamic_slice":
+        return [
+            (argument, indexed[axis])
+            for axis, found in enumerate(inputs[first:])
+            for argument in found
+            if indexed
+        ]
+    axes = _indexed_axes(op)
+    return [(argument, min(indexed[axis] for axis in axes)) for argument in inputs[first] if axes]
+
+
+def _counted(value: Value) -> list[int]:
+    """The length of an iota that a value is, if it is one: what is compared with it is the place of a one."""
+    owner = value.owner
+    while isinstance(owner, ir.OpView | ir.Operation):
+        op = owner.operation
+        if op.name == "stablehlo.iota":
+            return [spec_of(op.results[0].type).shape[ir.IntegerAttr(op.attributes["iota_dimension"]).value]]
+        if op.name not in ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.convert"):
+            return []
+        owner = op.operands[0].owner
+    return []
+
+
+def _indexed_axes(op: ir.Operation) -> list[int]:
+    name = "dimension_numbers" if op.name == "stablehlo.gather" else "scatter_dimension_numbers"
+    key = "start_index_map" if op.name == "stablehlo.gather" else "scatter_dims_to_operand_dims"
+    text = str(op.attributes[name])
+    if f"{key} = [" not in text:
+        return []
+    inside = text.split(f"{key} = [")[1].split("]")[0]
+    return [int(each) for each in inside.split(",") if each.strip()]
+
+
+def _is_integer(value: Value) -> bool:
+    return str(ir.RankedTensorType(value.type).element_type) in (
+        "i8",
+        "i16",
+        "i32",
+        "i64",
+        "ui8",
+        "ui16",
+        "ui32",
+        "ui64",
+    )

@@ -1,0 +1,130 @@
+"""What was measured of one way to run one program, or why it could not be."""
+
+import enum
+from dataclasses import dataclass
+
+from pcp.planning.judging.tolerance import least_tolerance
+from pcp.planning.search.significance import Block, undisturbed
+
+_NO_HANDLER = ("No registered implementation for", "No FFI handler registered", "Unknown custom call")
+
+
+class Failure(enum.StrEnum):
+    """Why a way to run a program is no way."""
+
+    compile_error = "compile error"
+    run_error = "run error"
+    crash = "crash"
+    timeout = "timeout"
+    out_of_memory = "out of memory"
+    wrong_shape = "wrong shape"
+    wrong_dtype = "wrong dtype"
+    not_finite = "not finite"
+    inaccurate = "inaccurate"
+    nondeterministic = "nondeterministic"
+    missing_handler = "missing handler"
+    differs_here = "differs in the user's process"
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether it may be otherwise the next time: the machine was busy or full, or something was not installed."""
+        return self in (Failure.timeout, Failure.out_of_memory, Failure.missing_handler)
+
+    @staticmethod
+    def of_compiling(message: str) -> "Failure":
+        """What a compiler's message says."""
+        if "RESOURCE_EXHAUSTED" in message:
+            return Failure.out_of_memory
+        missing = any(words in message for words in _NO_HANDLER)
+        return Failure.missing_handler if missing else Failure.compile_error
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How the error of a measurement was found; see `pcp.planning.judging.tolerance`.
+
+    Arguments:
+        result: the name of the result with the largest error.
+        slice_error: the largest error of a slice.
+        slice: which slice that is: the result's name, the axis and the index.
+        plain_slice: the largest error of a slice of the plain path.
+        reference: what results were held against: `float64`, or `float32`, whose own error is added to all others.
+        grouped: results judged on the scale of their group, and the plain path's error relative to their own norm.
+        shares: integer results of which some elements differ, and their share.
+        ignored: results that were left out.
+    """
+
+    result: str = ""
+    slice_error: float = 0.0
+    slice: str = ""
+    plain_slice: float = 0.0
+    reference: str = "float64"
+    grouped: tuple[tuple[str, float], ...] = ()
+    shares: tuple[tuple[str, float], ...] = ()
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measurement; it is never changed, only added to others.
+
+    Arguments:
+        subject: digest of the program, or of the region of a site.
+        path: digest of the Path; for a region `NAME@VERSION` of its kernel, or `plain`.
+        hardware: digest of the hardware.
+        versions: of what generates code.
+        seconds: of every timed call.
+        plain_seconds: of the plain path, timed in turn with it.
+        error: the largest error of the results; see `pcp.planning.judging.tolerance`.
+        plain_error: that of the plain path.
+        peak_bytes: memory of one call.
+        failure: why there are no times, or no error.
+        detail: what the failure said.
+        when: seconds since 1970, UTC.
+        judgement: how the error was found; None where there is none.
+    """
+
+    subject: str
+    path: str
+    hardware: str
+    versions: str
+    seconds: tuple[float, ...] = ()
+    plain_seconds: tuple[float, ...] = ()
+    error: float | None = None
+    plain_error: float | None = None
+    peak_bytes: int | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    when: float = 0.0
+    judgement: Judgement | None = None
+
+    @property
+    def least_tolerance(self) -> float | None:
+        """The smallest tolerance that the results are within; None where no error was measured."""
+        if self.error is None:
+            return None
+        return least_tolerance(self.error, self.judgement.slice_error if self.judgement else 0.0)
+
+    @property
+    def least_plain(self) -> float | None:
+        """The smallest tolerance that those of the plain path are within."""
+        if self.plain_error is None:
+            return None
+        return least_tolerance(self.plain_error, self.judgement.plain_slice if self.judgement else 0.0)
+
+    @property
+    def typical(self) -> float:
+        """Seconds of a call that little disturbs; infinite where there is none."""
+        return undisturbed(self.seconds)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Its calls, which were made in one go."""
+        return ((self.seconds, self.plain_seconds),) if self.seconds and self.plain_seconds else ()
+
+    @property
+    def ratio(self) -> float:
+        """The time relative to the plain path's, from calls in turn; infinite where it failed."""
+        if not self.seconds or not self.plain_seconds:
+            return float("inf")
+        return self.typical / undisturbed(self.plain_seconds)

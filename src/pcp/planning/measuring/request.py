@@ -1,0 +1,87 @@
+"""What is asked of a measurement: a program, a candidate that claims to compute the same, and arguments to try both on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.base import CompileOptions
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.planning.measuring.random_inputs import Recipe
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+
+CALLS = 7
+"""Timed calls of each that are made at least, unless the time is up."""
+TIMING_SECONDS = 2.0
+"""How long calls are timed; the one that runs when it is over is waited for."""
+
+
+class NoInputs(PCPError):
+    """A request without arguments to try a candidate on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFunction:
+    """A candidate from outside: a function of JAX arrays, in the order of the subject's flat arguments.
+
+    Arguments:
+        file: of python, which is executed in the child process only.
+        function: its name there; it returns one array, or a tuple of them in the order of the subject's results.
+    """
+
+    file: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One measurement to make.
+
+    Arguments:
+        subject: the plain program.
+        candidate: what claims to compute the same.
+        path: what the candidate is called in the database: the digest of a Path; of a region `NAME@VERSION` of its kernel.
+        exact: the subject in float64 (`oracle.widened`); without it no error is measured, and `tolerance` is one from the plain
+            results.
+        inputs: a recipe for arguments, or two or more lists of flat arguments.
+        options: of the compiler, for the subject and the candidate alike.
+        tolerance: the largest error that is worth timing, as `judging.tolerance` defines it; a larger one is a failure.
+            0 asks for the bits of the plain path.
+        judged_at: the tolerance that decides what is judged on the scale of its group, and whether float32 serves as the
+            reference; None judges all on its own and in float64.
+        ignored: places of results that are not judged.
+        calls: of each program to time, at least.
+        timing_seconds: how long calls are timed; 0 times none.
+        rival: the time of the best other candidate, relative to the plain program's; infinite where none is known. Timing goes
+            on until this one's is known closely, or surely longer than that. None: until one knows which is faster, the
+            candidate or the plain program.
+        site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
+            kinds of operands. None verifies nothing.
+
+    Raises:
+        NoInputs: there is nothing to try it on.
+    """
+
+    subject: Program
+    candidate: Program | PythonFunction
+    path: str
+    exact: Program | None = None
+    inputs: Recipe | Sequence[Arrays] = field(default_factory=Recipe)
+    options: CompileOptions = field(default_factory=dict)
+    tolerance: float | None = None
+    judged_at: float | None = None
+    ignored: tuple[int, ...] = ()
+    calls: int = CALLS
+    timing_seconds: float = TIMING_SECONDS
+    rival: float | None = None
+    site: str | None = None
+
+    def __post_init__(self) -> None:
+        count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)
+        if count < 1:
+            raise NoInputs(
+                f"{count} lists of arguments were given for {self.path}; give two or more, so that stale results show"
+            )

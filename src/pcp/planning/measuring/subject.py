@@ -1,0 +1,203 @@
+"""What candidates are compared with: the plain program, its arguments, its results and those in float64.
+
+This runs in the child.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pcp.backends import Backend, Device
+from pcp.backends.base import Buffer, CompileOptions
+from pcp.ir import Program, Role
+from pcp.planning.judging.comparison import Comparison
+from pcp.planning.judging.judge import Judge
+from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
+from pcp.planning.measuring.kept_results import Results, kept_results, loaded
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.timing import Runnable, timed
+
+log = logging.getLogger("pcp.planning.measuring.subject")
+
+
+class Subject:
+    """A plain program on some lists of arguments, ready to be compared with candidates.
+
+    Arguments:
+        program: the plain program.
+        exact: the same in float64, if errors are wanted.
+        inputs: a recipe, or files of arrays, one list for each call.
+        judged_at, ignored: as in `Request`.
+        options: of the compiler.
+        folder: for results.
+        stage: told what is going on.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        exact: Program | None,
+        inputs: Recipe | Sequence[Sequence[str]],
+        judged_at: float | None,
+        ignored: Sequence[int],
+        options: CompileOptions,
+        folder: Path,
+        backend: Backend,
+        device: Device,
+        stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        stage("compiling the plain program")
+        self.program = program
+        self.backend, self.device = backend, device
+        self.comparison = Comparison(backend, device)
+        self.plain = Runnable(backend.compile(program, device, options, cache=True), program.arguments)
+        self.plain_seconds: list[float] = []
+        """Of calls of the plain program as they happened."""
+        self.is_judged = exact is not None
+        """Whether errors are those against exact results, rather than against the plain ones."""
+        self.inputs: list[list[Buffer]] = []
+        self.judges: list[Judge] = []
+        self._recipe = inputs
+        self._judged_at, self._ignored = judged_at, ignored
+        self._folder, self._stage = folder, stage
+        self._plain: list[Results] = []
+        self._others: list[Results] = []
+        self._deterministic: bool | None = None
+        reference = None if exact is None else Reference(exact, program, backend, device)
+        self.reference = "float64"
+        if (judged_at or 0.0) >= FLOAT32_SERVES and not float64_is_small(
+            program, self.plain.executable.memory
+        ):
+            self.reference = "float32"
+        for index in range(inputs.sets if isinstance(inputs, Recipe) else len(inputs)):
+            stage("inputs")
+            self.inputs.append(self._placed(index))
+            stage("plain")
+            self._plain.append(self._kept(f"plain-{os.getpid()}", index, program, self._timed_plain))
+            self.judges.append(self._judge(index, reference))
+
+    def _judge(self, index: int, reference: Reference | None) -> Judge:
+        """What judges results on one list of arguments."""
+        if reference is None:
+            return self._held_against(index, self._plain[index])
+        if self.reference == "float32":
+            made = self._held_against(
+                index,
+                self._evaluated(index, "float32", reference.float32),
+                self._evaluated(index, "roundings", reference.other_roundings),
+            )
+            if all(each.least_plain <= (self._judged_at or 0.0) for each in made.plain):
+                return made
+            log.info("float32 seems to miss the tolerance of %g: float64 will say", self._judged_at)
+            self.reference = "float64"
+        return self._held_against(index, self._evaluated(index, "float64", reference.float64))
+
+    def _held_against(self, index: int, right: Results, *doubts: Results) -> Judge:
+        return Judge(
+            self.program,
+            self.inputs[index],
+            right,
+            self._plain[index],
+            self.comparison,
+            self._judged_at,
+            self._ignored,
+            doubts,
+        )
+
+    def _evaluated(self, index: int, name: str, oracle: Oracle | None) -> Results:
+        """Results on one list of arguments by an oracle; without one those of the plain path."""
+        if oracle is None:
+            return self._plain[index]
+        self._stage(name)
+        self._others.append(self._kept(f"exact-{name}", index, oracle.program, oracle.run))
+        return self._others[-1]
+
+    def _kept(
+        self, name: str, index: int, program: Program, run: Callable[[Sequence[Buffer]], list[Buffer]]
+    ) -> Results:
+        folder = self._folder / f"{name}-{_key(self.program, program, self._recipe, index)}"
+        made = functools.partial(run, self.inputs[index])
+        return kept_results(folder, self.program.results, self.device, made)
+
+    @property
+    def ignored_names(self) -> list[str]:
+        """The results that are not judged."""
+        return [self.program.results[place].name or str(place) for place in self._ignored]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it takes."""
+        arguments = len(self.inputs) * sum(entry.spec.bytes for entry in self.program.arguments)
+        return arguments + sum(kept.bytes for kept in (*self._others, *self._plain))
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the plain program has the same results twice; tried when that is asked for."""
+        if self._deterministic is None:
+            self.is_repeated(self._timed_plain(self.inputs[0]))
+        return bool(self._deterministic)
+
+    def is_repeated(self, results: Sequence[Any]) -> bool:
+        """Whether results of the plain program on the first list of arguments are those it had before, bit for bit."""
+        pairs = zip(self._plain[0], results, strict=True)
+        self._deterministic = all(self.comparison.same_bits(a, b) for a, b in pairs)
+        return self._deterministic
+
+    def close(self) -> None:
+        """Remove its files, but for the float64 results."""
+        for kept in self._plain:
+            kept.close()
+
+    def plain_results(self, index: int) -> Iterator[Any]:
+        """The results of the plain program on one list of arguments."""
+        return iter(self._plain[index])
+
+    def _timed_plain(self, placed: Sequence[Buffer]) -> list[Buffer]:
+        results, seconds = timed(self.plain, placed, self.backend, self.device)
+        self.plain_seconds.append(seconds)
+        return results
+
+    def _placed(self, index: int) -> list[Buffer]:
+        if not isinstance(self._recipe, Recipe):
+            arrays = [
+                loaded(path, entry.spec.dtype.numpy)
+                for path, entry in zip(self._recipe[index], self.program.arguments, strict=True)
+            ]
+            return place(self.program, arrays, self.backend, self.device)
+        entries = self.program.arguments
+        placed = place(
+            self.program, random_arguments(entries, self._recipe, index), self.backend, self.device
+        )
+        for count in range(self._recipe.warm_calls):
+            results = self._timed_plain(placed)
+            fresh = [
+                i for i, entry in enumerate(entries) if entry.alias is None and entry.role is not Role.weight
+            ]
+            arrays = random_arguments(entries, self._recipe, index + (count + 1) * 1000, only=fresh)
+            for i, entry in enumerate(entries):
+                if i in fresh:
+                    placed[i] = self.backend.place(
+                        arrays[fresh.index(i)], entry.spec, self.device, alias=False
+                    )
+                elif entry.alias is not None:
+                    placed[i] = results[entry.alias]
+        return placed
+
+
+def place(program: Program, arrays: Iterable[Any], backend: Backend, device: Device) -> list[Buffer]:
+    """The arguments of a program on a device."""
+    return [
+        backend.place(array, entry.spec, device, alias=False)
+        for array, entry in zip(arrays, program.arguments, strict=True)
+    ]
+
+
+def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Sequence[str]], index: int) -> str:
+    made = repr(inputs) if isinstance(inputs, Recipe) else json.dumps(list(inputs[index]))
+    parts = [program.bytecode, exact.bytecode, made.encode(), str(index).encode()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:32]

@@ -1,0 +1,199 @@
+"""Timing two ways to run a program in turn, so that what disturbs the machine disturbs both.
+
+Every call is on arguments that were not seen before: what only remembers its last results gains nothing.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import Backend, Device, Executable, ExecutionFailed, OutOfMemory
+from pcp.backends.base import Buffer
+from pcp.ir import Argument
+from pcp.planning.search.significance import upper_ratio
+
+SAMPLE_SECONDS = 5e-4
+"""A sample is a call, or as many calls as take this long."""
+MOST_CALLS = 200
+MOST_SAMPLES = 60
+"""Of a fast program; more are not worth keeping."""
+MOST_RANKED = 100
+"""Of one that is compared with others."""
+PRECISE = 0.01
+"""A confidence interval of the ratio that is narrower needs no further samples."""
+DECIDED = 0.9
+"""Nor does one that is beyond this, or its inverse."""
+FEWEST_BEATEN = 8
+"""Samples of a candidate before it is given up for a faster one: few are all disturbed at once."""
+_CHECK_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A way to run a program: the compiled form, and which arguments it consumes."""
+
+    executable: Executable
+    arguments: Sequence[Argument]
+
+
+def timed(
+    runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device
+) -> tuple[list[Buffer], float]:
+    """The results of one call that leaves its arguments as they are, and its seconds."""
+    given = _kept(runnable, buffers, backend, device)
+    awaited(given)
+    began = time.perf_counter()
+    results = awaited(runnable.executable.run(given))
+    return results, time.perf_counter() - began
+
+
+def awaited(results: list[Buffer]) -> list[Buffer]:
+    """Results when they are there; a device may say only then that it failed.
+
+    Raises:
+        OutOfMemory: the device ran out of memory.
+        ExecutionFailed: the device stopped.
+    """
+    try:
+        for result in results:
+            result.block_until_ready()
+    except RuntimeError as error:  # of which JAX's is a kind
+        full = "RESOURCE_EXHAUSTED" in str(error)
+        raise (OutOfMemory if full else ExecutionFailed)(f"the device stopped: {error}") from None
+    return results
+
+
+class Variations:
+    """Endless arguments that differ in one element of the smallest array of floats.
+
+    Arguments:
+        arguments: of the program.
+        buffers: one list of arguments on the device.
+    """
+
+    def __init__(
+        self, arguments: Sequence[Argument], buffers: Sequence[Buffer], backend: Backend, device: Device
+    ) -> None:
+        self._buffers = list(buffers)
+        self._backend, self._device = backend, device
+        floats = [
+            (entry.spec.size, index)
+            for index, entry in enumerate(arguments)
+            if entry.spec.dtype.is_differentiable and entry.spec.size
+        ]
+        self._index = min(floats)[1] if floats else None
+        self._count = itertools.count()
+        if self._index is not None:
+            self._spec = arguments[self._index].spec
+            self._values = np.array(buffers[self._index]).reshape(-1)
+            self._rng = np.random.default_rng(0)
+
+    def next(self) -> list[Buffer]:
+        """The next list of arguments."""
+        if self._index is None:
+            return self._buffers
+        place = next(self._count) % self._spec.size
+        factor = self._rng.uniform(0.5, 1.5)
+        self._values[place] = (self._values[place] or 1e-3) * self._values.dtype.type(factor)
+        changed = self._backend.place(
+            self._values.reshape(self._spec.shape), self._spec, self._device, alias=False
+        )
+        made = list(self._buffers)
+        made[self._index] = changed
+        return made
+
+
+def times_in_turn(
+    runnables: Sequence[Runnable],
+    variations: Variations,
+    backend: Backend,
+    device: Device,
+    calls: int,
+    seconds: float,
+    known: Sequence[Sequence[float]] = ((), ()),
+    spare: Sequence[float] = (),
+    rival: float | None = None,
+) -> list[list[float]]:
+    """Seconds of a call of each of two, sample by sample in turn, in alternating order.
+
+    It ends when the ratio of the two is known well enough, or the time is up; there are always three samples or `calls`,
+    whichever is less.
+
+    Arguments:
+        runnables: the two.
+        variations: their arguments.
+        calls: samples of each, unless the time is up.
+        seconds: to spend on all.
+        known: samples that were taken in turn already, of one call each; where there are some, both are warm.
+        spare: samples of the second that were taken before, which stand for calls of it.
+        rival: as in `Request`; the first of the two is the candidate.
+    """
+    most = MOST_SAMPLES if rival is None else MOST_RANKED
+    began = time.perf_counter()
+    per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, backend, device)
+    samples = [list(each) for each in known]
+    left = list(spare)
+    order = list(range(len(runnables)))
+    checked = began
+    while True:
+        given = [variations.next() for _ in range(per_sample)]
+        for which in order:
+            if which and left:
+                samples[which].append(left.pop())
+                continue
+            prepared = [_kept(runnables[which], buffers, backend, device) for buffers in given]
+            samples[which].append(_seconds(runnables[which].executable.run, prepared))
+            del prepared
+        order.reverse()
+        now = time.perf_counter()
+        count = len(samples[0])
+        if count >= most or (now - began > seconds and count >= min(3, calls)):
+            return samples
+        if count >= calls and now - checked > _CHECK_SECONDS:  # deciding takes time of its own
+            if _is_known(samples, rival):
+                return samples
+            checked = time.perf_counter()
+
+
+def _calls_per_sample(
+    runnables: Sequence[Runnable], variations: Variations, backend: Backend, device: Device
+) -> int:
+    """Also warms up. A call that consumes arguments needs copies of them, so there is one in a sample."""
+    fastest = math.inf
+    for runnable in runnables:
+        buffers = _kept(runnable, variations.next(), backend, device)
+        fastest = min(fastest, _seconds(runnable.executable.run, [buffers]))
+    if any(entry.alias is not None for runnable in runnables for entry in runnable.arguments):
+        return 1
+    return max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / max(fastest, 1e-7))))
+
+
+def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence[Sequence[Buffer]]) -> float:
+    began = time.perf_counter()
+    for buffers in prepared:
+        awaited(run(buffers))
+    return (time.perf_counter() - began) / len(prepared)
+
+
+def _is_known(samples: Sequence[Sequence[float]], rival: float | None) -> bool:
+    """Whether further samples would change no decision."""
+    first, second = samples
+    above, below = upper_ratio(first, second), 1 / upper_ratio(second, first)
+    if above / below < 1 + PRECISE:
+        return True
+    if rival is None:
+        return above < DECIDED or below > 1 / DECIDED
+    return below > rival and len(first) >= FEWEST_BEATEN
+
+
+def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:
+    """The buffers of one call, those that it consumes as copies."""
+    return [
+        buffer if entry.alias is None else backend.place(buffer, entry.spec, device, alias=False)
+        for entry, buffer in zip(runnable.arguments, buffers, strict=True)
+    ]

@@ -1,0 +1,299 @@
+"""One candidate tried against its subject: types, results, determinism, errors, memory, time. This runs in the child."""
+
+import math
+import runpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
+from pcp.backends.base import CompileOptions
+from pcp.backends.jax_function import JAXFunction
+from pcp.ir import Program, TensorSpec
+from pcp.planning.judging.judge import named_places
+from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
+from pcp.planning.measuring.measurement import Failure, Judgement
+from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
+from pcp.planning.verification.at_site import fault_at_site, is_noise
+
+LONG_SECONDS = 0.3
+"""A call of a program that takes longer is not made without being timed."""
+STEADY = 0.1
+"""Two calls whose times differ by less were disturbed alike."""
+
+Stage = Callable[[str], None]
+"""Called with what begins now: `candidate` while code of the candidate runs, `judging`, or `timing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of it; see `Measurement`."""
+
+    seconds: Sequence[float] = ()
+    plain_seconds: Sequence[float] = ()
+    error: float | None = None
+    plain_error: float | None = None
+    peak_bytes: int | None = None
+    failure: Failure | None = None
+    detail: str = ""
+    judgement: Judgement | None = None
+
+
+class Refused(Exception):
+    """The candidate is none; carried to the end of the trial."""
+
+    def __init__(self, failure: Failure, detail: str) -> None:
+        super().__init__(detail)
+        self.trial = Trial(failure=failure, detail=detail)
+
+
+def tried(
+    subject: Subject,
+    candidate: Program | PythonFunction,
+    options: CompileOptions,
+    tolerance: float | None,
+    calls: int,
+    seconds: float,
+    rival: float | None,
+    stage: Stage,
+    site: str | None = None,
+) -> Trial:
+    """Try a candidate.
+
+    Arguments:
+        subject: what it is compared with.
+        candidate: what claims to compute the same.
+        options: of the compiler.
+        tolerance, calls, seconds, rival, site: as in `Request`.
+        stage: told what is going on.
+    """
+    try:
+        stage("candidate")
+        if isinstance(candidate, Program) and candidate == subject.program and not seconds:
+            return _of_plain(subject, tolerance)
+        runnable = _compiled(subject, candidate, options)
+        if site is not None:
+            fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
+            if fault is not None:
+                raise Refused(*fault)
+        return _judged(subject, runnable, tolerance, calls, seconds, rival, stage)
+    except Refused as refused:
+        return refused.trial
+    except CompilationFailed as error:
+        return Trial(failure=Failure.of_compiling(str(error)), detail=str(error))
+    except ExecutionFailed as error:
+        return Trial(failure=Failure.run_error, detail=str(error))
+    except (OutOfMemory, MemoryError) as error:
+        return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
+
+
+def _compiled(subject: Subject, candidate: Program | PythonFunction, options: CompileOptions) -> Runnable:
+    plain = subject.program
+    expected = [entry.spec for entry in plain.results]
+    if isinstance(candidate, PythonFunction):
+        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], subject.device)
+        _check("returns", function.results, expected)
+        return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
+    _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
+    _check("returns", [entry.spec for entry in candidate.results], expected)
+    executable = subject.backend.compile(candidate, subject.device, options, cache=True)
+    return Runnable(executable, candidate.arguments)
+
+
+def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
+    try:
+        function: Callable[..., Any] = runpy.run_path(candidate.file)[candidate.function]
+    except MemoryError:
+        raise
+    except KeyError:
+        detail = f"{candidate.file} defines no {candidate.function}"
+        raise Refused(Failure.compile_error, detail) from None
+    except (Exception, SystemExit) as error:  # whatever somebody else's file raises
+        detail = f"{candidate.file}: {type(error).__name__}: {error}"
+        raise Refused(Failure.compile_error, detail) from None
+    return function
+
+
+def _check(verb: str, given: Sequence[TensorSpec], expected: Sequence[TensorSpec]) -> None:
+    shown = f"{verb} {_listed(given)}; expected {_listed(expected)}"
+    if [spec.shape for spec in given] != [spec.shape for spec in expected]:
+        raise Refused(Failure.wrong_shape, shown)
+    if list(given) != list(expected):
+        raise Refused(Failure.wrong_dtype, shown)
+
+
+def _listed(specs: Sequence[TensorSpec]) -> str:
+    shown = ", ".join(map(str, specs[:6])) or "nothing"
+    return shown + (f" and {len(specs) - 6} more" if len(specs) > 6 else "")
+
+
+def _judged(
+    subject: Subject,
+    runnable: Runnable,
+    tolerance: float | None,
+    calls: int,
+    seconds: float,
+    rival: float | None,
+    stage: Stage,
+) -> Trial:
+    errors: list[ResultError] = []
+    first: list[Any] = []
+    fastest = math.inf
+    for index, buffers in enumerate(subject.inputs):
+        stage("candidate")
+        found, took = timed(runnable, buffers, subject.backend, subject.device)
+        fastest = min(fastest, took)
+        first = first or found
+        stage("judging")
+        if tolerance == 0.0:
+            _check_bits(subject, index, found)
+        made = subject.judges[index].errors(found)
+        errors += made
+        _check_errors(subject, made, found, tolerance)
+    del found  # memory is short where a program is large
+    stage("candidate")
+    again, took = timed(runnable, subject.inputs[0], subject.backend, subject.device)
+    stage("judging")
+    _check_repeated(subject, first, again, bits=tolerance == 0.0)
+    del again, first
+    mine, plain_times = [], []
+    if seconds > 0:
+        stage("timing")
+        # What is given from outside might remember results of equal arguments, so that its second call says nothing.
+        is_long = not isinstance(runnable.executable, JAXFunction) and fastest > LONG_SECONDS
+        mine, plain_times = _times(subject, runnable, calls, seconds, rival, took if is_long else None)
+    peak = runnable.executable.memory.peak
+    return replace(_with_errors(subject, errors), seconds=mine, plain_seconds=plain_times, peak_bytes=peak)
+
+
+def _of_plain(subject: Subject, tolerance: float | None) -> Trial:
+    """What is known of the plain program without running it again."""
+    errors = [each for judge in subject.judges for each in judge.plain]
+    made = replace(_with_errors(subject, errors), peak_bytes=subject.plain.executable.memory.peak)
+    largest = worst(errors)
+    if tolerance and largest is not None and not largest.least_tolerance <= tolerance:
+        return replace(made, failure=Failure.inaccurate, detail=_too_wrong(subject, largest, tolerance))
+    return made
+
+
+def _with_errors(subject: Subject, errors: Sequence[ResultError]) -> Trial:
+    """A trial that says of the worst errors whose they are and how they were found."""
+    if not subject.is_judged:
+        return Trial()
+    largest = max(errors, key=lambda each: each.error, default=None)
+    slices = max(errors, key=lambda each: each.slice_error, default=None)
+    judged = {each.name: each for each in sorted(errors, key=lambda each: each.error)}  # the worst counts
+    judgement = Judgement(
+        largest.name if largest and largest.error else "",
+        slices.slice_error if slices else 0.0,
+        f"{slices.name}, {slices.slice}" if slices and slices.slice else "",
+        max((each.plain_slice for each in errors), default=0.0),
+        subject.reference,
+        tuple((name, each.missed) for name, each in judged.items() if each.judged is Judged.group),
+        tuple(
+            (name, each.error) for name, each in judged.items() if each.judged is Judged.share and each.error
+        ),
+        tuple(subject.ignored_names),
+    )
+    return Trial(
+        error=largest.error if largest else 0.0,
+        plain_error=max((each.plain for each in errors), default=0.0),
+        judgement=judgement,
+    )
+
+
+def _check_repeated(subject: Subject, first: Sequence[Any], again: Sequence[Any], *, bits: bool) -> None:
+    """Sums whose order is left to chance differ by roundings; that is no fault where no bits are asked for."""
+    for place, (a, b) in enumerate(zip(first, again, strict=True)):
+        if subject.comparison.same_bits(a, b) or is_noise(np.asarray(a), np.asarray(b), bits):
+            continue
+        if subject.is_deterministic:
+            detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
+            raise Refused(Failure.nondeterministic, detail)
+
+
+def _times(
+    subject: Subject, runnable: Runnable, calls: int, seconds: float, rival: float | None, took: float | None
+) -> list[list[float]]:
+    """Times of the candidate and of the plain program in turn.
+
+    Where calls are long, every one counts: the repeated call of the candidate is a sample, beside one of the plain program; and
+    earlier calls of the plain program stand for further ones if they took about as long as that.
+
+    Arguments:
+        took: seconds of the repeated call, where that counts.
+    """
+    known: list[list[float]] = [[], []]
+    spare: list[float] = []
+    if took is not None:
+        before = subject.plain_seconds[1:]  # the first one warms up
+        _, fresh = timed(subject.plain, subject.inputs[0], subject.backend, subject.device)
+        known = [[took], [fresh]]
+        spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
+    variations = Variations(subject.program.arguments, subject.inputs[0], subject.backend, subject.device)
+    found = times_in_turn(
+        [runnable, subject.plain],
+        variations,
+        subject.backend,
+        subject.device,
+        calls,
+        seconds,
+        known,
+        spare[-calls:],
+        rival,
+    )
+    if took is not None:
+        subject.plain_seconds += found[1][:1]
+    return found
+
+
+def _check_bits(subject: Subject, index: int, found: Sequence[Any]) -> None:
+    for place, (plain, y) in enumerate(zip(subject.plain_results(index), found, strict=True)):
+        if not subject.comparison.same_bits(plain, y):
+            detail = f"result {_name(subject, place)} is not bit for bit that of the plain program"
+            raise Refused(Failure.inaccurate, detail)
+
+
+def _name(subject: Subject, place: int) -> str:
+    return subject.program.results[place].name or str(place)
+
+
+def _check_errors(
+    subject: Subject, errors: Sequence[ResultError], found: Sequence[Any], tolerance: float | None
+) -> None:
+    largest = worst(errors)
+    if largest is None or (math.isinf(largest.error) and math.isinf(largest.plain)):
+        return
+    limit = math.inf if tolerance is None or tolerance == 0.0 else tolerance
+    if math.isfinite(largest.least_tolerance) and largest.least_tolerance <= limit:
+        return
+    if math.isfinite(largest.error):
+        failure, detail = Failure.inaccurate, _too_wrong(subject, largest, limit)
+    else:
+        value = np.asarray(found[next(iter(named_places(subject.program, [largest.name])))])
+        is_finite = value.dtype.kind not in "fVc" or bool(
+            np.isfinite(value.astype(np.complex128 if value.dtype.kind == "c" else np.float64)).all()
+        )
+        failure = Failure.inaccurate if is_finite else Failure.not_finite
+        detail = f"result {largest.name} is " + ("wrong" if is_finite else "not finite where it should be")
+    refused = Refused(failure, detail)
+    refused.trial = replace(_with_errors(subject, errors), failure=failure, detail=detail)
+    raise refused
+
+
+def _too_wrong(subject: Subject, wrong: ResultError, tolerance: float) -> str:
+    """Why a result is not within a tolerance."""
+    of = "of" if subject.is_judged else "relative to the plain results, of"
+    if wrong.judged is Judged.share:
+        return f"a share of {wrong.error:.3g} of result {wrong.name} differs; the tolerance is {tolerance:g}"
+    scale = ", on the scale of its group," if wrong.judged is Judged.group else ""
+    if wrong.error <= tolerance:
+        return (
+            f"the error {of} a slice of result {wrong.name} ({wrong.slice}){scale} is {wrong.slice_error:.3g}; "
+            f"the tolerance for slices is {SLICES * tolerance:g}"
+        )
+    return f"the error {of} result {wrong.name}{scale} is {wrong.error:.3g}; the tolerance is {tolerance:g}"

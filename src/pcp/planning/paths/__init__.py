@@ -1,0 +1,1 @@
+"""Paths: what is chosen for a program, written down, enumerated and explored."""

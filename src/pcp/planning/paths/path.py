@@ -1,0 +1,337 @@
+"""Path: the choices that turn a Program into something to run; a value that can be written down and followed again."""
+
+import functools
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from types import MappingProxyType
+from typing import Any
+
+from pcp.backends.base import CompileOptions
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.ir.program_file import write_atomically
+from pcp.kernels import Kernel, apply_kernels, kernel_named, sites_of
+from pcp.planning.paths.preparation import prepared
+
+FORMAT = 1
+
+
+class NotAPath(PCPError):
+    """A file that holds no Path."""
+
+
+class PathMismatch(PCPError):
+    """A Path that belongs to another program, other hardware, or other versions of what it names."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Choice:
+    """A kernel for a site.
+
+    Arguments:
+        site: the key of the site in its program.
+        kernel: its name.
+        version: its version when it was chosen.
+    """
+
+    site: str
+    kernel: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """One way to run a program. Without choices and options it is the plain path.
+
+    Arguments:
+        program: digest of the program.
+        choices: for the sites that are not computed by the operation itself, in order of their keys.
+        options: of the compiler, in order of their names.
+        backend: what compiles.
+        prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
+            it is written, as all are whose results are to be those of the plain path, bit for bit.
+        hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
+    """
+
+    program: str
+    choices: tuple[Choice, ...] = ()
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    backend: str = "xla"
+    prepared: str = ""
+    hardware: str = field(default="", compare=False)
+    versions: str = field(default="", compare=False)
+
+    @staticmethod
+    def of(
+        program: Program,
+        kernels: Mapping[str, Kernel] = MappingProxyType({}),
+        options: CompileOptions = MappingProxyType({}),
+        tolerance: float | None = None,
+    ) -> "Path":
+        """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
+        choices = (Choice(site, kernel.name, kernel.version) for site, kernel in kernels.items())
+        return Path(
+            program.digest,
+            tuple(sorted(choices)),
+            tuple(sorted(options.items())),
+            prepared="" if tolerance == 0.0 else prepared(program).digest,
+        )
+
+    @staticmethod
+    def plain(program: Program, options: CompileOptions = MappingProxyType({})) -> "Path":
+        """The path that runs a program as it is written."""
+        return Path(program.digest, options=tuple(sorted(options.items())))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the program is run as it is written."""
+        return not self.choices and not self.prepared
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what it chooses: equal for equal paths in every process, on whatever hardware."""
+        return hashlib.sha256(json.dumps(self._chosen(), separators=(",", ":")).encode()).hexdigest()
+
+    def made_on(self, hardware: str, versions: str) -> "Path":
+        """The same path, for exactly this hardware and these versions; empty words leave it open."""
+        return replace(self, hardware=hardware, versions=versions)
+
+    def check_place(self, hardware: str, versions: str) -> None:
+        """Compare what it was made on with what is here.
+
+        Raises:
+            PathMismatch: its numbers would be others here.
+        """
+        for what, made, here in (
+            ("hardware", self.hardware, hardware),
+            ("versions", self.versions, versions),
+        ):
+            if made and made != here:
+                raise PathMismatch(
+                    f"the path was made on {what} {made}, and here is {here}: its results may differ in their last bits; "
+                    'plan again, or follow it anyway as path.made_on("", "")'
+                )
+
+    def kernels(self) -> dict[str, Kernel]:
+        """The kernels by the keys of their sites.
+
+        Raises:
+            UnknownKernel: one is not registered here.
+            PathMismatch: one has another version here than when it was chosen.
+        """
+        found = {choice.site: kernel_named(choice.kernel) for choice in self.choices}
+        for choice in self.choices:
+            here = found[choice.site].version
+            if here != choice.version:
+                raise PathMismatch(
+                    f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
+                    "plan again, or install the version of PCP that made the path"
+                )
+        return found
+
+    def check_sites(self, program: Program, platform: str) -> None:
+        """Look whether every kernel is one for the site that it is chosen for, on a kind of device.
+
+        Raises:
+            PathMismatch: the path belongs to another program, or a kernel does not apply.
+            UnknownKernel: a kernel is not registered here.
+        """
+        self._check_program(program)
+        self.kernels()
+        if not self.choices:
+            return
+        here = {site.key: site for site in sites_of(_ready(self, program), platform)}
+        for choice in self.choices:
+            site = here.get(choice.site)
+            if site is None or choice.kernel not in site.kernels:
+                known = (
+                    f"there are {', '.join(site.kernels)}"
+                    if site
+                    else "no kernel applies to anything of that key"
+                )
+                raise PathMismatch(
+                    f"the path has kernel {choice.kernel} compute site {choice.site[:12]}, where it does not apply on "
+                    f"{platform}: {known}; plan again"
+                )
+
+    def _check_program(self, program: Program) -> None:
+        if program.digest != self.program:
+            raise PathMismatch(
+                f"the path belongs to program {self.program[:12]}; the program given is {program.digest[:12]}: plan it instead"
+            )
+
+    def applied(self, program: Program) -> Program:
+        """The program as this path has it computed.
+
+        Raises:
+            PathMismatch: it is another program's path, or a kernel has changed.
+            UnknownKernel: a kernel is not registered here.
+        """
+        self._check_program(program)
+        if self.is_plain:
+            return program
+        self.kernels()  # whether they are those of this path is asked anew each time
+        return _applied(self, program)
+
+    def _chosen(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "program": self.program,
+            "prepared": self.prepared,
+            "backend": self.backend,
+            "options": [list(option) for option in self.options],
+            "choices": [[choice.site, choice.kernel, choice.version] for choice in self.choices],
+        }
+
+    def to_json(self) -> str:
+        """The canonical JSON form."""
+        whole = self._chosen() | {"hardware": self.hardware, "versions": self.versions}
+        return json.dumps(whole, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> "Path":
+        """The path in a JSON text.
+
+        Raises:
+            NotAPath: there is none in it.
+        """
+        return read_path(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to a file, whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        write_atomically(FilePath(path), self.to_json().encode())
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "Path":
+        """The path in a file.
+
+        Raises:
+            NotAPath: it holds none.
+            OSError: it cannot be read.
+        """
+        try:
+            return Path.from_json(FilePath(path).read_text())
+        except (NotAPath, UnicodeDecodeError) as error:
+            raise NotAPath(f"{os.fspath(path)}: {error}") from None
+
+
+@functools.lru_cache(maxsize=2)
+def _applied(path: Path, program: Program) -> Program:
+    return apply_kernels(_ready(path, program), path.kernels())
+
+
+def _ready(path: Path, program: Program) -> Program:
+    """The program in the form that the path's choices are made for.
+
+    Raises:
+        PathMismatch: it has another form here.
+    """
+    ready = prepared(program, None if path.prepared else 0.0)
+    if path.prepared and ready.digest != path.prepared:
+        raise PathMismatch(
+            f"the path was made for the program simplified to {path.prepared[:12]}, which is {ready.digest[:12]} here; "
+            "plan again, or install the version of PCP that made the path"
+        )
+    return ready
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LARGEST = 2**63
+_FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
+    ("prepared", lambda v: v == "" or _is_digest(v), "64 hexadecimal digits, or nothing"),
+    ("backend", lambda v: v == "xla", "xla"),
+    ("hardware", lambda v: isinstance(v, str), "a text"),
+    ("versions", lambda v: isinstance(v, str), "a text"),
+    ("options", lambda v: _is_list_of(v, _is_option), "pairs of a name, and a text, number or boolean"),
+    (
+        "choices",
+        lambda v: _is_list_of(v, _is_choice),
+        "a site of 64 hexadecimal digits, a kernel and its version, each",
+    ),
+)
+"""Of the entries of a file, all of which it must have: whether a value is one, and what is expected."""
+
+
+def read_path(text: str) -> Path:
+    """The path in a JSON text.
+
+    Raises:
+        NotAPath: there is none in it.
+    """
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotAPath(
+            f"this is not a path: {text[:40]!r} is not JSON ({error}); expected what Path.save writes"
+        ) from None
+    if not isinstance(found, dict) or "format" not in found:
+        raise NotAPath(f"this is not a path: {text[:40]!r}; expected JSON as Path.save writes it")
+    if found["format"] != FORMAT:
+        raise NotAPath(
+            f"the path has format {found['format']!r:.40}; this version of PCP reads format {FORMAT}"
+        )
+    for name, is_right, expected in _FIELDS:
+        if name not in found:
+            raise NotAPath(
+                f"the path has no {name}; expected JSON as Path.save writes it: plan again and save that"
+            )
+        if not is_right(found[name]):
+            raise NotAPath(
+                f"the {name} of the path is {found[name]!r:.60}; expected {expected}: plan again and save that"
+            )
+    choices = [Choice(*entry) for entry in found["choices"]]
+    options = {name: value for name, value in found["options"]}
+    if len({choice.site for choice in choices}) < len(choices) or len(options) < len(found["options"]):
+        raise NotAPath(
+            "the path chooses twice for one site or option; expected one choice for each: plan again"
+        )
+    return Path(
+        found["program"],
+        tuple(sorted(choices)),
+        tuple(sorted(options.items())),
+        found["backend"],
+        found["prepared"],
+        found["hardware"],
+        found["versions"],
+    )
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value < _LARGEST
+
+
+def _is_list_of(value: object, is_entry: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(is_entry, value))
+
+
+def _is_option(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
+        return False
+    value = entry[1]
+    is_real = isinstance(value, float) and math.isfinite(value)
+    return isinstance(value, str | bool) or is_real or _is_integer(value)
+
+
+def _is_choice(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) == 3
+        and _is_digest(entry[0])
+        and isinstance(entry[1], str)
+        and _is_integer(entry[2])
+    )

@@ -1,0 +1,1 @@
+"""The profile database: every measurement ever made, and what it was made on."""

@@ -1,0 +1,99 @@
+"""A ProfileDatabase for planning, which goes on without one: what fails is a warning, said once, and then there are no rows."""
+
+import logging
+from collections.abc import Collection
+
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.prediction.region import Region
+from pcp.planning.profile.database import DatabaseUnusable, ProfileDatabase
+from pcp.planning.profile.hardware import Hardware
+
+log = logging.getLogger("pcp.planning.profile.best_effort_database")
+
+
+class BestEffortDatabase:
+    """The methods of a ProfileDatabase that planning needs, without their exceptions.
+
+    Arguments:
+        database: the one that is asked.
+    """
+
+    def __init__(self, database: ProfileDatabase) -> None:
+        self._database: ProfileDatabase | None = database
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing has failed yet."""
+        return self._database is not None
+
+    def add(
+        self,
+        measurement: Measurement,
+        *,
+        path: Path | None = None,
+        hardware: Hardware | None = None,
+        about: str | None = None,
+        region: Region | None = None,
+    ) -> None:
+        """Add a row if that is possible."""
+        if self._database is not None:
+            try:
+                self._database.add(measurement, path=path, hardware=hardware, about=about, region=region)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+
+    def measurements(
+        self,
+        subject: str | None = None,
+        hardware: str | None = None,
+        versions: str | None = None,
+        path: str | None = None,
+    ) -> list[Measurement]:
+        """The rows that can be read."""
+        if self._database is not None:
+            try:
+                return self._database.measurements(subject, hardware, versions, path)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
+        """The order in which to try paths, as far as it is known."""
+        if self._database is not None:
+            try:
+                return self._database.ranking(subject, hardware, versions)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def regions(self, digests: Collection[str]) -> dict[str, Region]:
+        """Those of these regions that are kept and can be read."""
+        if self._database is not None:
+            try:
+                return self._database.regions(digests)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return {}
+
+    def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
+        """The newest rows of kept regions of a family that can be read."""
+        if self._database is not None:
+            try:
+                return self._database.of_regions(family, hardware, versions, most)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return []
+
+    def path_of(self, digest: str) -> Path | None:
+        """The path of that digest, if it is known and can be read."""
+        if self._database is not None:
+            try:
+                return self._database.path_of(digest)
+            except DatabaseUnusable as error:
+                self._give_up(error)
+        return None
+
+    def _give_up(self, error: DatabaseUnusable) -> None:
+        self._database = None
+        log.warning("%s; planning continues, but its measurements are not kept", error)

@@ -1,0 +1,335 @@
+"""What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
+
+import functools
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from types import TracebackType
+from typing import Protocol
+
+from pcp.ir import Program
+from pcp.planning.measuring.bench import PlainProgramFailed
+from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.path import Path
+from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
+from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.profile.best_effort_database import BestEffortDatabase
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.hardware import Hardware
+from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
+
+log = logging.getLogger("pcp.planning.search")
+
+MOST_ROWS = 4096
+"""Of the regions that predictions are made from."""
+TRIES, DAY_SECONDS = 3, 86400.0
+"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
+
+
+class Measurer(Protocol):
+    """What makes measurements: a `Bench`."""
+
+    def measure(self, request: Request) -> Measurement:
+        """Make one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is.
+
+    Arguments:
+        what: is being measured.
+        done, total: measurements; the total is an estimate until the end.
+        seconds: since the beginning.
+        budget: seconds that it may take.
+    """
+
+    what: str
+    done: int
+    total: int
+    seconds: float
+    budget: float
+
+
+class Evidence:
+    """The measurements of one search on one device; a context manager, which ends what measures.
+
+    Arguments:
+        database: what is known, and what new measurements are added to.
+        start: starts what measures, when something has to be measured for the first time.
+        hardware, versions: that rows must be of to count.
+        budget: seconds in which measurements may begin.
+        progress: told before every measurement.
+    """
+
+    def __init__(
+        self,
+        database: BestEffortDatabase,
+        start: Callable[[], AbstractContextManager[Measurer]],
+        hardware: Hardware,
+        versions: str,
+        budget: float,
+        progress: Callable[[Progress], object] | None = None,
+    ) -> None:
+        self.hardware, self.versions = hardware, versions
+        self.budget = budget
+        self.measured = 0
+        self.planned = 0
+        self.trouble = ""
+        self._database = database
+        self._start = start
+        self._progress = progress
+        self._bench: AbstractContextManager[Measurer] | None = None
+        self._measurer: Measurer | None = None
+        self._known: dict[str, dict[str, list[Measurement]]] = {}
+        self._pooled: dict[str, dict[str, Measurement]] = {}
+        self._ended: dict[tuple[str, str], float] = {}
+        self._paths: dict[str, Path] = {}
+        self._began = time.monotonic()
+        self._when = time.time()
+
+    def __enter__(self) -> "Evidence":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bench is not None:
+            self._bench.__exit__(kind, error, trace)
+
+    @property
+    def seconds_spent(self) -> float:
+        """How much of the budget is spent."""
+        return time.monotonic() - self._began
+
+    @property
+    def seconds_left(self) -> float:
+        """How much of the budget is left."""
+        return max(0.0, self.budget - self.seconds_spent)
+
+    def known(self, subject: str) -> dict[str, Measurement]:
+        """What is known of a program here, by path, as one row each; those first that were measured first."""
+        if subject not in self._known:
+            grouped: dict[str, list[Measurement]] = {}
+            for row in self._database.measurements(subject, self.hardware.digest, self.versions):
+                grouped.setdefault(row.path, []).append(row)
+            self._known[subject] = grouped
+        if subject not in self._pooled:
+            of_paths = self._known[subject]
+            least = min(
+                (undisturbed(row.plain_seconds) for rows in of_paths.values() for row in rows),
+                default=math.inf,
+            )
+            self._pooled[subject] = {path: pooled(rows, least) for path, rows in of_paths.items()}
+        return self._pooled[subject]
+
+    def count(self, subject: str, label: str) -> int:
+        """How often one path of a program was measured here."""
+        self.known(subject)
+        return len(self._known[subject].get(label, ()))
+
+    @functools.cached_property
+    def cost_model(self) -> CostModel:
+        """What all regions that were measured here say of others."""
+        return CostModel(
+            lambda family: known_here(self._database, self.hardware.digest, self.versions, family)
+        )
+
+    def rest(self, subject: str, label: str, seconds: float) -> bool:
+        """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
+
+        Arguments:
+            subject, label: of the path.
+            seconds: from the end of its last measurement; the next one is apart in time.
+
+        Returns:
+            Whether there is time for that.
+        """
+        wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
+        if wait >= self.seconds_left:
+            self.trouble = "the time was up"
+            return False
+        if wait > 0:
+            time.sleep(wait)
+        return True
+
+    def ranking(self, subject: str) -> dict[str, int]:
+        """The place of each path in the order in which to try them, as far as anybody measured them anywhere."""
+        order = self._database.ranking(subject, self.hardware.digest, self.versions)
+        return {path: place for place, path in enumerate(order)}
+
+    def path(self, digest: str) -> Path | None:
+        """A path that some row speaks of."""
+        return self._paths.get(digest) or self._database.path_of(digest)
+
+    def of(
+        self,
+        subject: str,
+        label: str,
+        request: Callable[[], Request],
+        enough: Callable[[Measurement], bool],
+        what: str,
+        path: Path | None = None,
+        about: str | None = None,
+        until: float = 0.0,
+        region: Program | None = None,
+    ) -> Measurement | None:
+        """What is known of one path of a program, measured now if that is not enough.
+
+        Arguments:
+            subject: what the program and its arguments are called in the database.
+            label: what the path is called there.
+            request: makes what has to be measured.
+            enough: whether a known measurement will do.
+            what: is measured, for people.
+            path, about: to be kept with it.
+            until: seconds of the budget that must be left for this.
+            region: the program, where it is the region of a site, to be kept with it.
+
+        Returns:
+            None if there is no time to measure it, or it cannot be measured; `trouble` says which.
+        """
+        found = self.known(subject).get(label)
+        again = found is not None and self._is_tried_again(subject, label)
+        if found is not None and enough(found) and not again:
+            return found
+        if self.seconds_left <= until:
+            self.trouble = "the time was up"
+            return found if again else None
+        if self._measurer is None:
+            self._begin()  # another process may have measured it meanwhile
+            return self.of(subject, label, request, enough, what, path, about, until, region)
+        if self._progress is not None:
+            spent = self.seconds_spent
+            total = max(self.planned, self.measured + 1)
+            self._progress(Progress(what, self.measured, total, spent, self.budget))
+        measured = self._measure(self._measurer, request())
+        if measured is None:
+            return None
+        made = replace(measured, subject=subject)
+        self.measured += 1
+        self.known(subject)  # what is there already stands first
+        self._known[subject].setdefault(label, []).append(made)
+        self._pooled.pop(subject)  # it may have shown that others were disturbed
+        self._ended[subject, label] = time.monotonic()
+        if path is not None:
+            self._paths[path.digest] = path
+        self._database.add(
+            made,
+            path=path,
+            hardware=self.hardware,
+            about=about,
+            region=None if region is None else Region.of(region),
+        )
+        log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
+        return self.known(subject)[label]
+
+    def refute(self, subject: str, path: Path, detail: str) -> None:
+        """Enter that a path does not compute what was measured of it."""
+        row = Measurement(
+            subject,
+            path.digest,
+            self.hardware.digest,
+            self.versions,
+            failure=Failure.differs_here,
+            detail=detail,
+            when=time.time(),
+        )
+        self._database.add(row, path=path, hardware=self.hardware)
+
+    def _is_tried_again(self, subject: str, label: str) -> bool:
+        """Whether the last measurement failed before this search, not too often of late, for a reason that may pass."""
+        rows = self._known[subject][label]
+        failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
+        if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
+            return False
+        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
+
+    def _begin(self) -> None:
+        self._bench = self._start()
+        self._measurer = self._bench.__enter__()
+        self._known.clear()
+        self._pooled.clear()
+
+    def _measure(self, measurer: Measurer, request: Request) -> Measurement | None:
+        try:
+            return measurer.measure(request)
+        except PlainProgramFailed as error:  # that says nothing of the path
+            log.warning("%s", error)
+            self.trouble = str(error)
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled(Measurement):
+    """All that was measured of one path of a program here, as one row.
+
+    Arguments:
+        calm: the blocks that count, one for each measurement during which little disturbed; where none was calm, all.
+        is_calm: whether any of them was.
+    """
+
+    calm: tuple[Block, ...] = ()
+    is_calm: bool = True
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The calls that count, by measurements."""
+        return self.calm
+
+
+def known_here(
+    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
+) -> list[Known]:
+    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
+    grouped: dict[tuple[str, str], list[Measurement]] = {}
+    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
+        grouped.setdefault((row.subject, row.path), []).insert(0, row)
+    programs = {}
+    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
+    for digest, region in database.regions(newest).items():
+        try:
+            programs[digest] = region.program()
+        except NotARegion as error:
+            log.info("a region in the database is not used: %s", error)
+    return known_regions([pooled(rows) for rows in grouped.values()], programs)
+
+
+def pooled(rows: Sequence[Measurement], least: float = math.inf) -> Measurement:
+    """Rows of one path of one program as one row; if the last one is a failure, that counts.
+
+    Arguments:
+        rows: one at least.
+        least: undisturbed seconds of the plain program, as far as measurements of other paths have shown.
+    """
+    last = rows[-1]
+    if last.failure is not None:
+        return last
+    sound = [row for row in rows if row.failure is None]
+
+    judged = max(
+        (row for row in sound if row.error is not None),
+        key=lambda row: row.least_tolerance or 0.0,
+        default=last,
+    )
+    blocks = [block for row in sound for block in row.blocks]
+    are_calm = calm_blocks(blocks, least)
+    calm = tuple(block for block, is_calm in zip(blocks, are_calm, strict=True) if is_calm) or tuple(blocks)
+    seconds, plain_seconds = joint(calm)
+    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
+    together = {
+        "seconds": tuple(seconds),
+        "plain_seconds": tuple(plain_seconds),
+        "error": judged.error,
+        "plain_error": judged.plain_error,
+        "judgement": judged.judgement,
+        "peak_bytes": max(peaks, default=None),
+        "when": sound[0].when,
+    }
+    others = {each.name: getattr(last, each.name) for each in fields(Measurement)}
+    return Pooled(**others | together, calm=calm, is_calm=any(are_calm) or not blocks)

@@ -1,0 +1,59 @@
+"""Losses that are confirmed: what should have been faster by its parts, and was not in the whole, is measured again later.
+
+What else a machine does lasts for seconds, and all calls of one measurement are disturbed alike by it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.selection import Selection, saved
+from pcp.planning.search.significance import GAPS, MARGIN, is_faster_in, undisturbed
+from pcp.planning.search.whole import COARSE_SECONDS, TIMING_SECONDS, Whole
+
+EXPECTED = 2 * MARGIN
+"""A whole that should gain more than this by what its kernels gained alone, but did not, is measured again later."""
+CONFIRMED = 3
+"""Of such paths as many are, those that should save most."""
+
+
+def is_unexpected(selection: Selection, row: Measurement) -> bool:
+    """Whether a whole was not faster than the plain program, though its kernels saved enough alone for that to show."""
+    return saved(selection) > EXPECTED * undisturbed(row.plain_seconds) and not is_faster_in(row.blocks)
+
+
+@dataclass(slots=True)
+class Losses:
+    """Measures losses again.
+
+    Arguments:
+        whole: the program.
+        evidence: measures.
+        path: of a selection.
+        is_short: whether a call is so short that a path is measured again several times, rather than once.
+        trouble: why a loss was not measured again, in the end.
+    """
+
+    whole: Whole
+    evidence: Evidence
+    path: Callable[[Selection], Path]
+    is_short: bool
+    trouble: str = ""
+
+    def that_win(self, lost: Sequence[Selection]) -> Iterator[tuple[Selection, Measurement]]:
+        """Those that turn out to be faster than the plain program, and what is known of them then."""
+        left = sorted(lost, key=saved, reverse=True)[:CONFIRMED]
+        seconds = COARSE_SECONDS if self.is_short else TIMING_SECONDS
+        for times in range(2, 2 + (len(GAPS) if self.is_short else 1)):
+            for selection in list(left):
+                row = self.whole.measured_again(self.path(selection), self.evidence, times, seconds)
+                if row is None:
+                    self.trouble = self.evidence.trouble
+                    return
+                is_faster = row.failure is None and is_faster_in(row.blocks)
+                if is_faster or row.failure is not None:
+                    left.remove(selection)
+                if is_faster:
+                    yield selection, row

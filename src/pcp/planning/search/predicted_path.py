@@ -1,0 +1,69 @@
+"""The path that should be the fastest where nothing may be measured, as far as it may be taken."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.search.selection import ErrorModel, Selection, saved, select
+from pcp.planning.search.tuning import Tuned
+from pcp.planning.search.whole import Whole
+
+AMPLIFIED = 4.0
+"""The results of a whole program may be wrong by this many times what its sites are alone, as far as nobody measured it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is expected of a path that was never measured.
+
+    Arguments:
+        ratio: the time of the sites where kernels stand, relative to their plain time, alone.
+        error: that its results are expected to have at most. Nobody measured it.
+        measured, similar: classes of sites whose kernels were measured at equal sites, and at similar ones only.
+    """
+
+    ratio: float
+    error: float
+    measured: int
+    similar: int
+
+
+def predicted_path(
+    whole: Whole,
+    classes: Sequence[Tuned],
+    banned: set[tuple[str, str]],
+    path_of: Callable[[Selection], Path],
+    known: Mapping[str, Measurement],
+) -> tuple[Path, Prediction] | None:
+    """The path that should be the fastest; None if there is none that may be taken without being measured.
+
+    Errors of its kernels were measured at equal sites, or its kernels compute the operations' own arithmetic, in another order
+    at most (see `tuning`). What they come to in the whole is expected to be far within the tolerance. Whoever asks for the bits
+    of the plain path gets nothing that was not compared with them. Where a path was timed in the whole, measurements decide.
+
+    Arguments:
+        whole: the program.
+        classes: what is known of its sites.
+        banned: pairs of a class and a kernel's name that are left out.
+        path_of: makes a path.
+        known: what was measured of the whole program, by path.
+    """
+    plain_errors = [row.plain_error for row in known.values() if row.plain_error is not None]
+    is_decided = any(row.seconds and path != Path.plain(whole.program).digest for path, row in known.items())
+    if not whole.tolerance or max(plain_errors, default=0.0) > whole.tolerance or is_decided:
+        return None
+    # As if a plan had been measured, so that errors of sites add up from the beginning.
+    weights = {each.sites.digest: AMPLIFIED**2 * each.sites.uses for each in classes}
+    model = ErrorModel(weights, [({}, 0.0)])
+    selection = select(classes, whole.tolerance, model, banned)
+    path, error = path_of(selection), model.predicted(selection)
+    kernels = {digest: one.kernel.name for digest, one in selection.items() if one.kernel is not None}
+    taken = [each for each in classes if each.sites.digest in kernels]
+    plain_seconds = math.fsum(each.sites.uses * each.plain_seconds for each in taken)
+    if not taken or path.digest in known or error > whole.tolerance or plain_seconds <= 0:
+        return None
+    similar = sum(kernels[each.sites.digest] in each.forecasts for each in taken)
+    ratio = 1 - saved(selection) / plain_seconds
+    return path, Prediction(ratio, error, len(taken) - similar, similar)

@@ -1,0 +1,364 @@
+"""The search for the fastest path of a program within a tolerance, by measurement.
+
+Classes of equal sites are measured alone, then their fastest kernels together in the whole program, against the plain program
+and float64. What is too wrong is moved to more exact kernels, what does not run in the whole is left out, and what is not
+faster than the plain program beyond noise is not used. The fastest selection of a short program is then refined.
+Every step asks the database first, so the same search is answered from it the second time, and one that was cut short goes on
+where it stopped.
+"""
+
+import logging
+import math
+from dataclasses import dataclass, field, replace
+
+from pcp.errors import PCPError
+from pcp.kernels import Kernel, UnknownKernel
+from pcp.planning.judging.tolerance import least_tolerance
+from pcp.planning.measuring.measurement import Judgement, Measurement
+from pcp.planning.paths.path import Path, PathMismatch
+from pcp.planning.search.duels import Duels, is_won
+from pcp.planning.search.everywhere import try_everywhere
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.losses import Losses, is_unexpected
+from pcp.planning.search.predicted_path import Prediction, predicted_path
+from pcp.planning.search.refinement import Refinement
+from pcp.planning.search.selection import ErrorModel, Experience, Selection, saved, select
+from pcp.planning.search.significance import MARGIN, is_faster_in
+from pcp.planning.search.site_checks import holds_at_its_sites
+from pcp.planning.search.site_classes import kernels_by_site, site_classes
+from pcp.planning.search.tuning import Tuned, kernel_label, tune
+from pcp.planning.search.whole import COARSE_SECONDS, Whole, culprit
+
+log = logging.getLogger("pcp.planning.search")
+
+ATTEMPTS = 8
+"""Selections that are measured whole at most."""
+LARGE_SECONDS = 0.1
+"""Of one call: a program that takes less gains too little to be measured whole before its parts."""
+WORTHWHILE = 0.03
+"""A further selection is measured if it should save this part more of the time than the best so far."""
+LITTLE = 0.005
+"""A family whose kernels should save less than this part of the time is not tried as one, but left to refining."""
+OFTEN_SECONDS = 0.25
+"""A program that takes longer in one call is not measured for a single class."""
+
+
+class ToleranceUnreachable(PCPError):
+    """A tolerance that the plain path misses, so that no path is within it."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search came to.
+
+    Arguments:
+        path: the fastest that was accepted; the plain one if none was.
+        measurement: what is known of it, or None if nothing is.
+        classes: what was measured of the sites.
+        choices: the kernel of each class on this path, by the digest of its region; plain ones are not there.
+        measured: how many measurements were made, others than those from the database.
+        notes: what was left out and why, one sentence each.
+        complete: whether nothing was left out for lack of time.
+        prediction: what is expected of the path, where it was not measured.
+    """
+
+    path: Path
+    measurement: Measurement | None = None
+    classes: list[Tuned] = field(default_factory=list)
+    choices: dict[str, Kernel] = field(default_factory=dict)
+    measured: int = 0
+    notes: list[str] = field(default_factory=list)
+    complete: bool = True
+    prediction: Prediction | None = None
+
+
+class Search:
+    """One search; `run` returns what it came to, also where it is interrupted.
+
+    Arguments:
+        whole: the program, its tolerance, and what it is measured on.
+        evidence: what is known and can be measured.
+        platform: kind of the device.
+        memory_limit: bytes that a call may take.
+    """
+
+    def __init__(self, whole: Whole, evidence: Evidence, platform: str, memory_limit: int) -> None:
+        self.whole = whole
+        self.evidence = evidence
+        self.memory_limit = memory_limit
+        self.notes: list[str] = []
+        self.classes: list[Tuned] = []
+        self.complete = True
+        self._experience = Experience(ErrorModel.of(()))
+        self._chosen: Selection = {}  # the fastest so far
+        self._ratio = 1.0  # the whole's time by it, relative to the plain program's
+        self._worthwhile = 0.0  # seconds that a further selection has to save alone
+        self._lost: list[Selection] = []  # that should have been faster than the plain program
+        self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
+        self._platform = platform
+        self._sites = site_classes(whole.prepared, platform, whole.tolerance)
+        self._duels = Duels(whole, evidence)
+        self._budget = evidence.budget  # before Ctrl-C ends it
+
+    def run(self) -> Found:
+        """Search.
+
+        Raises:
+            ToleranceUnreachable: every path that was measured is less exact, the plain one included.
+        """
+        try:
+            self._check_plain()
+            if self._is_large():
+                try_everywhere(self.whole, self._sites, self.evidence)
+            self.classes = tune(self._sites, self.evidence)
+            self._experience.model = ErrorModel.of(self.classes)
+            self.complete = all(each.complete for each in self.classes)
+            self._try_whole()
+            self._confirm_losses()
+            self._refine()
+        except KeyboardInterrupt:
+            self._say("it was interrupted; what was measured is kept")
+            self.complete = False
+            self.evidence.budget = 0.0  # nothing more is measured
+            if not any(row.seconds for row in self.evidence.known(self.whole.subject).values()):
+                raise  # no path was measured yet
+        return self._best()
+
+    def _is_large(self) -> bool:
+        """Whether measuring all classes alone may take most of the budget.
+
+        On a GPU it does: compiling a kernel takes a hundred times as long as running it.
+        """
+        if self._platform == "cpu":
+            return math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
+        return any(
+            kernel_label(kernel) not in self.evidence.known(each.digest)
+            for each in self._sites
+            for kernel in each.kernels
+        )
+
+    def _try_whole(self) -> None:
+        """Measure the whole program, with one family's kernels more each time, those that save most alone first.
+
+        What a kernel does alone is not what it does in the whole, where its inputs may be computed anyway for somebody else. So
+        a family whose kernels are of no use there must not spoil what those of another save.
+        """
+        kept: list[Tuned] = []
+        for classes in self._families():
+            if self._try([*kept, *classes], alone=not kept):
+                kept += classes
+
+    def _families(self) -> list[list[Tuned]]:
+        """The classes of each family that saves anything alone, in order of how much."""
+        families: dict[str, list[Tuned]] = {}
+        for each in self.classes:
+            families.setdefault(each.sites.family, []).append(each)
+        gains = {
+            family: saved(
+                select(classes, self.whole.tolerance, ErrorModel.of(classes), self._experience.banned)
+            )
+            for family, classes in families.items()
+        }
+        ordered = sorted(families, key=gains.__getitem__, reverse=True)
+        return [families[each] for each in ordered if gains[each] >= LITTLE * self._plain_seconds]
+
+    def _try(self, classes: list[Tuned], alone: bool) -> bool:
+        """Measure selections for these classes until none is left that should save more; whether the whole got faster.
+
+        Arguments:
+            classes: those that may be computed otherwise.
+            alone: whether none of them was of use before; if not, one selection that does not help is enough.
+        """
+        faster = False
+        often = self._is_measured_often
+        for _ in range(ATTEMPTS):
+            selection = select(classes, self.whole.tolerance, self._experience.model, self._experience.banned)
+            path = self._path(selection)
+            if path.is_plain or path.digest in self._experience.tried or saved(selection) < self._worthwhile:
+                break
+            self._experience.tried.add(path.digest)
+            if often:
+                row = self.whole.measured(path, self.evidence, seconds=COARSE_SECONDS)
+            else:
+                row = self.whole.measured(path, self.evidence, self._ratio)
+            if row is None:
+                self._say(f"the whole program was not measured: {self.evidence.trouble}")
+                self.complete = False
+                break
+            if self.whole.is_broken(row):
+                if not self._ban_culprit(selection, row):
+                    break
+            elif row.least_tolerance is not None and row.least_tolerance > self.whole.tolerance:
+                if not path.choices:
+                    break
+                self._experience.model.learn(selection, row.least_tolerance)
+            elif is_faster_in(row.blocks) and self._is_better(path, row):
+                self._experience.model.learn(selection, row.least_tolerance or 0.0)
+                self._ratio, self._chosen, faster = row.ratio, selection, True
+                self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
+            else:
+                if is_unexpected(selection, row):
+                    self._lost.append(selection)
+                if not alone or not self._ban_least(selection):
+                    break
+        return faster
+
+    def _confirm_losses(self) -> None:
+        """Measure again what lost although it should have won; what wins then is used after all."""
+        losses = Losses(self.whole, self.evidence, self._path, self._is_measured_often)
+        for selection, row in losses.that_win(self._lost):
+            if self.whole.accepts(row, self.memory_limit) and self._is_better(self._path(selection), row):
+                self._ratio, self._chosen = row.ratio, selection
+            self._experience.banned -= self._set_aside
+        if losses.trouble:
+            self._say(f"a loss was not confirmed: {losses.trouble}")
+            self.complete = False
+
+    def _is_better(self, path: Path, row: Measurement) -> bool:
+        """Whether a path that should save more than the fastest so far takes its place.
+
+        Where duels are cheap it does unless the other is surely faster, because what its kernels took alone speaks for it.
+        """
+        if not self._chosen or not self._is_measured_often:
+            return row.ratio < self._ratio
+        duel = self._duels.fought(self._path(self._chosen), path)
+        return row.ratio < self._ratio if duel is None else not is_won(duel)
+
+    def _refine(self) -> None:
+        """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
+        if self._chosen and self.evidence.measured and self._is_measured_often:
+            Refinement(
+                self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
+            ).run()
+
+    @property
+    def _plain_seconds(self) -> float:
+        """Of all sites together, alone."""
+        return math.fsum(each.sites.uses * each.plain_seconds for each in self.classes)
+
+    @property
+    def _is_measured_often(self) -> bool:
+        """Whether a call of the program is short enough for measuring it for a single class."""
+        return self._plain_seconds < OFTEN_SECONDS
+
+    def _path(self, selection: Selection) -> Path:
+        return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))
+
+    def _ban_culprit(self, selection: Selection, row: Measurement) -> bool:
+        """Leave out one choice because of which the whole does not run; whether there is anything left to try."""
+        chosen = _kernels(selection)
+        if not chosen:
+            return False
+        digest = culprit(self.whole, self._sites, chosen, self.evidence)
+        if digest is None:
+            self.complete = False
+            return False
+        self._experience.banned.add((digest, chosen[digest].name))
+        sites = next(each for each in self._sites if each.digest == digest)
+        self._say(
+            f"{chosen[digest].name} does not run for {sites.signature} in the whole program: {row.failure}"
+        )
+        return True
+
+    def _ban_least(self, selection: Selection) -> bool:
+        """Leave out the half of the choices that should save least; whether any are left."""
+        chosen = sorted(
+            (digest for digest, one in selection.items() if one.kernel is not None),
+            key=lambda digest: (selection[digest].saved, digest),
+        )
+        for digest in chosen[: (len(chosen) + 1) // 2]:
+            kernel = selection[digest].kernel
+            if kernel is not None:
+                self._set_aside.add((digest, kernel.name))
+        self._experience.banned |= self._set_aside
+        self._say("kernels that are faster alone are not in the whole program; half of them are left out")
+        return len(chosen) > 1
+
+    def _best(self) -> Found:
+        """The path of all that are known that none has beaten, beginning with the fastest; of two that are about equally fast,
+        the one that was known first."""
+        whole, evidence = self.whole, self.evidence
+        known = evidence.known(whole.subject)
+        fast: dict[str, tuple[Path, Measurement]] = {}
+        first: tuple[Path, Measurement] | None = None
+        for digest, row in known.items():
+            if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
+                continue
+            path = evidence.path(digest)
+            if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
+                continue
+            if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
+                continue
+            fast[digest] = path, row
+            if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
+                first = path, row
+        if first is None and not self._budget:
+            predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
+            if predicted is not None:
+                path, prediction = predicted
+                return replace(self._found(path, None), prediction=prediction)
+        if first is None:
+            plain = Path.plain(whole.program, whole.options)
+            return self._found(plain, evidence.known(whole.subject).get(plain.digest))
+        return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
+
+    def _check_plain(self) -> None:
+        """Look at how wrong the plain path is.
+
+        Raises:
+            ToleranceUnreachable: it misses the tolerance.
+        """
+        whole = self.whole
+        if not whole.tolerance:
+            return
+        row = whole.plain_judged(self.evidence)
+        if row is None or row.least_tolerance is None:
+            words = f"the error of the plain path is not known: {self.evidence.trouble}"
+            log.warning("%s", words)
+            self.notes.append(words)
+        elif row.least_tolerance > whole.tolerance:
+            name, why = _worst_result(row)
+            raise ToleranceUnreachable(
+                f"the plain path of program {whole.program.digest[:12]} misses the tolerance of {whole.tolerance:g}: {why}; "
+                f"no path is within a tolerance that the plain one misses. Give a tolerance of at least "
+                f"{1.05 * row.least_tolerance:.1e}, write the program in wider types, or leave that result out by "
+                f"judge={{{name!r}: 'ignore'}}"
+            )
+
+    def _found(self, path: Path, row: Measurement | None) -> Found:
+        named = {choice.site: choice.kernel for choice in path.choices}
+        choices = {
+            each.digest: kernel
+            for each in self._sites
+            for kernel in each.kernels
+            if any(named.get(site.key) == kernel.name for site in each.sites)
+        }
+        return Found(path, row, self.classes, choices, self.evidence.measured, self.notes, self.complete)
+
+    def _say(self, words: str) -> None:
+        log.info("%s", words)
+        self.notes.append(words)
+
+
+def _kernels(selection: Selection) -> dict[str, Kernel]:
+    return {digest: one.kernel for digest, one in selection.items() if one.kernel is not None}
+
+
+def _is_here(path: Path) -> bool:
+    """Whether the kernels of a path are those that there are now."""
+    try:
+        path.kernels()
+    except (PathMismatch, UnknownKernel) as error:
+        log.info("a known path is not followed: %s", error)
+        return False
+    return True
+
+
+def _worst_result(row: Measurement) -> tuple[str, str]:
+    """The name of the result that needs the largest tolerance, and how wrong it is."""
+    judgement, error = row.judgement or Judgement(), row.error or 0.0
+    if least_tolerance(0.0, judgement.slice_error) > error:
+        name = judgement.slice.partition(", ")[0]
+        return name, f"the error of a slice ({judgement.slice}) is {judgement.slice_error:.3g}"
+    kind = "share of differing elements" if judgement.result in dict(judgement.shares) else "error"
+    return judgement.result, f"the {kind} of result {judgement.result} is {error:.3g}"

@@ -1,0 +1,82 @@
+"""Classes of sites: those that do the same thing to the same shapes, so that what is measured of one holds for all."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pcp.ir import Program
+from pcp.kernels import Kernel, Site, kernel_named, sites_of
+from pcp.planning.search.cost_model import estimated_seconds
+from pcp.rewrite.row import Effect
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiteClass:
+    """Sites with equal regions.
+
+    Arguments:
+        digest: of the region.
+        region: the operation alone.
+        sites: where it stands in the program.
+        kernels: what may stand there instead.
+        uses: how often it runs in one call of the program.
+        estimate: seconds that the cost model gives to all uses.
+    """
+
+    digest: str
+    region: Program
+    sites: tuple[Site, ...]
+    kernels: tuple[Kernel, ...]
+    uses: int
+    estimate: float
+
+    @property
+    def family(self) -> str:
+        """What it computes."""
+        return self.sites[0].family
+
+    @property
+    def signature(self) -> str:
+        """What it computes of what, and which shapes come out, in one line."""
+        takes = ", ".join(str(entry.spec) for entry in self.region.arguments)
+        return f"{self.family} ({takes}) -> {', '.join(str(entry.spec) for entry in self.region.results)}"
+
+    def __str__(self) -> str:
+        return f"{self.uses} x {self.signature}"
+
+
+def allowed(kernel: Kernel, tolerance: float | None) -> bool:
+    """Whether a kernel may be used at all: whoever wants the plain path's bits gets no other arithmetic."""
+    return tolerance != 0.0 or kernel.effect is Effect.exact
+
+
+def site_classes(program: Program, platform: str, tolerance: float | None = None) -> list[SiteClass]:
+    """The classes of a program's sites, the costliest first.
+
+    Arguments:
+        program: a prepared program.
+        platform: the kind of device.
+        tolerance: 0 leaves only kernels that change no bit.
+    """
+    grouped: dict[str, list[Site]] = {}
+    for site in sites_of(program, platform):
+        grouped.setdefault(site.region.digest, []).append(site)
+    found = []
+    for digest, sites in grouped.items():
+        names = [name for name in sites[0].kernels if all(name in site.kernels for site in sites)]
+        kernels = tuple(kernel for kernel in map(kernel_named, names) if allowed(kernel, tolerance))
+        uses = sum(site.trips for site in sites)
+        estimate = uses * estimated_seconds(sites[0].region)
+        found.append(SiteClass(digest, sites[0].region, tuple(sites), kernels, uses, estimate))
+    return sorted(found, key=lambda each: (-each.estimate, each.digest))
+
+
+def kernels_by_site(classes: Sequence[SiteClass], chosen: Mapping[str, Kernel]) -> dict[str, Kernel]:
+    """Choices for sites, by their keys, from choices for classes, by their digests."""
+    return {site.key: chosen[each.digest] for each in classes if each.digest in chosen for site in each.sites}
+
+
+def share(each: SiteClass, classes: Sequence[SiteClass]) -> float:
+    """The part of the estimated time of all classes that one takes."""
+    total = math.fsum(other.estimate for other in classes)
+    return each.estimate / total if total > 0 else 1.0

@@ -1,0 +1,332 @@
+"""Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
+
+import functools
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pcp.ir import Program
+from pcp.kernels import Kernel, replaced
+from pcp.planning.judging.oracle import widened
+from pcp.planning.judging.tolerance import USUAL_TOLERANCE
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
+from pcp.planning.prediction.model import Forecast
+from pcp.planning.search.cost_model import estimated_seconds
+from pcp.planning.search.evidence import Evidence, Pooled
+from pcp.planning.search.significance import GAPS, MARGIN, is_faster_in, undisturbed
+from pcp.planning.search.site_classes import SiteClass, share
+from pcp.rewrite.row import Effect
+
+log = logging.getLogger("pcp.planning.search")
+
+NEGLIGIBLE = 1e-3
+"""A class that takes less than this part of the time of all is not measured."""
+HOPELESS = 1.5
+"""A kernel that should take this much longer than the plain operation is not measured."""
+MUCH_MORE = 1.2
+"""A kernel that does this many times as much is no rival of another."""
+BEATEN = 1.1
+"""A kernel that surely takes this many times as long as the best of its class is timed no further."""
+LARGE_SECONDS = 0.02
+"""A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
+CALLS = 5
+TIMING_SECONDS = 1.5
+TIE = 1.05
+"""A kernel that takes at most this many times as long as another is about as fast: there is as much noise alone."""
+PERHAPS = 1.15
+"""A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
+SEEMS_FASTER = 0.95
+REPEATS = 1 + len(GAPS)
+"""How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
+PLAUSIBLE = 1.5
+"""A kernel that takes more than this many times as long as the operation is not one that noise alone made slow."""
+FOR_WHOLE = 0.4
+"""The part of the budget that classes leave for measuring the whole program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A kernel for a class of sites that is faster than the operation itself.
+
+    Arguments:
+        kernel: the kernel; None is the operation itself.
+        ratio: its time relative to the operation's, alone.
+        saved: seconds that all sites of the class save in one call of the program, by times taken alone.
+        error: the smallest tolerance that its results are within, alone.
+    """
+
+    kernel: Kernel | None
+    ratio: float
+    saved: float
+    error: float
+
+
+@dataclass(slots=True)
+class Tuned:
+    """A class of sites and what was measured of it.
+
+    Arguments:
+        sites: the class.
+        plain_seconds: of one call of the operation itself.
+        alternatives: those that pay, the fastest first; the last is the operation itself.
+        rows: what was measured, by kernel name.
+        skipped: kernel names that were not measured, and why.
+        complete: whether none was skipped for lack of time, or could not be measured.
+        forecasts: of kernels that were not measured, by name, from regions like this one.
+    """
+
+    sites: SiteClass
+    plain_seconds: float
+    alternatives: list[Alternative]
+    rows: dict[str, Measurement] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
+
+
+def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
+    """Measure every kernel for every class, the costliest classes first, as long as there is time.
+
+    What is in doubt is measured again when all classes were gone through, so that its calls are apart in time.
+    """
+    evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
+    tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
+    while True:
+        measured = evidence.measured
+        for each in tunings:
+            each.measure()
+        if evidence.measured == measured:
+            return [each.result() for each in tunings]
+
+
+def kernel_label(kernel: Kernel) -> str:
+    """What a kernel's measurements are called in the database."""
+    return f"{kernel.name}@{kernel.version}"
+
+
+class _Tuning:
+    """The measuring of one class.
+
+    Arguments:
+        each: the class.
+        part: of the time of all classes.
+        evidence: measures.
+    """
+
+    def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
+        self._each, self._evidence = each, evidence
+        self._tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
+        self._ordered: list[Kernel] = []
+        if part < NEGLIGIBLE:
+            self._tuned.skipped = dict.fromkeys(
+                (kernel.name for kernel in each.kernels), "it takes too small a part of the time"
+            )
+            return
+        self._programs = {kernel: replaced(each.region, kernel) for kernel in each.kernels}
+        self._estimates = {kernel: estimated_seconds(program) for kernel, program in self._programs.items()}
+        known = evidence.known(each.digest)
+        for kernel in each.kernels:
+            forecast = (
+                None
+                if kernel_label(kernel) in known
+                else evidence.cost_model.forecast(each.region, kernel_label(kernel))
+            )
+            if forecast is not None:
+                self._tuned.forecasts[kernel.name] = forecast
+        places = evidence.ranking(each.digest)
+        self._ordered = sorted(
+            each.kernels,
+            key=lambda kernel: (places.get(kernel_label(kernel), len(places)), self._expected(kernel)),
+        )
+
+    def _expected(self, kernel: Kernel) -> float:
+        """The kernel's time relative to the operation's, by similar regions, or else by what it computes."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None:
+            return forecast.ratio
+        return self._estimates[kernel] * self._each.uses / max(self._each.estimate, 1e-12)
+
+    def measure(self) -> None:
+        """Measure what was not measured yet, and what is in doubt, once each."""
+        tuned = self._tuned
+        for kernel in self._ordered:
+            is_known = kernel_label(kernel) in self._evidence.known(self._each.digest)
+            reason = "" if is_known else self._hopeless(kernel)
+            if reason:
+                tuned.skipped[kernel.name] = reason
+                continue
+            row = self._measured(kernel)
+            if row is None:
+                tuned.skipped[kernel.name] = self._evidence.trouble
+                tuned.complete = False
+                continue
+            tuned.skipped.pop(kernel.name, None)
+            tuned.rows[kernel.name] = row
+
+    def result(self) -> Tuned:
+        """What was measured."""
+        tuned = self._tuned
+        known = self._evidence.known(self._each.digest)
+        tuned.rows = {
+            kernel.name: known[kernel_label(kernel)] for kernel in self._ordered if kernel.name in tuned.rows
+        }
+        tuned.plain_seconds = min(
+            (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
+        )
+        tuned.alternatives = _alternatives(tuned)
+        if not self._evidence.budget:
+            self._add_predicted()
+        return tuned
+
+    def _add_predicted(self) -> None:
+        """Add kernels that nobody has the time to measure here, where similar sites say surely that they are faster.
+
+        They are those that compute the operation's own arithmetic, in another order at most: how wrong others are is not known
+        before they are measured at an equal site.
+        """
+        each, tuned = self._each, self._tuned
+        if not tuned.plain_seconds:
+            learnt = self._evidence.cost_model.plain_seconds(each.region, each.family)
+            tuned.plain_seconds = learnt or each.estimate / max(1, each.uses)
+        for kernel in self._ordered:
+            forecast = tuned.forecasts.get(kernel.name)
+            if (
+                forecast is None
+                or forecast.error is None
+                or forecast.most > 1 - MARGIN
+                or kernel.effect is Effect.lowers_precision
+            ):
+                continue
+            saved = each.uses * tuned.plain_seconds * (1 - forecast.ratio)
+            tuned.alternatives.append(Alternative(kernel, forecast.ratio, saved, forecast.error))
+        tuned.alternatives.sort(key=lambda one: one.ratio)
+
+    def _measured(self, kernel: Kernel) -> Measurement | None:
+        """What is known of a kernel, measured once, or once more if that is in doubt."""
+        each, label, evidence = self._each, kernel_label(kernel), self._evidence
+        doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
+        count = evidence.count(each.digest, label)
+        if doubtful and not evidence.rest(each.digest, label, GAPS[count - 1]):
+            self._tuned.complete = False
+            return evidence.known(each.digest)[label]
+        row = evidence.of(
+            each.digest,
+            label,
+            lambda: self._request(kernel),
+            lambda _: not doubtful or evidence.count(each.digest, label) > count,
+            f"{kernel.name} for {each}",
+            about=each.signature,
+            until=FOR_WHOLE * evidence.budget,
+            region=each.region,
+        )
+        return row or evidence.known(each.digest).get(label)
+
+    def _is_in_doubt(self, kernel: Kernel) -> bool:
+        """Whether a kernel may be faster than what was measured of it says, or is said to be so only by noise.
+
+        It is if it seems faster than the operation, and is near to its rival, but not beyond noise; if all its calls were made
+        while the machine was disturbed; and if it is the best of a class for which nothing is faster, unless it is not faster
+        at similar sites either.
+        """
+        row = self._tuned.rows[kernel.name]
+        count = self._evidence.count(self._each.digest, kernel_label(kernel))
+        if not _is_sound(row) or not row.blocks or count >= REPEATS or is_faster_in(row.blocks):
+            return False
+        rival = self._rival(kernel)
+        if row.ratio < (SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)):
+            return True
+        if row.ratio > PLAUSIBLE:
+            return False
+        sound = {name: each for name, each in self._tuned.rows.items() if _is_sound(each) and each.blocks}
+        if any(is_faster_in(each.blocks) for each in sound.values()):
+            return isinstance(row, Pooled) and not row.is_calm and count < 2
+        if kernel.name != min(sound, key=lambda name: sound[name].ratio):
+            return False
+        forecast = self._evidence.cost_model.forecast(self._each.region, kernel_label(kernel))
+        return forecast is None or forecast.ratio < SEEMS_FASTER
+
+    def _hopeless(self, kernel: Kernel) -> str:
+        """Why a kernel cannot pay: by similar regions, or by what another took here and how much more it does."""
+        forecast = self._tuned.forecasts.get(kernel.name)
+        if forecast is not None and forecast.least > PERHAPS:
+            return "by what it took at similar sites, it would be slower than the operation"
+        estimates = self._estimates
+        for other, estimate in estimates.items():
+            row = self._tuned.rows.get(other.name)
+            if row is None or not row.seconds or estimate <= 0:
+                continue
+            expected = row.ratio * estimates[kernel] / estimate
+            if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
+                return "by what others took, it would be slower than the operation"
+        return ""
+
+    def _rival(self, kernel: Kernel) -> float | None:
+        """What the kernel has to be near to, to be of interest; None where it has no rival."""
+        ratios = [row.ratio for row in self._tuned.rows.values() if _is_sound(row) and row.seconds]
+        if ratios:
+            return BEATEN * min(ratios)
+        others = [estimate for other, estimate in self._estimates.items() if other is not kernel]
+        return math.inf if any(other <= MUCH_MORE * self._estimates[kernel] for other in others) else None
+
+    @functools.cached_property
+    def _subject(self) -> tuple[Program, Recipe]:
+        sets = 2 if self._each.estimate < LARGE_SECONDS * self._each.uses else 1
+        return widened(self._each.region), Recipe(sets=sets, ranges=index_ranges(self._each.region))
+
+    def _request(self, kernel: Kernel) -> Request:
+        exact, recipe = self._subject
+        return Request(
+            self._each.region,
+            self._programs[kernel],
+            kernel_label(kernel),
+            exact,
+            recipe,
+            judged_at=USUAL_TOLERANCE,
+            calls=CALLS if recipe.sets > 1 else 3,
+            timing_seconds=TIMING_SECONDS,
+            rival=self._rival(kernel) if recipe.sets > 1 else None,
+            site=kernel.nonfinite,
+        )
+
+
+def considered(tuned: Tuned) -> list[Alternative]:
+    """Every kernel of a class that may be faster in the whole, whatever was measured of it alone, and the operation itself."""
+    rows = {kernel: tuned.rows[kernel.name] for kernel in tuned.sites.kernels if kernel.name in tuned.rows}
+    return [
+        *(
+            _alternative(tuned, kernel, row)
+            for kernel, row in rows.items()
+            if _is_sound(row) and row.ratio <= PERHAPS
+        ),
+        Alternative(None, 1.0, 0.0, 0.0),
+    ]
+
+
+def _alternatives(tuned: Tuned) -> list[Alternative]:
+    """Those that are faster than the operation, the fastest first, and the operation itself.
+
+    Of those that are about as fast as the fastest, the one registered first stands first, so that noise does not decide.
+    """
+    found = []
+    for one in considered(tuned):
+        row = None if one.kernel is None else tuned.rows[one.kernel.name]
+        if row is not None and is_faster_in(row.blocks):
+            found.append(one)
+    found.sort(key=lambda one: (one.ratio, one.error))
+    near = [one for one in found if one.ratio <= TIE * found[0].ratio]
+    order = tuned.sites.kernels
+    first = sorted(near, key=lambda one: order.index(one.kernel) if one.kernel else len(order))[:1]
+    return [*first, *(one for one in found if one not in first), Alternative(None, 1.0, 0.0, 0.0)]
+
+
+def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
+    saved = tuned.sites.uses * tuned.plain_seconds * (1.0 - row.ratio)
+    return Alternative(kernel, row.ratio, saved, row.least_tolerance or 0.0)
+
+
+def _is_sound(row: Measurement) -> bool:
+    return row.failure is None and row.error is not None

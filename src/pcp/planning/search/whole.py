@@ -1,0 +1,256 @@
+"""Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
+
+import hashlib
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pcp.backends.base import CompileOptions
+from pcp.ir import Program, Role
+from pcp.kernels import Kernel
+from pcp.planning.judging.oracle import widened
+from pcp.planning.judging.tolerance import USUAL_TOLERANCE
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Arrays, Request
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.significance import GAPS, is_faster_in
+from pcp.planning.search.site_classes import SiteClass, kernels_by_site
+
+log = logging.getLogger("pcp.planning.search")
+
+CALLS = 3
+TIMING_SECONDS = 8.0
+GAP_OF_A_GAIN = 0.5
+"""Seconds between measurements of a path that was faster than the plain program."""
+COARSE_SECONDS = 2.0
+"""Of a path that is timed against others, too."""
+WARM_CALLS = 2
+"""Calls of a training step before it is judged, so that its moments are those of a run."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A program whose paths are measured.
+
+    Arguments:
+        program: as the user wrote it.
+        tolerance: the largest error; 0 for the bits of the plain path.
+        options: of the compiler.
+        example: flat arguments to measure on; None makes random ones.
+        example_digest: says which.
+        ignored: places of results that are not judged.
+    """
+
+    program: Program
+    tolerance: float
+    options: CompileOptions
+    example: Sequence[Arrays] | None = None
+    example_digest: str = ""
+    ignored: tuple[int, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What it is called in the database: errors depend on arguments and on what is judged, and equal bits are another
+        question than errors."""
+        if not self.tolerance:
+            facts: list[object] = ["bits"]
+        else:
+            entries = self.program.arguments
+            facts = [(i, entry.kept) for i, entry in enumerate(entries) if entry.kept != 1.0]
+            grouped = [(i, entry.group) for i, entry in enumerate(entries) if entry.group]
+            # Which gradients are judged on the scale of their group depends on the tolerance.
+            facts += [self.judged_at, *grouped] if grouped else []
+            facts += [("ignored", self.ignored)] if self.ignored else []
+            facts += [self.example_digest] if self.example_digest else []
+        if not facts:
+            return self.program.digest
+        return hashlib.sha256(f"{self.program.digest} {facts}".encode()).hexdigest()
+
+    @property
+    def judged_at(self) -> float:
+        """The tolerance that decides what is judged on the scale of its group."""
+        return self.tolerance if math.isfinite(self.tolerance) else USUAL_TOLERANCE
+
+    @cached_property
+    def prepared(self) -> Program:
+        """The program in the form that its sites are looked for in."""
+        return prepared(self.program, self.tolerance)
+
+    def path(self, kernels: Mapping[str, Kernel]) -> Path:
+        """The path with these kernels, by the keys of sites; the plain one where that is the same."""
+        is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
+        if not kernels and not is_simpler:
+            return Path.plain(self.program, self.options)
+        return Path.of(self.program, kernels, self.options, self.tolerance)
+
+    @cached_property
+    def about(self) -> str:
+        """What it takes, for people."""
+        shown = ", ".join(f"{entry.name}: {entry.spec}" for entry in self.program.arguments[:4])
+        more = f" and {len(self.program.arguments) - 4} more" if len(self.program.arguments) > 4 else ""
+        return f"program of {shown}{more}"
+
+    @cached_property
+    def _exact(self) -> Program:
+        return widened(self.program)
+
+    @cached_property
+    def inputs(self) -> Recipe | Sequence[Arrays]:
+        """What it is measured on."""
+        if self.example is not None:
+            return self.example
+        has_state = any(entry.role is Role.state for entry in self.program.arguments)
+        # One list of arguments will do: every kernel in it was tried on two before.
+        return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
+
+    def measured(
+        self,
+        path: Path,
+        evidence: Evidence,
+        rival: float = math.inf,
+        seconds: float = TIMING_SECONDS,
+        times: int = 1,
+    ) -> Measurement | None:
+        """Times and error of a path; None if there is no time to measure them.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            rival: the time relative to the plain program's that it has to be below to be of interest.
+            seconds: to time it for, if it has to be measured.
+            times: how often it has to have been measured.
+        """
+
+        def enough(row: Measurement) -> bool:
+            if row.failure is Failure.inaccurate:
+                return row.least_tolerance is None or row.least_tolerance > self.tolerance
+            often = evidence.count(self.subject, path.digest) >= times
+            return row.failure is not None or (bool(row.seconds) and often)
+
+        what = f"the whole program by {path.digest[:8]}"
+        return self._asked(path, evidence, seconds, enough, what, rival)
+
+    def plain_judged(self, evidence: Evidence) -> Measurement | None:
+        """How wrong the plain path is; None if that is not known and there is no time to measure it."""
+        plain = Path.plain(self.program, self.options)
+        row = self._asked(plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None)
+        known = evidence.known(self.subject).values()
+        return row or max(
+            (
+                replace(each, error=each.plain_error, judgement=_of_plain(each.judgement))
+                for each in known
+                if each.plain_error is not None
+            ),
+            key=lambda each: each.least_tolerance or 0.0,
+            default=None,
+        )
+
+    def measured_again(
+        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+    ) -> Measurement | None:
+        """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
+
+        Arguments:
+            path: which.
+            evidence: measures.
+            times: how often it has to have been measured, 2 or more.
+            seconds: to time it for each time.
+        """
+        known = evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not is_faster_in(known.blocks)
+        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAP_OF_A_GAIN
+        is_due = evidence.count(self.subject, path.digest) < times
+        if is_due and not evidence.rest(self.subject, path.digest, gap):
+            return None
+        return self.measured(path, evidence, seconds=seconds, times=times)
+
+    def runs(self, path: Path, evidence: Evidence) -> bool | None:
+        """Whether a path runs at all; None if there is no time to see."""
+        row = self._asked(path, evidence, 0.0, lambda _: True, f"whether {path.digest[:8]} runs", None)
+        return None if row is None else not self.is_broken(row)
+
+    def is_broken(self, row: Measurement) -> bool:
+        """Whether a path is no path at all, rather than one that is not exact enough: no error is known that says how much."""
+        if row.failure is Failure.inaccurate:
+            return not self.tolerance or row.error is None or not math.isfinite(row.error)
+        return row.failure is not None
+
+    def accepts(self, row: Measurement, memory_limit: int) -> bool:
+        """Whether a path's measured results are within the tolerance, and its memory within what there is."""
+        fits = row.peak_bytes is None or row.peak_bytes <= memory_limit
+        return row.failure is None and bool(row.seconds) and fits and self.is_exact_enough(row)
+
+    def is_exact_enough(self, row: Measurement) -> bool:
+        """Whether an error was measured and is within the tolerance; bits were compared where the tolerance is 0."""
+        return row.failure is None and (
+            not self.tolerance or (row.least_tolerance is not None and row.least_tolerance <= self.tolerance)
+        )
+
+    def _asked(
+        self,
+        path: Path,
+        evidence: Evidence,
+        seconds: float,
+        enough: Callable[[Measurement], bool],
+        what: str,
+        rival: float | None,
+    ) -> Measurement | None:
+        def request() -> Request:
+            return self._request(path, seconds, rival)
+
+        return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
+
+    def _request(self, path: Path, seconds: float, rival: float | None) -> Request:
+        return Request(
+            self.program,
+            path.applied(self.program),
+            path.digest,
+            self._exact if self.tolerance else None,
+            self.inputs,
+            dict(path.options),
+            self.tolerance,
+            judged_at=self.judged_at if self.tolerance else None,
+            ignored=self.ignored,
+            calls=CALLS,
+            timing_seconds=seconds,
+            rival=rival,
+        )
+
+
+def _of_plain(judgement: Judgement | None) -> Judgement | None:
+    """What a judgement of another path says of the plain one."""
+    return None if judgement is None else replace(judgement, slice_error=judgement.plain_slice)
+
+
+def culprit(
+    whole: Whole, classes: Sequence[SiteClass], chosen: dict[str, Kernel], evidence: Evidence
+) -> str | None:
+    """Of choices that do not run together, the digest of the first class whose choice is to blame, by halving.
+
+    Arguments:
+        whole: the program.
+        classes: in any order that stays the same.
+        chosen: kernels of classes, that work alone.
+        evidence: measures.
+
+    Returns:
+        None if there was no time to find it.
+    """
+    order = [each.digest for each in classes if each.digest in chosen]
+    works, fails = 0, len(order)  # as many of the first classes
+    evidence.planned += math.ceil(math.log2(max(1, fails))) + 1
+    while fails - works > 1:
+        middle = (works + fails) // 2
+        some = {digest: chosen[digest] for digest in order[:middle]}
+        path = whole.path(kernels_by_site(classes, some))
+        answer = whole.runs(path, evidence)
+        if answer is None:
+            return None
+        works, fails = (middle, fails) if answer else (works, middle)
+    return order[fails - 1] if order else None

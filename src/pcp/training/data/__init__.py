@@ -1,0 +1,1 @@
+"""Data of a run: text, tokens, samples, and batches drawn from them."""

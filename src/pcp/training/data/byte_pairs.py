@@ -1,0 +1,114 @@
+"""Byte-pair encoding through the optional package `tokenizers`.
+
+Source: Sennrich, Haddow, Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016, section
+3.2; on bytes as in Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.2.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcp.training.data.tokenizer import TokenizerUnreadable, Tokens, UnknownToken, token_dtype
+from pcp.training.extras import import_extra
+
+
+class BytePairTokenizer:
+    """A byte-level byte-pair encoding.
+
+    Arguments:
+        definition: the tokenizer as JSON in the format of the package `tokenizers` (a `tokenizer.json`).
+
+    Raises:
+        MissingExtra: the package is not installed.
+        TokenizerUnreadable: the definition is not such a tokenizer.
+    """
+
+    def __init__(self, definition: str) -> None:
+        try:
+            self._tokenizer = _package().Tokenizer.from_str(definition)
+        except ValueError as error:
+            raise TokenizerUnreadable(
+                f"This is not a tokenizer.json of the package tokenizers: {error}"
+            ) from error
+        except Exception as error:
+            # The package raises bare Exception for a definition that it cannot parse.
+            if type(error) is not Exception:
+                raise
+            raise TokenizerUnreadable(
+                f"This is not a tokenizer.json of the package tokenizers: {error}"
+            ) from error
+
+    @classmethod
+    def train(cls, text: str, vocabulary_size: int) -> "BytePairTokenizer":
+        """Learn merges from a text.
+
+        Arguments:
+            text: the corpus.
+            vocabulary_size: tokens wanted, at least 256; a small corpus may give fewer.
+
+        Returns:
+            The tokenizer.
+        """
+        package = _package()
+        tokenizer = package.Tokenizer(package.models.BPE())
+        tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = package.decoders.ByteLevel()
+        alphabet = package.pre_tokenizers.ByteLevel.alphabet()
+        trainer = package.trainers.BpeTrainer(
+            vocab_size=vocabulary_size, initial_alphabet=alphabet, special_tokens=[], show_progress=False
+        )
+        tokenizer.train_from_iterator([text], trainer)
+        return cls(tokenizer.to_str())
+
+    @classmethod
+    def of_files(cls, vocabulary: Path, merges: Path) -> "BytePairTokenizer":
+        """Read GPT-2's vocab.json and merges.txt.
+
+        Raises:
+            TokenizerUnreadable: the files do not describe an encoding.
+        """
+        package = _package()
+        try:
+            model = package.models.BPE.from_file(str(vocabulary), str(merges))
+        except Exception as error:
+            # The package raises bare Exception for files that it cannot parse.
+            if type(error) is not Exception:
+                raise
+            raise TokenizerUnreadable(
+                f"{vocabulary} and {merges} do not describe a byte-pair encoding: {error}"
+            ) from error
+        tokenizer = package.Tokenizer(model)
+        tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = package.decoders.ByteLevel()
+        return cls(tokenizer.to_str())
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of tokens."""
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, text: str) -> Tokens:
+        """Turn a text into tokens."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return np.asarray(ids, token_dtype(self.vocabulary_size))
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Turn tokens into text; raises UnknownToken for a number outside the vocabulary."""
+        numbers = [int(token) for token in tokens]
+        for position, token in enumerate(numbers):
+            if not 0 <= token < self.vocabulary_size:
+                raise UnknownToken(
+                    f"Token {token} at position {position} is outside 0 <= token < {self.vocabulary_size}."
+                )
+        return str(self._tokenizer.decode(numbers, skip_special_tokens=False))
+
+    def to_json(self) -> str:
+        """Write the kind and the whole definition as JSON."""
+        return json.dumps({"kind": "byte_pairs", "definition": self._tokenizer.to_str()})
+
+
+def _package() -> Any:
+    return import_extra("tokenizers", "tokenizers", "Byte-pair encoding")

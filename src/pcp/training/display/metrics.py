@@ -1,0 +1,238 @@
+"""Where measurements of a run go: one record, a flat dictionary, at a time, to any number of sinks.
+
+A record of a training run carries `step` and what was measured at it: `loss`, `validation_loss`,
+`tokens_per_second`. Records that are about something else say so in `event`.
+"""
+
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from pcp.errors import PCPError
+
+logger = logging.getLogger("pcp.training.display.metrics")
+
+Record = Mapping[str, Any]
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+class MetricsCorrupt(PCPError):
+    """A line inside a file of metrics is not a record."""
+
+
+class MetricsMissing(PCPError):
+    """There is no file of metrics at the path."""
+
+
+class MetricNotJSON(PCPError):
+    """A record holds a value that cannot be written."""
+
+
+class MetricSink:
+    """Something that takes records; a context manager that closes itself."""
+
+    def write(self, record: Record) -> None:
+        """Take one record."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Finish; nothing may be written afterwards."""
+
+    def __enter__(self) -> Self:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the sink."""
+        self.close()
+
+
+class JSONLinesFile(MetricSink):
+    """A file with one JSON object a line, each written whole and at once; an existing file is continued.
+
+    Arguments:
+        path: the file; its folder is made if needed. A last line that a killed run left torn is cut off.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
+        self._file = path.open("ab")
+
+    def write(self, record: Record) -> None:
+        """Append one record; raises MetricNotJSON for a value that has no form in JSON."""
+        self._file.write(to_json_line(record).encode() + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class JSONLinesStream(MetricSink):
+    """One JSON object a line on a text stream, standard output unless told otherwise: what `--json` prints.
+
+    Arguments:
+        stream: where the lines go; it is not closed.
+    """
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
+
+    def write(self, record: Record) -> None:
+        """Print one record; raises MetricNotJSON for a value that has no form in JSON."""
+        self._stream.write(to_json_line(record) + "\n")
+        self._stream.flush()
+
+
+class FanOut(MetricSink):
+    """Gives each record to several sinks, in order.
+
+    Arguments:
+        sinks: they are closed with this one.
+    """
+
+    def __init__(self, sinks: Sequence[MetricSink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def write(self, record: Record) -> None:
+        """Give one record to every sink."""
+        for sink in self._sinks:
+            sink.write(record)
+
+    def close(self) -> None:
+        """Close every sink, also where closing one fails; the first failure is raised at the end."""
+        failures: list[Exception] = []
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception as error:
+                logger.warning("closing %s failed: %s", type(sink).__name__, error)
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+def to_json_line(record: Record) -> str:
+    """Write a record as one line of strict JSON.
+
+    Strict JSON has no non-finite numbers: they become the strings "NaN", "Infinity" and "-Infinity", which
+    `read_metrics` turns back. Array scalars become numbers.
+
+    Arguments:
+        record: the record.
+
+    Returns:
+        The line, without a line ending.
+
+    Raises:
+        MetricNotJSON: a value has no form in JSON.
+    """
+    try:
+        return json.dumps({str(key): _plain(value) for key, value in record.items()}, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise MetricNotJSON(
+            f"A record of metrics with the keys {sorted(map(str, record))} cannot be written as JSON: {error}."
+        ) from error
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Read a file that JSONLinesFile wrote, also while it is being written or after its run was killed.
+
+    Arguments:
+        path: the file.
+
+    Returns:
+        The records in order. A torn last line is left out.
+
+    Raises:
+        MetricsMissing: there is no such file.
+        MetricsCorrupt: a line before the last is not a record.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise MetricsMissing(
+            f"There is no file of metrics at {path}. Give the file of a run that wrote one."
+        ) from None
+    # The part after the last newline is empty, or a line that is not finished.
+    return [_parse(path, number, line) for number, line in enumerate(lines[:-1], start=1) if line.strip()]
+
+
+def curve(records: Iterable[Record], key: str) -> tuple[list[int], list[float]]:
+    """Pick one measurement out of records, ordered by step; of a step measured twice the later one counts.
+
+    A run that resumes from a checkpoint measures the steps after it again.
+
+    Arguments:
+        records: records, of which those with both `step` and the key are used.
+        key: the measurement, for example "loss".
+
+    Returns:
+        Steps, and the values at them.
+    """
+    values = {
+        int(record["step"]): float(record[key]) for record in records if "step" in record and key in record
+    }
+    ordered = sorted(values)
+    return ordered, [values[step] for step in ordered]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _restored(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise MetricsCorrupt(
+            f"{path}, line {number}, is not a JSON object: {line[:60]!r}. Remove the line to read the others."
+        )
+    return {key: _restored(value) for key, value in record.items()}
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        content_end = end
+        while content_end:
+            start = max(0, content_end - 4096)
+            file.seek(start)
+            newline = file.read(content_end - start).rfind(b"\n")
+            if newline >= 0:
+                content_end = start + newline + 1
+                break
+            content_end = start
+        if content_end < end:
+            logger.warning("%s ended in a torn line of %d bytes, which is cut off", path, end - content_end)
+            file.truncate(content_end)

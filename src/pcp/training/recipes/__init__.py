@@ -1,0 +1,1 @@
+"""Recipes: from the settings of a run to what it trains."""

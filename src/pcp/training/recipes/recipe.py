@@ -1,0 +1,77 @@
+"""What a run trains with, whatever is trained: a loss, its first parameters, and the data in its order."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pcp.ir import Program
+from pcp.optimizers import AdamW, WarmupCosine, adamw
+from pcp.training.data.run_data import BatchSource, Data
+from pcp.training.recipes.config import TrainingConfig
+from pcp.training.step import TrainingStep, training_step
+
+
+@dataclass(frozen=True)
+class Recipe(ABC):
+    """Everything a run trains with. Equal settings and data give equal programs, parameters and batches everywhere.
+
+    Arguments:
+        config: the settings.
+    """
+
+    config: TrainingConfig
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Any:
+        """The parameters before the first step, nested arrays."""
+
+    @property
+    @abstractmethod
+    def data(self) -> Data:
+        """What is trained on."""
+
+    @property
+    @abstractmethod
+    def loss(self) -> Program:
+        """The loss of one micro-batch: `(parameters, *arrays of the batch) -> scalar`."""
+
+    @property
+    @abstractmethod
+    def evaluation(self) -> Program:
+        """What validation runs; its first argument is the parameters."""
+
+    @abstractmethod
+    def validation_loss(self, evaluate: Callable[..., Any]) -> float:
+        """The mean loss over the validation part.
+
+        Arguments:
+            evaluate: runs `evaluation` with parameters bound.
+        """
+
+    @cached_property
+    def optimizer(self) -> AdamW:
+        """AdamW with warm-up and cosine."""
+        c = self.config
+        schedule = WarmupCosine(c.learning_rate, c.warmup, c.steps, c.final_learning_rate)
+        return adamw(schedule, betas=(c.beta1, c.beta2), weight_decay=c.weight_decay)
+
+    @cached_property
+    def step(self) -> TrainingStep:
+        """The training step: `(state, batch) -> (state, metrics)`."""
+        c = self.config
+        return training_step(
+            self.loss, self.optimizer, clip_norm=c.clip_norm or None, accumulate=c.accumulate, remat=c.remat
+        )
+
+    @cached_property
+    def batches(self) -> BatchSource:
+        """The one sequence of training batches of the run."""
+        return self.data.batches(self.config.batch, self.config.seed)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one step of one worker trains on; a sample that is no text counts as one."""
+        return self.batches.tokens_per_batch

@@ -1,0 +1,60 @@
+"""A store that tells what peers have completed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pcp.distributed.messages import Blob
+from pcp.distributed.shepherd.arrivals import ArrivalStore
+from pcp.distributed.wire.blob_files import DigestMismatch, blob_of
+from pcp.distributed.wire.blobs import BlobStore
+
+CONTENT = np.random.default_rng(2).bytes(1000)
+
+
+@pytest.fixture
+def arrived() -> list[Blob]:
+    return []
+
+
+@pytest.fixture
+def arrivals(store: BlobStore, arrived: list[Blob]) -> ArrivalStore:
+    return ArrivalStore(store, arrived.append)
+
+
+def test_a_blob_is_told_of_when_all_of_it_is_here(
+    arrivals: ArrivalStore, store: BlobStore, arrived: list[Blob]
+) -> None:
+    blob = blob_of(CONTENT)
+    first = arrivals.begin(blob, "ada")
+    first.write(CONTENT[:300])
+    first.close()
+    assert (arrived, arrivals.has(blob)) == ([], False)
+    again = arrivals.begin(blob, "ada")
+    assert again.offset == 300
+    again.write(CONTENT[300:])
+    assert (again.offset, arrived) == (1000, [])
+    again.finish()
+    again.close()
+    assert arrived == [blob]
+    with arrivals.open(blob) as reader:
+        assert reader.read(0, 1000) == store.get(blob) == CONTENT
+
+
+def test_wrong_content_is_not_told_of(arrivals: ArrivalStore, arrived: list[Blob]) -> None:
+    blob = blob_of(CONTENT)
+    sink = arrivals.begin(blob, "ada")
+    sink.write(CONTENT[::-1])
+    with pytest.raises(DigestMismatch):
+        sink.finish()
+    sink.close()
+    assert arrived == []
+
+
+def test_what_is_put_there_by_this_process_is_not_told_of(
+    arrivals: ArrivalStore, arrived: list[Blob], tmp_path: Path
+) -> None:
+    blob = BlobStore(tmp_path / "blobs").put(CONTENT)
+    assert arrivals.has(blob)
+    assert arrived == []

@@ -1,0 +1,99 @@
+"""Results are compared by compiled programs as they are by NumPy."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pcp import backends
+from pcp.ir import TensorSpec
+from pcp.ir.types import dtype_of
+from pcp.planning.judging.comparison import SMALL, Comparison
+from pcp.planning.judging.distances import INFINITE, Distance
+
+DEVICE = backends.device(None)
+COMPILED = Comparison(backends.backend(), DEVICE, compiled=True)
+ON_HOST = Comparison(backends.backend(), DEVICE, compiled=False)
+RNG = np.random.default_rng(0)
+SHAPE = (5, SMALL // 4)
+
+
+def drawn(dtype: Any) -> tuple[Any, Any]:
+    """Exact numbers and the nearest of a type."""
+    wide = np.complex128 if np.dtype(dtype).kind == "c" else np.float64
+    exact = RNG.standard_normal(SHAPE).astype(wide)
+    if wide is np.complex128:
+        exact += 1j * RNG.standard_normal(SHAPE)
+    return exact, exact.astype(dtype)
+
+
+def judged(by: Comparison, found: Any, exact: Any, before: Any = None, kept: float = 0.0) -> Distance:
+    return by.distance(found, exact, by.scale(exact, kept, before))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.complex64])
+def test_errors_are_those_of_numpy(dtype: Any) -> None:
+    exact, plain = drawn(dtype)
+    found = (plain.astype(exact.dtype) * (1 + 1e-2 * RNG.standard_normal(SHAPE))).astype(dtype)
+    found[3] = 0
+    before = drawn(dtype)[1]
+    for given in ((found, exact), (found, exact, before, 1.0), (found, exact, before, 0.9), (plain, exact)):
+        made, expected = (judged(each, *given) for each in (COMPILED, ON_HOST))
+        assert made.error == pytest.approx(expected.error, rel=1e-6)
+        assert made.slice_error == pytest.approx(expected.slice_error, rel=1e-6)
+        assert made.slice == expected.slice
+    worst = judged(COMPILED, found, exact)
+    assert worst.error > 1e-3
+    assert worst.slice == "axis 0, index 3"
+
+
+def test_what_is_not_finite_is_infinitely_wrong() -> None:
+    exact, plain = drawn(np.float32)
+    for wrong in (np.nan, np.inf):
+        found = plain.copy()
+        found[4, 3] = wrong
+        assert judged(COMPILED, found, exact) == INFINITE
+    exact[4, 3] = found[4, 3] = np.inf
+    assert judged(COMPILED, found, exact).error < 1e-6
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, ml_dtypes.bfloat16, np.complex64, np.int32, np.bool_, np.uint8]
+)
+def test_bits(dtype: Any) -> None:
+    numbers = RNG.integers(0, 2, SHAPE).astype(dtype)
+    other = numbers.copy()
+    assert COMPILED.same_bits(numbers, other)
+    other[4, -1] = -other[4, -1] + dtype(1) if dtype is not np.bool_ else ~other[4, -1]
+    assert not COMPILED.same_bits(numbers, other)
+    assert not COMPILED.same_bits(numbers, numbers[:4])
+
+
+def test_bits_are_no_values() -> None:
+    zero = np.zeros(SHAPE, np.float32)
+    nan = np.full(SHAPE, np.nan, np.float32)
+    assert COMPILED.same_bits(nan, nan.copy())
+    assert not COMPILED.same_bits(zero, -zero)
+
+
+def test_what_lies_on_the_device_stays_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = backends.backend()
+    exact, plain = drawn(np.float32)
+    buffers = [
+        backend.place(each, TensorSpec(each.shape, dtype_of(each.dtype)), DEVICE, alias=False)
+        for each in (exact, plain, plain)
+    ]
+    compared = Comparison(backend, DEVICE, compiled=True)
+    judged(compared, buffers[2], buffers[0])  # compiles
+    placed: list[Any] = []
+    place = backend.place
+
+    def counted(array: Any, *more: Any, **also: Any) -> Any:
+        placed.append(array)
+        return place(array, *more, **also)
+
+    monkeypatch.setattr(type(backend), "place", lambda self, *a, **k: counted(*a, **k))  # noqa: ARG005
+    assert judged(compared, buffers[2], buffers[0]).error < 1e-6
+    assert compared.same_bits(buffers[1], buffers[2])
+    assert [np.shape(each) for each in placed] == [(), ()]  # only the factors

@@ -1,0 +1,59 @@
+"""Float64 results come from the processor where the device has too little memory for them."""
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp import backends
+from pcp.backends import Device, OutOfMemory
+from pcp.planning.judging.oracle import widened
+from pcp.planning.judging.reference import Oracle
+
+SMALL = Device("tiny", 0, 1)
+X = np.random.default_rng(0).normal(size=(3,)).astype(np.float32)
+
+
+class WithASmallDevice:
+    """XLA, and a device on which nothing fits."""
+
+    def __init__(self) -> None:
+        self.xla = backends.backend()
+        self.asked: list[str] = []
+
+    def devices(self) -> list[Device]:
+        return [SMALL, *self.xla.devices()]
+
+    def compile(self, program: Any, device: Device, options: Any, *, cache: bool) -> Any:
+        self.asked.append(device.kind)
+        if device == SMALL:
+            raise OutOfMemory("too large for the tiny device")
+        return self.xla.compile(program, device, options, cache=cache)
+
+    def is_buffer(self, value: object) -> bool:
+        return self.xla.is_buffer(value)
+
+    def place(self, array: Any, spec: Any, device: Device, *, alias: bool) -> Any:
+        return self.xla.place(array, spec, device, alias=alias)
+
+
+def test_the_processor_takes_over_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+    narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
+    backend: Any = WithASmallDevice()
+    oracle = Oracle(widened(narrow), narrow, backend, SMALL)
+    with caplog.at_level(logging.INFO, "pcp.planning.judging.reference"):
+        for _ in range(2):
+            (result,) = oracle.run([X])
+            np.testing.assert_array_equal(np.asarray(result), X.astype(np.float64) ** 2)
+    assert backend.asked == ["tiny", "cpu"]
+    assert "tiny:0 has too little memory: too large" in caplog.text
+
+
+def test_without_a_processor_the_error_is_the_device_s() -> None:
+    narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
+    backend: Any = WithASmallDevice()
+    backend.devices = lambda: [SMALL]
+    with pytest.raises(OutOfMemory, match="too large for the tiny device"):
+        Oracle(widened(narrow), narrow, backend, SMALL).run([X])

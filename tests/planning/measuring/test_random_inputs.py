@@ -1,0 +1,62 @@
+"""Random arguments are those of a model that runs: activations keep their size, indices are valid, moments are positive."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pcp.ir import Argument, Role, TensorSpec
+from pcp.ir.types import DType
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+
+
+def made(name: str, shape: tuple[int, ...], dtype: DType, role: Role, recipe: Recipe | None = None) -> Any:
+    [array] = random_arguments([Argument(name, TensorSpec(shape, dtype), role)], recipe or Recipe(), 0)
+    assert (array.shape, array.dtype) == (shape, dtype.numpy)
+    return array
+
+
+def test_equal_recipes_make_equal_arrays_and_lists_differ() -> None:
+    arguments = [Argument(name, TensorSpec((50,), DType.f32), Role.input) for name in ("x", "y")]
+    first, again, other = (random_arguments(arguments, Recipe(seed=3), index) for index in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, random_arguments(arguments, Recipe(seed=4), 0))
+
+
+@pytest.mark.parametrize("shape", [(256, 64), (64, 256), (50_000, 16), (3, 3, 32, 16)])
+def test_weights_keep_the_size_of_activations(shape: tuple[int, ...]) -> None:
+    fan_in = min(np.prod(shape) / shape[0], np.prod(shape) / shape[-1])
+    weight = made("w", shape, DType.f32, Role.weight)
+    assert np.std(weight) * np.sqrt(fan_in) == pytest.approx(1, abs=0.1)
+    assert np.mean(weight) == pytest.approx(0, abs=0.1)
+
+
+def test_gains_are_near_1_and_biases_near_0() -> None:
+    assert np.mean(made("norm.weight", (1000,), DType.f32, Role.weight)) == pytest.approx(1, abs=0.05)
+    for name in ("norm.bias", "dense.b"):
+        assert np.mean(made(name, (1000,), DType.f32, Role.weight)) == pytest.approx(0, abs=0.05)
+
+
+@pytest.mark.parametrize("dtype", [DType.f64, DType.bf16, DType.f16, DType.c64])
+def test_inputs_are_normal(dtype: DType) -> None:
+    array = made("x", (4000,), dtype, Role.input).astype(np.complex128)
+    assert np.std(array.real) == pytest.approx(1, abs=0.1)
+    assert (np.std(array.imag) > 0.9) == (dtype is DType.c64)
+
+
+def test_state_beside_parameters_is_positive_or_begins_at_zero() -> None:
+    assert made("state.optimizer.second.w", (100,), DType.f32, Role.state).min() > 0
+    warm = Recipe(warm_calls=2)
+    assert not made("state.optimizer.second.w", (100,), DType.f32, Role.state, warm).any()
+    assert made("state.params.w", (10, 10), DType.f32, Role.state, warm).std() > 0
+    assert made("state.step", (), DType.i32, Role.state) == 3
+    assert made("state.step", (), DType.i32, Role.state, warm) == 0
+
+
+def test_integers_are_in_their_range() -> None:
+    ranged = Recipe(ranges=(("tokens", 5, 9),))
+    assert set(made("tokens", (500,), DType.i32, Role.input, ranged)) == {5, 6, 7, 8}
+    assert set(made("other", (500,), DType.u8, Role.input, ranged)) == {0, 1}
+    assert set(made("mask", (500,), DType.bool, Role.input)) == {False, True}

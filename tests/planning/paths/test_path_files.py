@@ -1,0 +1,119 @@
+"""Files of paths that somebody edited, cut off or made for something else: an error that says what is wrong."""
+
+import json
+from pathlib import Path as FilePath
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pcp
+from pcp import Path
+from pcp.kernels import UnknownKernel, kernel_named, sites_of
+from pcp.planning.paths.path import NotAPath, PathMismatch
+
+PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32")] * 2)
+SITE = sites_of(PROGRAM, "cpu")[0]
+PATH = Path.of(PROGRAM, {SITE.key: kernel_named(SITE.kernels[0])}, {"xla_cpu_enable_fast_math": False}, 0.0)
+
+
+def changed(**entries: Any) -> str:
+    return json.dumps(json.loads(PATH.to_json()) | entries)
+
+
+def test_the_path_itself_is_followed() -> None:
+    assert Path.from_json(PATH.to_json()) == PATH
+    assert pcp.plan(PROGRAM, path=PATH).path == PATH
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (PATH.to_json()[:-20], r"is not JSON .*expected what Path.save writes"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[1, 2]", "expected JSON as Path.save writes it"),
+        (changed(format=2), r"has format 2; this version of PCP reads format 1"),
+        (json.dumps({"format": 1}), "the path has no program; .*plan again"),
+        (changed(program=7), r"the program of the path is 7; expected 64 hexadecimal digits"),
+        (
+            changed(options=[["xla_cpu_enable_fast_math", [1]]]),
+            r"the options of the path .*expected pairs of a name",
+        ),
+        (
+            changed(options=[["xla_cpu_enable_fast_math", 10**30]]),
+            r"the options of the path .*expected pairs of a name",
+        ),
+        (changed(options=[["a", 1e400]]), r"the options of the path"),
+        (changed(options=[["a", 1], ["a", 2]]), "chooses twice"),
+        (changed(choices=[["abc", "product.bf16", 1]]), r"the choices of the path .*expected a site"),
+        (changed(choices=[[SITE.key, SITE.kernels[0], "1"]]), r"the choices of the path .*expected a site"),
+        (changed(backend="tpu"), "the backend of the path is 'tpu'; expected xla"),
+    ],
+)
+def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
+    (tmp_path / "path.json").write_text(text)
+    with pytest.raises(NotAPath, match=match) as raised:
+        Path.load(tmp_path / "path.json")
+    assert "path.json: " in str(raised.value)
+
+
+def test_a_kernel_that_is_unknown_or_does_not_apply() -> None:
+    with pytest.raises(UnknownKernel, match=r"there is no kernel 'product.mine'; choose one of"):
+        pcp.plan(PROGRAM, path=Path.from_json(changed(choices=[[SITE.key, "product.mine", 1]])))
+    foreign = next(
+        kernel
+        for family in pcp.kernels.FAMILIES.values()
+        if family.name != SITE.family
+        for kernel in family.kernels.values()
+    )
+    with pytest.raises(
+        PathMismatch, match=rf"kernel {foreign.name} compute site .*does not apply on cpu: there are .*plan"
+    ):
+        pcp.plan(PROGRAM, path=Path.from_json(changed(choices=[[SITE.key, foreign.name, foreign.version]])))
+    choices = [["0" * 64, SITE.kernels[0], kernel_named(SITE.kernels[0]).version]]
+    with pytest.raises(PathMismatch, match="no kernel applies to anything of that key"):
+        pcp.plan(PROGRAM, path=Path.from_json(changed(choices=choices)))
+
+
+@pytest.mark.parametrize("given", ["path.json", {"format": 1}, 3])
+def test_what_is_no_path_at_all(given: Any) -> None:
+    with pytest.raises(NotAPath, match=r"expected a Path, as Plan.path, or pcp.Path.load"):
+        pcp.plan(PROGRAM, path=given)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("0" * 64),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_whatever_is_changed_in_a_file(data: st.DataObject) -> None:
+    """One place of the file, at any depth, becomes anything, or is left out; or the text is cut or has another character."""
+    found = json.loads(PATH.to_json())
+    place: Any = found
+    while True:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], dict | list) or not place[key] or data.draw(st.booleans()):
+            break
+        place = place[key]
+    if data.draw(st.booleans()):
+        place[key] = data.draw(JSON)
+    else:
+        del place[key]
+    text = json.dumps(found)
+    if data.draw(st.booleans()):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text = text[:at] + data.draw(st.text(max_size=2)) + text[at + data.draw(st.integers(0, len(text))) :]
+    try:
+        path = Path.from_json(text)
+        path.check_sites(PROGRAM, "cpu")
+        path.applied(PROGRAM)
+    except pcp.PCPError:
+        return
+    assert path.program == PATH.program

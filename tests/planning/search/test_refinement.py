@@ -1,0 +1,159 @@
+"""Tests of the duels between paths, and of the refining of the fastest one, by a Bench that makes up what it measures."""
+
+from dataclasses import replace
+from pathlib import Path as FilePath
+
+import pytest
+from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, kernels, use
+
+import pcp
+from pcp.ir import Program
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.search import refinement, search
+from pcp.planning.search.evidence import Evidence
+
+
+@pytest.fixture
+def file(tmp_path: FilePath) -> FilePath:
+    return tmp_path / "profile.sqlite"
+
+
+@pytest.fixture(autouse=True)
+def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
+    add_family(monkeypatch)
+    return use(FakeBench(), monkeypatch)
+
+
+def test_the_whole_decides_between_kernels_that_noise_confused_alone(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert kernels(plan) == {"sine.fast": 6}
+    bench.requests.clear()
+    assert pcp.plan(chain(), tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def test_a_program_that_takes_long_is_not_measured_for_single_classes(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    bench.noise = {"tanh": [0.6] * 5}
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.middle": 6}
+    assert len(bench.wholes) == 1
+
+
+@pytest.mark.parametrize(("effort", "begun"), [(0.5, 1), (1.5, 2)])
+def test_refining_begins_nothing_after_its_part_of_the_time(
+    effort: float, begun: int, bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.noise = {"tanh": [0.6] * 5}
+    clock = 0.0
+
+    def takes_time(request: Request) -> None:
+        nonlocal clock
+        clock += 100.0 if request in bench.wholes else 1.0
+
+    bench.fails = takes_time
+    bench.seconds["tanh"] = 0.6  # so that every change loses
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    monkeypatch.setattr(refinement, "EFFORT", effort)
+    monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
+    pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
+    assert len(bench.duels) == begun  # after 109 seconds, 100 each
+    assert bench.requests[-1] in bench.wholes
+    assert (
+        bench.requests[-1] not in bench.duels
+    )  # the fastest is measured against the plain program once more
+
+
+def test_refining_leaves_time_to_measure_the_fastest_again(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+
+    def takes_time(request: Request) -> None:
+        nonlocal clock
+        clock += 1.0 if request.timing_seconds else 0.0
+
+    bench.fails = takes_time
+    bench.noise = {"tanh": [0.6] * 5}
+    bench.seconds["tanh"] = 0.6
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    monkeypatch.setattr(refinement, "EFFORT", 10.0)
+    monkeypatch.setattr(refinement, "PLAUSIBLE", 10.0)
+    monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
+    pcp.plan(chain(), tolerance=1e-2, database=file, budget=16)
+    # Ten measurements besides that of the plain path, and duels until there is only a tenth of the time left.
+    assert [each in bench.duels for each in bench.requests] == [False] * 10 + [True] * 5 + [False]
+
+
+def mixed() -> Program:
+    """A program of two sines and one logarithm."""
+    return pcp.trace(lambda x: pcp.log1p(pcp.sin(pcp.sin(x) + 1.0)), pcp.spec((4, 4), "f32"))
+
+
+@pytest.mark.parametrize(("in_the_whole", "taken"), [(0.9, True), (1.004, True), (1.5, False)])
+def test_a_family_that_is_faster_alone_is_left_out_only_if_it_is_surely_slower_in_the_whole(
+    in_the_whole: float,
+    taken: bool,
+    bench: FakeBench,
+    file: FilePath,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    bench.noise = {"exponential_minus_one": [0.5] * 5}
+    bench.seconds["exponential_minus_one"] = in_the_whole
+    plan = pcp.plan(mixed(), tolerance=1e-2, database=file)
+    assert kernels(plan)["sine.fast"] == 2
+    assert (kernels(plan)["log1p.other"] == 1) is taken
+    first = bench.duels[0]
+    assert (
+        counted(first.subject)["exponential_minus_one"] == 1
+    )  # what should be faster is challenged by what was
+    assert counted_in(first)["exponential_minus_one"] == 0
+    bench.requests.clear()
+    assert pcp.plan(mixed(), tolerance=1e-2, database=file).path == plan.path
+    assert bench.requests == []
+
+
+def test_a_whole_that_was_measured_while_the_plain_program_was_disturbed_holds_nothing_up(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 100.0)
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so the first selection is not the fastest
+    measure = bench.measure
+
+    def disturbed(request: Request) -> Measurement:
+        row = measure(request)
+        slow = tuple(10 * seconds for seconds in row.plain_seconds)
+        return replace(row, plain_seconds=slow) if len(bench.wholes) == 1 else row
+
+    monkeypatch.setattr(bench, "measure", disturbed)
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
+
+
+def test_a_family_that_saves_very_little_alone_is_not_tried(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    monkeypatch.setattr(search, "LITTLE", 0.2)  # it saves 0.5 of 3 seconds
+    monkeypatch.setattr(refinement, "EFFORT", 0.0)
+    assert kernels(pcp.plan(mixed(), tolerance=1e-2, database=file)) == {"sine.fast": 2}
+    assert bench.duels == []
+
+
+def test_a_change_that_made_the_whole_slower_is_not_tried_again(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
+    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so that all classes change, and are gone through again
+    assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
+    slower = [each for each in bench.duels if counted_in(each)["cosine"]]
+    assert len(slower) == 3  # one for each class
