@@ -188,5 +188,5 @@ def _number(name: str, key: str, value: Any) -> Number:
             "an integer of 64 bits, a floating-point number, a text without @ at its beginning, a tuple of integers or None, "
             f"and a name besides {', '.join(DERIVATIVES)}; Tensors are positional arguments"
         )
-    result: Number = value
+    result: Number = list(value) if is_tuple else value
     return result

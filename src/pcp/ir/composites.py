@@ -18,8 +18,8 @@ COMPOSITE = "stablehlo.composite"
 GRADIENT = ".vjp"
 """What the name of a composite's gradient ends with."""
 
-Number = bool | int | float | str | tuple[int, ...]
-"""What an attribute of a composite can be."""
+Number = bool | int | float | str | tuple[int, ...] | list[int]
+"""What an attribute of a composite can be; a list is a tuple that portable files carry as it is."""
 
 
 def composite_name(op: ir.Operation) -> str:
@@ -154,10 +154,14 @@ def _attribute(value: Number | ir.Attribute) -> ir.Attribute:
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     if isinstance(value, float):
         return ir.FloatAttr.get(ir.F64Type.get(), value)
+    if isinstance(value, list):
+        return ir.ArrayAttr.get([_attribute(entry) for entry in value])
     return ir.DenseI64ArrayAttr.get(value)
 
 
 def _number(attribute: ir.Attribute) -> Any:
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return tuple(attribute)
+    if isinstance(attribute, ir.ArrayAttr):
+        return tuple(map(_number, attribute))
     return getattr(attribute, "value", None)
