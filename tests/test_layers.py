@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
 # What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
 LAYERS = (
-    "errors", "ir", "refusals", "tensor", "tracing", "ops", "autodiff", "batching", "rewrite", "memory", "kernels",
+    "errors", "folders", "ir", "refusals", "tensor", "tracing", "ops", "autodiff", "batching", "rewrite", "memory", "kernels",
     "backends", "planning", "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp",
     "dashboard", "cli", "__main__",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, overload
 from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.remat_policy import Remat
+from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
@@ -35,6 +35,16 @@ class Memory:
 
     loops: LoopMemory
     remat: Remat | None
+
+    @staticmethod
+    def of(loops: Loops, remat: Remat | None) -> "Memory":
+        """What is meant. A policy that keeps everything is none: composites then stay whole.
+
+        Raises:
+            UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        """
+        keeps_all = policy_of(remat) is POLICIES["everything_saveable"]
+        return Memory(LoopMemory.parse(loops), None if keeps_all else remat)
 
 
 class NonScalarLoss(PCPError):
@@ -71,7 +81,7 @@ def vjp(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=False)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=False)
 
 
 def value_and_vjp(
@@ -85,7 +95,7 @@ def value_and_vjp(
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=True)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=True)
 
 
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
@@ -172,7 +182,7 @@ def value_and_grad(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
     expect_function(function, "pcp.value_and_grad")
@@ -223,7 +233,7 @@ def grad(
         NoDerivative: an operation on the way has no rule.
         UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
     expect_function(function, "pcp.grad")
