@@ -22,6 +22,12 @@ class PushTooLarge(PCPError):
 class Permissions(Protocol):
     """Who may move what; called from the threads of the bulk server."""
 
+    def forget_peer(self, peer: str) -> None:
+        """Ends a peer's permission to push."""
+        with self._lock:
+            self._allowance.pop(peer, None)
+            self._charged.pop(peer, None)
+
     def check_fetch(self, peer: str, blob: Blob) -> None:
         """Raises unless the peer may fetch the blob."""
 
