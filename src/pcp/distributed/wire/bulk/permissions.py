@@ -22,12 +22,6 @@ class PushTooLarge(PCPError):
 class Permissions(Protocol):
     """Who may move what; called from the threads of the bulk server."""
 
-    def forget_peer(self, peer: str) -> None:
-        """Ends a peer's permission to push."""
-        with self._lock:
-            self._allowance.pop(peer, None)
-            self._charged.pop(peer, None)
-
     def check_fetch(self, peer: str, blob: Blob) -> None:
         """Raises unless the peer may fetch the blob."""
 
@@ -62,6 +56,12 @@ class Announcements:
         """Sets what a peer may push from now on, in bytes of blobs that it has not begun to push already."""
         with self._lock:
             self._allowance[peer] = maximum_bytes
+
+    def forget_peer(self, peer: str) -> None:
+        """Ends a peer's permission to push."""
+        with self._lock:
+            self._allowance.pop(peer, None)
+            self._charged.pop(peer, None)
 
     def check_fetch(self, peer: str, blob: Blob) -> None:
         """Raises unless the blob was announced.
