@@ -84,5 +84,5 @@ def erase_dead(block: ir.Block) -> None:
             waiting.pop()
         elif not has_effect(op) and not any(is_used(result) for result in op.results):
             op.erase()
-        else:
+        elif len(op.regions):
             waiting += [reversed(block_operations(inner)) for inner in reversed(blocks_of(op))]
