@@ -16,6 +16,7 @@ from pcp.autodiff import vjp as vjp
 from pcp.batching import hessian as hessian
 from pcp.batching import jacobian as jacobian
 from pcp.batching import vmap as vmap
+from pcp.composites import composite as composite
 from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
 from pcp.importers.jax_callable import to_jax as to_jax
@@ -27,10 +28,6 @@ from pcp.ir import Program as Program
 from pcp.ir.program import load as load
 from pcp.ops import random as random
 from pcp.ops.along_axis import take_along_axis as take_along_axis
-from pcp.ops.arrangement import moveaxis as moveaxis
-from pcp.ops.arrangement import repeat as repeat
-from pcp.ops.arrangement import roll as roll
-from pcp.ops.arrangement import tile as tile
 from pcp.ops.branches import cond as cond
 from pcp.ops.branches import switch as switch
 from pcp.ops.control_flow import fori_loop as fori_loop
@@ -73,14 +70,18 @@ from pcp.ops.movement import concatenate as concatenate
 from pcp.ops.movement import expand_dims as expand_dims
 from pcp.ops.movement import full as full
 from pcp.ops.movement import iota as iota
+from pcp.ops.movement import moveaxis as moveaxis
 from pcp.ops.movement import ones as ones
 from pcp.ops.movement import pad as pad
+from pcp.ops.movement import repeat as repeat
 from pcp.ops.movement import reshape as reshape
+from pcp.ops.movement import roll as roll
 from pcp.ops.movement import split as split
 from pcp.ops.movement import squeeze as squeeze
 from pcp.ops.movement import stack as stack
 from pcp.ops.movement import stop_gradient as stop_gradient
 from pcp.ops.movement import swapaxes as swapaxes
+from pcp.ops.movement import tile as tile
 from pcp.ops.movement import transpose as transpose
 from pcp.ops.movement import zeros as zeros
 from pcp.ops.normalizing import log_softmax as log_softmax

@@ -9,7 +9,7 @@ import pytest
 
 import pcp
 from pcp import Program
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from tests.execution import run
 

@@ -11,9 +11,15 @@ section 6.2 (activity).
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 
-from pcp.autodiff.coverage import REFUSED, reason_against
+from pcp.autodiff.coverage import reason_against
 from pcp.autodiff.loop_memory import LoopMemory
-from pcp.autodiff.rule import (
+from pcp.ir import Builder, InvalidProgram, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.dataflow import operations_between
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import (
+    REFUSED,
     RULES,
     Captured,
     Cotangent,
@@ -26,12 +32,7 @@ from pcp.autodiff.rule import (
     no_derivative,
     rule_name,
 )
-from pcp.ir import Builder, InvalidProgram, TensorSpec
-from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.dataflow import operations_between
-from pcp.ir.toolkit.regions import values_from_outside
-from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.tensor import Tensor
 
 

@@ -14,12 +14,7 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
-
-# What cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost.
-_ONCE = (
-    "rng", "custom_call", "after_all", "all_gather", "all_reduce", "all_to_all", "collective_broadcast",
-    "collective_permute", "reduce_scatter", "partition_id", "replica_id", "infeed", "outfeed", "recv", "send",
-)  # fmt: skip
+from pcp.ops.record import RECORDS
 
 
 class JointGraph:
@@ -50,12 +45,12 @@ class JointGraph:
                 self.maker[first + offset] = index
                 self.specs.append(spec_if_tensor(value.type))
             self.results.append(tuple(range(first, len(self.specs))))
-            self.names.append(op.name.removeprefix("stablehlo."))
+            self.names.append(op.name)
             self.flops.append(_work(op))
         self.returned = tuple(number[value] for value in terminator.operands)
         self.constant = self._constants()
         self.remade = [
-            name not in _ONCE and not has_effect(op) and None not in (self.specs[v] for v in made)
+            not _is_once(name) and not has_effect(op) and None not in (self.specs[v] for v in made)
             for name, op, made in zip(self.names, operations, self.results, strict=True)
         ]
 
@@ -63,7 +58,7 @@ class JointGraph:
         """The values that depend on no argument: every compiler makes them where they are used."""
         found: set[int] = set()
         for name, read, made in zip(self.names, self.reads, self.results, strict=True):
-            if all(value in found for value in read) and name not in _ONCE:
+            if all(value in found for value in read) and not _is_once(name):
                 found.update(made)
         return found
 
@@ -113,6 +108,12 @@ class JointGraph:
                     order.append(~op)
             order.append(index)
         return order
+
+
+def _is_once(name: str) -> bool:
+    """Whether an operation cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost."""
+    record = RECORDS.get(name)
+    return record is not None and record.has_effect
 
 
 def _work(op: ir.Operation) -> int:

@@ -6,7 +6,6 @@ from typing import Any, overload
 
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.rule import InvalidRule
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir, run_passes
@@ -18,6 +17,7 @@ from pcp.ir.toolkit.functions import entry_block, function_type, main_of, update
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import InvalidRule
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main
 

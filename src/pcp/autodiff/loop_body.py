@@ -6,13 +6,13 @@ from pcp.autodiff.loop_carries import LoopCarries
 from pcp.autodiff.loop_emission import counted, give_back, row, with_row
 from pcp.autodiff.loop_products import Product, products_of, stack_from_outside
 from pcp.autodiff.residuals import residuals_of
-from pcp.autodiff.rule import Captured, Cotangent, Primal
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.dataflow import defining_op, is_used, result_owner
 from pcp.ir.toolkit.editing import copy_region, erase_dead
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, as_tensor, current_builder, emit
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pcp.autodiff.engine import propagate_activity
 from pcp.autodiff.loop_trips import is_invariant, known_integer, steps_of
 from pcp.autodiff.loop_writes import is_written_once
-from pcp.autodiff.rule import Cotangent, Primal
 from pcp.ir.bindings import Value
 from pcp.ir.toolkit.regions import block_operations, returned_by
+from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import convert
 from pcp.tensor import Tensor, as_tensor, current_builder
 

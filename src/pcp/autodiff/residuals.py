@@ -4,61 +4,7 @@ from pcp.autodiff.min_cut import INFINITE, Network
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
-
-# Cheaper to make again than to write and read: no more than some arithmetic for each element.
-_CHEAP = frozenset(
-    [
-        "abs",
-        "add",
-        "and",
-        "bitcast_convert",
-        "broadcast_in_dim",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "concatenate",
-        "constant",
-        "convert",
-        "count_leading_zeros",
-        "divide",
-        "dynamic_slice",
-        "floor",
-        "gather",
-        "imag",
-        "iota",
-        "is_finite",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "optimization_barrier",
-        "or",
-        "pad",
-        "popcnt",
-        "real",
-        "reduce_precision",
-        "remainder",
-        "reshape",
-        "reverse",
-        "round_nearest_afz",
-        "round_nearest_even",
-        "rsqrt",
-        "select",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "slice",
-        "sqrt",
-        "subtract",
-        "transpose",
-        "xor",
-    ]
-)
-# What would come out differently, or happen twice.
-_ONCE = frozenset({"stablehlo.rng", "stablehlo.custom_call"})
+from pcp.ops.record import RECORDS
 
 Place = tuple[int, int]
 """A value of a block by numbers that hold in every copy: operation (-1 for the arguments), result."""
@@ -113,8 +59,9 @@ class _Trip:
             for value in reads:
                 self.need(value)
             return
-        once = op.name in _ONCE
-        recomputable = not once and (self._recompute or op.name.removeprefix("stablehlo.") in _CHEAP)
+        record = RECORDS.get(op.name)
+        once = record is not None and record.has_effect
+        recomputable = not once and (self._recompute or (record is not None and record.is_cheap))
         changing = [value for value in reads if value in self.varying]
         counts = any(value in self._counted for value in reads)
         if not changing and not once and (recomputable or not counts):

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
 
-from pcp.autodiff.rule import rule_name
-from pcp.batching.rule import BATCHING, Batched, Mixed
 from pcp.batching.sample_loop import sample_loop
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.regions import values_from_outside
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.batching import BATCHING, Batched, Mixed
+from pcp.ops.derivative import rule_name
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.tensor import Tensor
 
 LOG = logging.getLogger("pcp.batching")

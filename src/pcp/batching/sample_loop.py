@@ -1,8 +1,8 @@
 """The batched form that every operation has: a loop that runs it for one sample after another."""
 
-from pcp.batching.rule import Batched
 from pcp.ir import DType
 from pcp.ir.toolkit.editing import substitute
+from pcp.ops.batching import Batched
 from pcp.ops.elementwise import less
 from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros

@@ -16,7 +16,7 @@ from pcp.ir.toolkit.functions import main_of, update_function_type
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
-from pcp.ops.arrangement import moveaxis
+from pcp.ops.movement import moveaxis
 from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 

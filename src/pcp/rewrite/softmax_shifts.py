@@ -15,7 +15,7 @@ from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.walking import walk_block
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.rewrite.outline import SHAPES
 from pcp.rewrite.raising_softmax import log_softmax_of, shifted_of, softmax_of
 from pcp.rewrite.view import View

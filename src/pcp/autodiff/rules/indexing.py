@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import TensorSpec
+from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import clip
 from pcp.ops.indexing import WindowAxes, scatter, take
 from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, TensorLike, emit
 
 
@@ -76,7 +77,7 @@ def _torch_index_select(primal: Primal) -> Sequence[Tensor]:
     return [take(x, indices, primal.integer("dim"))]
 
 
-register_rules(
+supply_derivatives(
     {
         "torch_index_select": Expansion(_torch_index_select),
         "gather": _gather,

@@ -13,10 +13,11 @@ from math import inf
 from pcp.autodiff.loop_body import Carries, LoopBody
 from pcp.autodiff.loop_emission import counted, row, with_row
 from pcp.autodiff.loop_trips import static_trips, trips_before
-from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules
 from pcp.ir.toolkit.walking import named_operations
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.elementwise import maximum, minimum
 from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, current_builder
 
 
@@ -123,4 +124,4 @@ def _at(slots: Carries, index: Tensor) -> Carries:
     return {k: row(stack, index) for k, stack in slots.items()}
 
 
-register_rules({"while": _while})
+supply_derivatives({"while": _while})

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, register_rules
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value
 from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, maximum, not_equal, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import broadcast_reduced, reduce_with, sum_
 from pcp.tensor import Tensor, current_builder, emit
 
@@ -124,4 +125,4 @@ def _map(primal: Primal) -> Sequence[Tensor]:
     return map_body(primal, primal.inputs)
 
 
-register_rules({"reduce": _reduce, "map": Expansion(_map)})
+supply_derivatives({"reduce": _reduce, "map": Expansion(_map)})

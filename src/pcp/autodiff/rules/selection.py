@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import neutral, sum_
 from pcp.tensor import Tensor, as_tensor
 
@@ -76,4 +77,4 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     return [slice_(total, low, [a + n for a, n in zip(low, operand.shape, strict=True)])]
 
 
-register_rules({"select_and_scatter": _select_and_scatter})
+supply_derivatives({"select_and_scatter": _select_and_scatter})

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from pcp.autodiff.rule import Primal
 from pcp.ir import DType
 from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ops.derivative import Primal
 from pcp.ops.elementwise import (
     bitwise_and,
     bitwise_or,

@@ -8,11 +8,12 @@ before keep what they have.
 from collections.abc import Sequence
 
 from pcp.batching.dependence import batched_branch_results, batched_carries
-from pcp.batching.rule import Batched, Mixed, register_batching
 from pcp.ir.bindings import Value
 from pcp.ir.toolkit.editing import copy_region
+from pcp.ops.batching import Batched, Mixed
 from pcp.ops.elementwise import equal, where
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.ops.record import supply_batching
 from pcp.ops.reduction import any_
 from pcp.tensor import Tensor
 
@@ -97,4 +98,4 @@ def _while(batched: Batched) -> Mixed:
     return Mixed([Tensor(value, builder) for value in loop.results], flags)
 
 
-register_batching({"case": _branches, "if": _branches, "while": _while})
+supply_batching({"case": _branches, "if": _branches, "while": _while})

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.batching.rule import Batched, register_batching
 from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ops.batching import Batched
 from pcp.ops.elementwise import clip
 from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, reshape, zeros
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor
 
 Numbers = dict[str, tuple[int, ...]]
@@ -106,7 +107,7 @@ def _dynamic_update_slice(batched: Batched) -> list[Tensor]:
     return [scatter(x, clip(starts, 0, bound), update, WindowAxes(axes, (), axes, 1, (0,), (0,)), None, True)]
 
 
-register_batching(
+supply_batching(
     {
         "gather": _gather,
         "scatter": _scatter,

@@ -8,7 +8,8 @@ import numpy as np
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
 from pcp.ir.toolkit.dataflow import has_single_use
-from pcp.ops.movement import broadcast_in_dim, concatenate, pad, reshape, reverse, slice_
+from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, elements, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found

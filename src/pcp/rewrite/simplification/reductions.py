@@ -9,7 +9,8 @@ from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ir.toolkit.regions import combiner
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import negate
-from pcp.ops.movement import broadcast_in_dim, broadcast_to, reshape, transpose
+from pcp.ops.movement import broadcast_to, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found

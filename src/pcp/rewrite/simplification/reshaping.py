@@ -3,7 +3,8 @@
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_of
-from pcp.ops.movement import broadcast_in_dim, iota, reshape, transpose
+from pcp.ops.movement import iota, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, inserted, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor

@@ -1,13 +1,14 @@
-"""Derivatives of Fourier transforms: linear maps with symmetric matrices, of which the real ones keep a part."""
+"""Fourier transforms: linear maps with symmetric matrices, of which the real ones keep a part."""
 
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.ir import TensorSpec
-from pcp.ops.elementwise import complex_, equal, real, where
+from pcp.ops.batched_axes import along_axes
+from pcp.ops.derivative import Cotangent, Primal
+from pcp.ops.elementwise import complex_, conj, equal, real, where
 from pcp.ops.movement import iota, pad
-from pcp.ops.special import conj
+from pcp.ops.record import Cost, Kind, Linear, declare
 from pcp.tensor import Tensor, emit
 
 
@@ -33,4 +34,12 @@ def _transform(x: Tensor, kind: str, lengths: tuple[int, ...], spec: TensorSpec)
     return emit("fft", (x,), (spec,), attributes)
 
 
-register_rules({"fft": _fft})
+declare(
+    "fft",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(),
+    derivative=_fft,
+    batching=along_axes(),
+)

@@ -1,4 +1,4 @@
-"""Derivatives of batch normalisation, which becomes elementwise operations and sums.
+"""Batch normalisation, which becomes elementwise operations and sums before it is differentiated.
 
 Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
 2015, algorithms 1 and 2.
@@ -7,9 +7,10 @@ Source: Ioffe and Szegedy, "Batch Normalization: Accelerating Deep Network Train
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Expansion, Primal, register_rules
 from pcp.ir.bindings import ir
+from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import rsqrt
+from pcp.ops.record import Cost, Kind, declare
 from pcp.ops.reduction import broadcast_reduced, sum_
 from pcp.tensor import Tensor
 
@@ -59,10 +60,27 @@ def _grad(primal: Primal) -> Sequence[Tensor]:
     return [wide(scale * inverse) * rest, by_scale, by_offset]
 
 
-register_rules(
-    {
-        "batch_norm_training": Expansion(_training),
-        "batch_norm_inference": Expansion(_inference),
-        "batch_norm_grad": Expansion(_grad),
-    }
+declare(
+    "batch_norm_training",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_training),
+    batching=None,
+)
+declare(
+    "batch_norm_inference",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_inference),
+    batching=None,
+)
+declare(
+    "batch_norm_grad",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Expansion(_grad),
+    batching=None,
 )

@@ -1,54 +1,17 @@
-"""Further elementwise functions: inverse and hyperbolic trigonometry, the error and gamma functions, and compositions of these.
-
-Those with an operation of CHLO are rows of a table; XLA and `Program.artifact` expand them into StableHLO.
-"""
+"""Elementwise functions that are composed of several operations."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from pcp.ir import DType
-from pcp.ops.elementwise import (
-    abs_,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    ceil,
-    complex_,
-    convert,
-    equal,
-    exp,
-    floor,
-    imag,
-    less,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    not_equal,
-    real,
-    sqrt,
-    where,
-)
+from pcp.ops.elementwise.arithmetic import abs_
+from pcp.ops.elementwise.bits import bitwise_and, bitwise_not, bitwise_or, bitwise_xor
+from pcp.ops.elementwise.comparison import equal, less, maximum, minimum, not_equal, where
+from pcp.ops.elementwise.conversion import convert
+from pcp.ops.elementwise.functions import exp, log, log1p, sqrt
 from pcp.ops.promotion import aligned, promoted
-from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
-
-# name, CHLO operation, meaning
-CHLO: tuple[tuple[str, str, str], ...] = (
-    ("sinh", "sinh", "hyperbolic sine"),
-    ("cosh", "cosh", "hyperbolic cosine"),
-    ("arcsin", "asin", "angle in [-pi/2, pi/2] whose sine is x"),
-    ("arccos", "acos", "angle in [0, pi] whose cosine is x"),
-    ("arctan", "atan", "angle in [-pi/2, pi/2] whose tangent is x"),
-    ("arcsinh", "asinh", "number whose hyperbolic sine is x"),
-    ("arccosh", "acosh", "number not below 0 whose hyperbolic cosine is x"),
-    ("arctanh", "atanh", "number whose hyperbolic tangent is x"),
-    ("erfc", "erfc", "1 - erf(x), accurate for large x"),
-    ("erf_inv", "erf_inv", "number whose error function is x"),
-    ("lgamma", "lgamma", "logarithm of |gamma(x)|"),
-    ("digamma", "digamma", "derivative of lgamma"),
-)
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 def _floating(name: str, x: TensorLike) -> Tensor:
@@ -61,25 +24,16 @@ def _floating(name: str, x: TensorLike) -> Tensor:
     return tensor
 
 
-def _row(name: str, chlo: str, meaning: str) -> Callable[[TensorLike], Tensor]:
-    def apply(x: TensorLike) -> Tensor:
-        tensor = _floating(name, x)
-        builder = current_builder()
-        op = builder.emit(f"chlo.{chlo}", [tensor.value], (tensor.spec,))
-        return Tensor(op.results[0], builder, tensor.spec)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"{meaning[0].upper()}{meaning[1:]}, elementwise; integers are converted to f32 first."
-    return operation(apply)
-
-
-sinh, cosh, arcsin, arccos, arctan, arcsinh, arccosh, arctanh = (_row(*row) for row in CHLO[:8])
-erfc, erf_inv, lgamma, digamma = (_row(*row) for row in CHLO[8:])
-
-
 def _truth(x: TensorLike) -> Tensor:
     tensor = as_tensor(x)
     return tensor if tensor.dtype is DType.bool else not_equal(tensor, 0)
+
+
+@operation
+def logical_not(x: TensorLike) -> Tensor:
+    """Whether x is false (0), elementwise, as booleans."""
+    tensor = as_tensor(x)
+    return bitwise_not(tensor) if tensor.dtype is DType.bool else equal(tensor, 0)
 
 
 @operation
@@ -121,15 +75,6 @@ def nan_to_num(x: TensorLike, nan: float = 0.0) -> Tensor:
     infinity, zero = (np.asarray(number, tensor.dtype.numpy) for number in (math.inf, 0))
     top = float(np.nextafter(infinity, zero))
     return where(is_nan(tensor), nan, minimum(maximum(tensor, -top), top))
-
-
-@operation
-def trunc(x: TensorLike) -> Tensor:
-    """x rounded to an integer towards 0, elementwise; integers stay as they are."""
-    tensor = as_tensor(x)
-    if not tensor.dtype.is_float:
-        return tensor
-    return where(less(tensor, 0), ceil(tensor), floor(tensor))
 
 
 @operation
@@ -177,15 +122,11 @@ def hypot(x: TensorLike, y: TensorLike) -> Tensor:
 
 
 @operation
-def conj(x: TensorLike) -> Tensor:
-    """The complex conjugate; x itself where it is real."""
-    tensor = as_tensor(x)
-    return complex_(real(tensor), -imag(tensor)) if tensor.dtype.kind == "complex" else tensor
-
-
-@operation
 def isclose(x: TensorLike, y: TensorLike, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
     """Whether |x - y| <= atol + rtol |y|, elementwise, as booleans; infinities of one sign are close, NaNs are not."""
     left, right = (_floating("isclose", t) for t in promoted(x, y))
     near = abs_(left - right) <= atol + rtol * abs_(right)
     return bitwise_or(equal(left, right), bitwise_and(near, not_equal(abs_(right), math.inf)))
+
+
+export_operations(__name__)

@@ -1,41 +1,13 @@
-"""Batching of products: samples become a batching or a free axis of a dot, images or groups of a convolution."""
+"""Batching of convolutions: samples become images or groups of a convolution."""
 
 import re
 
-from pcp.batching.rule import Batched, register_batching
 from pcp.ir import TensorSpec
-from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
-from pcp.ops.arrangement import moveaxis
-from pcp.ops.movement import reshape
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ops.batching import Batched
+from pcp.ops.movement import moveaxis, reshape
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor
-
-
-def _dot_general(batched: Batched) -> list[Tensor]:
-    numbers = dimension_numbers(str(batched.op.attributes["dot_dimension_numbers"]))
-    axes = [
-        [numbers.get(f"{side}_{kind}_dimensions", ()) for kind in ("batching", "contracting")]
-        for side in ("lhs", "rhs")
-    ]
-    both = all(batched.flags)
-    for side, flag in zip(axes, batched.flags, strict=True):
-        if flag:
-            side[:] = [tuple(axis + 1 for axis in kind) for kind in side]
-        if both:
-            side[0] = (0, *side[0])
-    (left_batch, left_contract), (right_batch, right_contract) = axes
-    text = (
-        f"#stablehlo.dot<lhs_batching_dimensions = {list(left_batch)}, rhs_batching_dimensions = {list(right_batch)}, "
-        f"lhs_contracting_dimensions = {list(left_contract)}, rhs_contracting_dimensions = {list(right_contract)}>"
-    )
-    # The axis of samples of one side alone is the first of its free axes.
-    place = 0 if both else len(left_batch)
-    if not batched.flags[0]:
-        place += len(batched.spec(0).shape) - len(left_batch) - len(left_contract)
-    (spec,) = batched.specs
-    shape = (*spec.shape[:place], batched.size, *spec.shape[place:])
-    operands = [batched.operand(0), batched.operand(1)]
-    (made,) = batched.clone_with(operands, {"dot_dimension_numbers": text}, [TensorSpec(shape, spec.dtype)])
-    return [moveaxis(made, place, 0)]
 
 
 def _convolution(batched: Batched) -> list[Tensor]:
@@ -75,4 +47,4 @@ def _folded(tensor: Tensor, axis: int) -> Tensor:
     return reshape(moveaxis(tensor, 0, axis), shape)
 
 
-register_batching({"dot_general": _dot_general, "convolution": _convolution})
+supply_batching({"convolution": _convolution})

@@ -1,6 +1,6 @@
-"""What a derivative rule is: a row under the name of its operation, and what the row is given.
+"""What a derivative rule is: a field of the record of its operation, and what the rule is given.
 
-A row is one of four:
+A rule is one of four:
 
 - a tuple with one function for each operand, `(g, y, *x) -> cotangent of that operand`, for operations with one result:
   `"multiply": (lambda g, y, a, b: g * b, lambda g, y, a, b: g * a)`. None stands for an operand without derivative;
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from pcp.autodiff.loop_memory import LoopMemory
 from pcp.errors import PCPError
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
@@ -28,6 +27,7 @@ from pcp.ir.toolkit.attributes import (
     integers_of,
     string_of,
 )
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative
 from pcp.tensor import Tensor
 
 Cotangent = Tensor | None
@@ -84,7 +84,12 @@ Outgoing = Sequence[Cotangent] | Expanded
 Rule = tuple[Callable[..., Tensor] | None, ...] | Callable[..., Outgoing | Captured] | Expansion | None
 
 RULES: dict[str, Rule] = {}
-"""Every rule by the name of its operation: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`, `composite.NAME`."""
+"""The rules in force, by the names of operations: `stablehlo.add`, `chlo.erf`, `custom_call.TARGET`, `composite.NAME`.
+
+A record enters that of its operation here; `register_rule` adds others and replaces."""
+
+REFUSED: dict[str, str] = {}
+"""Why operations have no derivative, by their names; the error says so. A record enters its reason here."""
 
 _R = TypeVar("_R", bound=Callable[..., Any])
 _MISSING = object()
@@ -96,7 +101,7 @@ def register_rule(name: str, rule: Any = _MISSING) -> Any:
     Arguments:
         name: `add` or `stablehlo.add`, `chlo.erf`, `custom_call.TARGET` for a custom call, or `composite.NAME`; a composite
             without a rule is differentiated by way of its function.
-        rule: a row as this module's text describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
+        rule: a row as `pcp.ops.derivative` describes; left out, the next function is it: `@register_rule("custom_call.mine")`.
     """
     if rule is _MISSING:
         return functools.partial(_registered, name)
@@ -108,18 +113,13 @@ def _registered(name: str, rule: _R) -> _R:
     return rule
 
 
-def register_rules(rows: dict[str, Rule]) -> None:
-    """Enter a table of rules."""
-    for name, rule in rows.items():
-        _registered(name, rule)  # type: ignore[type-var]  # a row need not be a function
-
-
 def rule_name(op: ir.Operation) -> str:
     """The name under which the rule of an operation stands."""
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{string_of(op.attributes['call_target_name'])}"
     if op.name == "stablehlo.composite":
-        return f"composite.{string_of(op.attributes['name'])}"
+        name = CUSTOM_DERIVATIVE if has_custom_derivative(op) else string_of(op.attributes["name"])
+        return f"composite.{name}"
     return op.name
 
 
@@ -143,7 +143,7 @@ class ReverseSweep(Protocol):
     """
 
     builder: Builder
-    loops: LoopMemory
+    loops: Any
     composites: dict[tuple[object, ...], tuple[str, tuple[int, ...]]]
 
     def gradients(

@@ -1,4 +1,6 @@
-"""Derivatives of special functions.
+"""Special functions: the error function, the gamma function and their kin; operations of CHLO.
+
+In a derivative, g is the cotangent of the result y, then come the operands.
 
 Source: Abramowitz and Stegun, "Handbook of Mathematical Functions", 1964, chapters 6, 7, 9 and 23; for the Bessel function
 I0, the Chebyshev series of Clenshaw, "Chebyshev series for mathematical functions", 1962, with the coefficients of Cephes.
@@ -6,12 +8,16 @@ I0, the Chebyshev series of Clenshaw, "Chebyshev series for mathematical functio
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
-from pcp.ops.elementwise import abs_, exp, greater, less_equal, rsqrt, sign, sqrt, where
+from pcp.ops.derivative import Cotangent, Primal
+from pcp.ops.elementwise.arithmetic import abs_, sign
+from pcp.ops.elementwise.comparison import greater, less_equal, where
+from pcp.ops.elementwise.forms import REAL, chlo, elementwise, unary
+from pcp.ops.elementwise.functions import exp, sqrt
 from pcp.ops.movement import full
-from pcp.ops.special import conj
-from pcp.tensor import Tensor, current_builder
+from pcp.ops.record import Cost
+from pcp.tensor import Tensor, export_operations
 
 TWO_OVER_ROOT_PI = 2 / math.sqrt(math.pi)
 
@@ -65,7 +71,7 @@ def _polygamma(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     n, x = primal.inputs
     if primal.active[0]:
         primal.refuse("the polygamma function has no rule for its order")
-    return [None, g * chlo("polygamma", n + 1, x)]
+    return [None, g * chlo("chlo.polygamma", n + 1, x)]
 
 
 def _zeta(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
@@ -73,36 +79,49 @@ def _zeta(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     x, q = primal.inputs
     if primal.active[0]:
         primal.refuse("the zeta function has no rule for its exponent, only for its offset")
-    return [None, -(g * (x * chlo("zeta", x + 1, q)))]
+    return [None, -(g * (x * chlo("chlo.zeta", x + 1, q)))]
 
 
-def chlo(name: str, *operands: Tensor) -> Tensor:
-    """An elementwise operation of CHLO."""
-    builder = current_builder()
-    x = operands[-1]
-    return Tensor(builder.emit(f"chlo.{name}", [t.value for t in operands], (x.spec,)).results[0], builder)
+_unary = partial(unary, cost=Cost.function, rounds=True)
+_declared = partial(elementwise, cost=Cost.function, rounds=True)
 
-
-register_rules(
-    {
-        "chlo.erf": (lambda g, y, x: g * (TWO_OVER_ROOT_PI * exp(-(x * x))),),
-        "chlo.erfc": (lambda g, y, x: -(g * (TWO_OVER_ROOT_PI * exp(-(x * x)))),),
-        "chlo.erf_inv": (lambda g, y, x: g * (exp(y * y) / TWO_OVER_ROOT_PI),),
-        "chlo.square": (lambda g, y, x: g * (2 * x),),
-        "chlo.conj": (lambda g, y, x: conj(g),),
-        "chlo.tan": (lambda g, y, x: g * (y * y + 1),),
-        "chlo.sinh": (lambda g, y, x: g * chlo("cosh", x),),
-        "chlo.cosh": (lambda g, y, x: g * chlo("sinh", x),),
-        "chlo.asin": (lambda g, y, x: g * rsqrt(1 - x * x),),
-        "chlo.acos": (lambda g, y, x: -(g * rsqrt(1 - x * x)),),
-        "chlo.atan": (lambda g, y, x: g / (x * x + 1),),
-        "chlo.asinh": (lambda g, y, x: g * rsqrt(x * x + 1),),
-        "chlo.acosh": (lambda g, y, x: g * (rsqrt(x - 1) * rsqrt(x + 1)),),
-        "chlo.atanh": (lambda g, y, x: g / (1 - x * x),),
-        "chlo.lgamma": (lambda g, y, x: g * chlo("digamma", x),),
-        "chlo.digamma": (lambda g, y, x: g * chlo("polygamma", full(x.shape, 1, x.dtype), x),),
-        "chlo.polygamma": _polygamma,
-        "chlo.zeta": _zeta,
-        "chlo.bessel_i1e": (_bessel_i1e,),
-    }
+erf = _unary(
+    "erf",
+    "chlo.erf",
+    REAL,
+    "the error function",
+    derivative=(lambda g, y, x: g * (TWO_OVER_ROOT_PI * exp(-(x * x))),),
 )
+erfc = _unary(
+    "erfc",
+    "chlo.erfc",
+    REAL,
+    "1 - erf(x), accurate for large x",
+    derivative=(lambda g, y, x: -(g * (TWO_OVER_ROOT_PI * exp(-(x * x)))),),
+)
+erf_inv = _unary(
+    "erf_inv",
+    "chlo.erf_inv",
+    REAL,
+    "number whose error function is x",
+    derivative=(lambda g, y, x: g * (exp(y * y) / TWO_OVER_ROOT_PI),),
+)
+lgamma = _unary(
+    "lgamma",
+    "chlo.lgamma",
+    REAL,
+    "logarithm of |gamma(x)|",
+    derivative=(lambda g, y, x: g * chlo("chlo.digamma", x),),
+)
+digamma = _unary(
+    "digamma",
+    "chlo.digamma",
+    REAL,
+    "derivative of lgamma",
+    derivative=(lambda g, y, x: g * chlo("chlo.polygamma", full(x.shape, 1, x.dtype), x),),
+)
+_declared("chlo.polygamma", derivative=_polygamma)
+_declared("chlo.zeta", derivative=_zeta)
+_declared("chlo.bessel_i1e", derivative=(_bessel_i1e,))
+
+export_operations(__name__)

@@ -2,20 +2,19 @@
 
 from collections.abc import Sequence
 
-from pcp.ops.movement import (
-    broadcast_to,
-    checked_axes,
-    checked_axis,
-    concatenate,
-    expand_dims,
-    reshape,
-    reverse,
-    slice_,
-    squeeze,
-    transpose,
-)
+from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import concatenate, slice_
+from pcp.ops.movement.shape import broadcast_to, expand_dims, reshape, reverse, squeeze, transpose
 from pcp.ops.promotion import broadcast_shape
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    export_operations,
+    operation,
+)
 
 
 def narrow(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
@@ -149,3 +148,6 @@ def broadcast_arrays(*tensors: TensorLike) -> tuple[Tensor, ...]:
     given = [as_tensor(t) for t in tensors]
     shape = broadcast_shape("broadcast_arrays", *(t.shape for t in given))
     return tuple(broadcast_to(t, shape) for t in given)
+
+
+export_operations(__name__)

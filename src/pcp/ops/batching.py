@@ -1,7 +1,7 @@
-"""What a batching rule is: a row under the name of its operation, and what the row is given.
+"""What a batching rule is: a field of the record of its operation, and what the rule is given.
 
-A row takes a `Batched` and returns the operation's results for all samples at once, each with the samples along a new first
-axis; or `Mixed`, where some results are the same for every sample. An operation without a row is run sample by sample.
+A rule takes a `Batched` and returns the operation's results for all samples at once, each with the samples along a new first
+axis; or `Mixed`, where some results are the same for every sample. An operation without a rule is run sample by sample.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -126,12 +126,12 @@ class Batched:
 
 
 BatchingRule = Callable[[Batched], Sequence[Tensor] | Mixed | None]
-"""A row; it returns None where it does not cover a case, which is then run sample by sample."""
+"""A rule; it returns None where it does not cover a case, which is then run sample by sample."""
 
 BATCHING: dict[str, BatchingRule] = {}
-"""Every row by the full name of its operation."""
+"""The rules in force, by the full names of their operations; a record enters its own here."""
 
 
 def register_batching(rows: Mapping[str, BatchingRule]) -> None:
-    """Enter rows; a name without a dialect is one of StableHLO."""
+    """Enter rules; a name without a dialect is one of StableHLO."""
     BATCHING.update({name if "." in name else f"stablehlo.{name}": row for name, row in rows.items()})
