@@ -1,6 +1,5 @@
 """Programs from programs: vector-Jacobian products and gradients."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -8,10 +7,10 @@ from typing import Any, overload
 from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.remat_policy import Remat
+from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
 from pcp.autodiff.rule import RULES, Cotangent, rule_name
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
@@ -27,7 +26,7 @@ from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace_closure
+from pcp.tracing import close_main
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,16 @@ class Memory:
 
     loops: LoopMemory
     remat: Remat | None
+
+    @staticmethod
+    def of(loops: Loops, remat: Remat | None) -> "Memory":
+        """What is meant. A policy that keeps everything is none: composites then stay whole.
+
+        Raises:
+            UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        """
+        keeps_all = policy_of(remat) is POLICIES["everything_saveable"]
+        return Memory(LoopMemory.parse(loops), None if keeps_all else remat)
 
 
 class NonScalarLoss(PCPError):
@@ -72,7 +81,7 @@ def vjp(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=False)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=False)
 
 
 def value_and_vjp(
@@ -86,7 +95,7 @@ def value_and_vjp(
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=True)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=True)
 
 
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
@@ -173,11 +182,11 @@ def value_and_grad(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
     expect_function(function, "pcp.value_and_grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=True)
     )
 
@@ -224,26 +233,13 @@ def grad(
         NoDerivative: an operation on the way has no rule.
         UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
     expect_function(function, "pcp.grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=False)
     )
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        places = from_the_front(wrt, len(arguments))
-        program, captured = trace_closure(function, *with_tensors(arguments, places))
-        return call(transform(program, places), *arguments, *captured)
-
-    return differentiated
 
 
 def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, memory: Memory, keep: bool) -> Program:

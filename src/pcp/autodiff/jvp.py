@@ -1,6 +1,5 @@
 """Programs from programs: Jacobian-vector products, and Hessian-vector products by way of them."""
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -8,7 +7,7 @@ from typing import Any, overload
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
 from pcp.autodiff.rule import InvalidRule
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
@@ -20,7 +19,7 @@ from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_d
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace_closure
+from pcp.tracing import close_main
 
 
 @overload
@@ -51,7 +50,9 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
     if isinstance(function, Program):
         return pushed_forward(function, wrt, keep=True)
     expect_function(function, "pcp.jvp")
-    return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
+    return on_functions(
+        function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True), takes_tangents=True
+    )
 
 
 @overload
@@ -83,23 +84,7 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
     if isinstance(function, Program):
         return along(function, wrt)
     expect_function(function, "pcp.hvp")
-    return _on_functions(function, wrt, along)
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt | None, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        named = range(len(arguments) // 2) if wrt is None else wrt
-        count = len(arguments) - (1 if isinstance(named, int) else len(named))
-        primals, tangents = arguments[:count], arguments[count:]
-        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        places = from_the_front(named, count)
-        program, captured = trace_closure(function, *with_tensors(primals, places))
-        return call(transform(program, places), *primals, *captured, *tangents)
-
-    return differentiated
+    return on_functions(function, wrt, along, takes_tangents=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
 from pcp.ir.toolkit.inlining import flat_bytecode
+from pcp.kernels.native import NativeUnavailable, load_for
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -118,6 +119,10 @@ class XLABackend:
     def _compiled(program: Program, device: Device, options: CompileOptions, cache: bool) -> XLAExecutable:
         native = _devices()[device]
         made = _compile_options(native, options)
+        try:
+            load_for(program)  # before a compiled form is read, too: that looks for the handlers it calls
+        except NativeUnavailable as error:
+            raise CompilationFailed(str(error)) from error
         if not cache:
             return XLAExecutable(_compile(program, device, native, made), program, native)
         store = default_cache()

@@ -106,13 +106,17 @@ class Program:
         """The program as MLIR text."""
         return str(self.module())
 
-    def artifact(self) -> bytes:
+    def artifact(self, *, named: bool = False) -> bytes:
         """The program as a portable StableHLO artifact at the pinned version, without locations.
+
+        Arguments:
+            named: whether composites that name sites stay, so that whoever plans the program finds those, too. The digest of
+                the program is the same.
 
         Raises:
             InvalidProgram: an operation has no portable form.
         """
-        return artifact_of(self.bytecode)
+        return artifact_of(self.bytecode, named=named)
 
     @overload
     def to_stablehlo(self, version: None = None) -> str: ...

@@ -4,7 +4,6 @@ Each is a row of a table: the name, the StableHLO operation and the kinds of ele
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from pcp.ir.types import dtype_of
 from pcp.ops.movement import broadcast_to
 from pcp.ops.promotion import aligned, broadcast_shape, promoted
 from pcp.tensor import (
-    OPERATIONS,
     DTypeMismatch,
     Tensor,
     TensorLike,
@@ -344,9 +342,3 @@ def _chlo(name: str, x: TensorLike) -> Tensor:
     return Tensor(
         builder.emit(f"chlo.{name}", [tensor.value], (tensor.spec,)).results[0], builder, tensor.spec
     )
-
-
-def operation_table() -> dict[str, Any]:
-    """Every elementwise operation by name."""
-    names = [row[0] for table in (UNARY, BINARY, COMPARISONS) for row in table]
-    return {name: OPERATIONS[name] for name in names}

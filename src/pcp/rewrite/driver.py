@@ -14,7 +14,6 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.row import Row
-from pcp.rewrite.table import ROWS
 from pcp.tensor import building
 
 log = logging.getLogger("pcp.rewrite")
@@ -27,7 +26,7 @@ class RewriteDiverges(PCPError):
     """Rows that go on rewriting a program without end."""
 
 
-def rewrite(program: Program, rows: Sequence[Row] = ROWS) -> Program:
+def rewrite(program: Program, rows: Sequence[Row]) -> Program:
     """The program with every row applied wherever its pattern stands, until none does.
 
     Arguments:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, decomposition_of, emit_composite, private_function
 from pcp.ir.digest import has_effect
-from pcp.ir.toolkit.dataflow import is_dead, users_of
+from pcp.ir.toolkit.dataflow import defining_op, is_dead, users_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ops.tapping import TAP
@@ -55,11 +55,10 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
     while waiting and len(found) <= LARGEST:
         op = waiting.pop()
         for value in (*op.operands, *values_from_outside(op)):
-            if value not in ends and not isinstance(value.owner, ir.Block):
-                made = value.owner.operation
-                if made not in found:
-                    found.add(made)
-                    waiting.append(made)
+            made = None if value in ends else defining_op(value)
+            if made is not None and made not in found:
+                found.add(made)
+                waiting.append(made)
     inside = []
     for view in ir.InsertionPoint(last).block.operations:
         if view.operation in found:
@@ -78,7 +77,7 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
     depends, given = set(operands), set(operands)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
-        if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
+        if any(defining_op(value) is None and value not in depends for value in taken):
             return False
         if TAP in op.attributes or has_effect(op):
             return False

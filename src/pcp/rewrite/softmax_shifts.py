@@ -52,12 +52,29 @@ def _is_shift(op: ir.Operation) -> bool:
     if len(op.results) != 1 or combiner(op.regions[0]) != "maximum" or len(gone) != 1:
         return False
     differences = list(_beyond(op, _GUARDS))
-    return bool(differences) and all(
-        difference.name == "stablehlo.subtract"
-        and shifted_of(View.of(difference.results[0]), gone) is not None
-        and all(map(_is_softmax, _beyond(difference, _INSIDE)))
-        for difference in differences
+    return (
+        bool(differences)
+        and not _is_constant(op)
+        and all(
+            difference.name == "stablehlo.subtract"
+            and shifted_of(View.of(difference.results[0]), gone) is not None
+            and all(map(_is_softmax, _beyond(difference, _INSIDE)))
+            for difference in differences
+        )
     )
+
+
+def _is_constant(op: ir.Operation) -> bool:
+    """Whether the derivative ends at everything that an operation's result is used for, as where PCP wrote the softmax."""
+    waiting = [op]
+    while waiting:
+        for user in users_of(waiting.pop()):
+            if STOP_GRADIENT in user.attributes:
+                continue
+            if user.name not in SHAPES:
+                return False
+            waiting.append(user)
+    return True
 
 
 def _beyond(op: ir.Operation, passed: tuple[str, ...]) -> Iterator[ir.Operation]:

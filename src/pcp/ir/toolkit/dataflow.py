@@ -28,10 +28,9 @@ def is_used(value: Value) -> bool:
 
 
 def has_single_use(value: Value) -> bool:
-    """Whether a value is used once."""
+    """Whether a value is used, and only once."""
     uses = iter(value.uses)
-    next(uses, None)
-    return next(uses, None) is None
+    return next(uses, None) is not None and next(uses, None) is None
 
 
 def users_of(op: ir.Operation) -> Iterator[ir.Operation]:

@@ -16,7 +16,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.site_classes import SiteClass, is_covered, site_classes
 from pcp.planning.search.tuning import kernel_label
 
 log = logging.getLogger("pcp.planning.paths")
@@ -99,6 +99,11 @@ def combinations(
             if kernel is not None
             for site in sites
         }
+        covered = {site.key for each in classes for site in each.sites if is_covered(site, kernels)}
+        if covered & kernels.keys():
+            kernels = {key: kernel for key, kernel in kernels.items() if key not in covered}
+            if not uniform:
+                continue  # it comes without them, too
         if not kernels:
             yield Path.plain(program, options)
         if kernels or is_changed:

@@ -90,10 +90,6 @@ def _one(number: Number, _: DType) -> bool:
     return number == 1
 
 
-def _float_one(number: Number, dtype: DType) -> bool:
-    return number == 1 and dtype.is_float
-
-
 def _zeros(x: Tensor) -> Tensor:
     return filled(x.spec, 0)
 
