@@ -10,7 +10,6 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import features_of
-from pcp.kernels.native.allowing import allowed, refusal
 from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
 from pcp.kernels.native.libraries import LIBRARIES
