@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import pcp
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
@@ -141,7 +141,7 @@ class FakeBench:
         return Measurement(
             request.subject.digest,
             request.path,
-            hardware_of(here()).digest,
+            hardware_of(Target.of()).digest,
             versions(),
             self._times(counts, base) if timed else (),
             self._times(plain, base) if timed else (),
@@ -192,13 +192,6 @@ def counted_in(request: Request) -> dict[str, int]:
     """The same of a candidate."""
     assert isinstance(request.candidate, Program)
     return counted(request.candidate)
-
-
-def here() -> Device:
-    """The device of the tests."""
-    from pcp import backends
-
-    return backends.device(None)
 
 
 def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp import backends
-from pcp.backends import CompilationFailed, Device, OutOfMemory
-from pcp.backends.base import CompileOptions
+from pcp.backends import CompilationFailed, OutOfMemory, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -23,10 +21,8 @@ from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
 from pcp.planning.measuring.turn import turn
-from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
 from pcp.planning.search.search import Found, Search
 from pcp.planning.search.whole import Whole
@@ -66,9 +62,8 @@ class Conditions:
     """What a search has to keep to.
 
     Arguments:
-        device: where the program will run.
+        target: what the program is compiled for.
         memory_limit: bytes that it may take there.
-        options: of the compiler.
         database: of measurements, or its file; None takes the user's.
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
@@ -76,9 +71,8 @@ class Conditions:
         judge: by name of a result, how it is judged: `ignore`.
     """
 
-    device: Device
+    target: Target
     memory_limit: int
-    options: CompileOptions
     database: Database = None
     budget: float = BUDGET
     example: Sequence[Any] | None = None
@@ -103,12 +97,12 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     """
     check_tolerance(tolerance)
     example = example_of(program, conditions.example)
-    whole = Whole(program, tolerance, conditions.options, *example, ignored_by(program, conditions.judge))
+    whole = Whole(program, tolerance, conditions.target, *example, ignored_by(program, conditions.judge))
     for _ in range(MOST_DROPPED):
         with evidence_of(conditions) as evidence:
-            found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+            found = Search(whole, evidence, conditions.memory_limit).run()
         # The child has ended, so that its memory is free.
-        different = difference_here(whole, found.path, conditions.device)
+        different = difference_here(whole, found.path)
         if different is None:
             break
         evidence.refute(whole.subject, found.path, different)
@@ -146,15 +140,13 @@ def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:
 
 def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
     """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
-    backend, program = backends.backend(), found.path.applied(whole.program)
+    target = conditions.target
     try:
-        executable = backend.compile(program, conditions.device, conditions.options, cache=True)
-        check_capacity(whole.program, executable.memory, conditions.device, conditions.memory_limit)
+        executable = target.compile(found.path.applied(whole.program))
+        check_capacity(whole.program, executable.memory, target.device, conditions.memory_limit)
     except (CompilationFailed, OutOfMemory) as error:
         log.warning("the predicted path is not taken, because it does not compile: %s", error)
-        return replace(
-            found, path=Path.plain(whole.program, whole.options), choices={}, prediction=None, complete=False
-        )
+        return replace(found, path=whole.plain, choices={}, prediction=None, complete=False)
     return found
 
 
@@ -174,15 +166,14 @@ def evidence_of(conditions: Conditions) -> Evidence:
     def start() -> Iterator[Measurer]:
         with (
             turn(database.file.with_name(f"{database.file.name}.turn"), budget),
-            Bench(conditions.device) as bench,
+            Bench() as bench,
         ):
             yield bench
 
     return Evidence(
         BestEffortDatabase(database),
         start,
-        hardware_of(conditions.device),
-        versions(),
+        conditions.target,
         float(budget),
         conditions.progress,
     )

@@ -353,8 +353,8 @@ def test_rows_of_other_hardware_and_versions_do_not_count(
 ) -> None:
     pcp.plan(chain(), tolerance=1e-2, database=file)
     bench.requests.clear()
-    monkeypatch.setattr("pcp.planning.chosen.versions", lambda: "others")
-    monkeypatch.setattr("tests.planning.fake_bench.versions", lambda: "others")
+    monkeypatch.setattr("pcp.planning.search.evidence.versions", lambda *_: "others")
+    monkeypatch.setattr("tests.planning.fake_bench.versions", lambda *_: "others")
     pcp.plan(chain(), tolerance=1e-2, database=file)
     assert len(bench.requests) == 10
     assert counted_in(bench.requests[0])["tanh"] == 1  # what was fastest elsewhere is tried first

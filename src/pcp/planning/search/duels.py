@@ -44,7 +44,7 @@ class Duels:
                 challenger.applied(program),
                 challenger.digest,
                 inputs=self.whole.inputs,
-                options=dict(challenger.options),
+                target=challenger.target(self.whole.target.devices),
                 calls=CALLS,
                 timing_seconds=SECONDS,
                 rival=1 - SMALL_GAIN,

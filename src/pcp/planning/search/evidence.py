@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Protocol
 
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
@@ -19,7 +20,7 @@ from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
 from pcp.planning.prediction.region import NotARegion, Region
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import Hardware
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
 
 log = logging.getLogger("pcp.planning.search")
@@ -62,7 +63,7 @@ class Evidence:
     Arguments:
         database: what is known, and what new measurements are added to.
         start: starts what measures, when something has to be measured for the first time.
-        hardware, versions: that rows must be of to count.
+        target: what regions of sites are compiled for, without options.
         budget: seconds in which measurements may begin.
         progress: told before every measurement.
     """
@@ -71,12 +72,13 @@ class Evidence:
         self,
         database: BestEffortDatabase,
         start: Callable[[], AbstractContextManager[Measurer]],
-        hardware: Hardware,
-        versions: str,
+        target: Target,
         budget: float,
         progress: Callable[[Progress], object] | None = None,
     ) -> None:
-        self.hardware, self.versions = hardware, versions
+        self.target = target.with_options({})
+        self.hardware, self.versions = hardware_of(target), versions(target.backend)
+        """That rows must be of to count."""
         self.budget = budget
         self.measured = 0
         self.planned = 0

@@ -51,7 +51,7 @@ def predicted_path(
         known: what was measured of the whole program, by path.
     """
     plain_errors = [row.plain_error for row in known.values() if row.plain_error is not None]
-    is_decided = any(row.seconds and path != Path.plain(whole.program).digest for path, row in known.items())
+    is_decided = any(row.seconds and path != whole.plain.digest for path, row in known.items())
     if not whole.tolerance or max(plain_errors, default=0.0) > whole.tolerance or is_decided:
         return None
     # As if a plan had been measured, so that errors of sites add up from the beginning.

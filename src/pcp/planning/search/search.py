@@ -78,11 +78,10 @@ class Search:
     Arguments:
         whole: the program, its tolerance, and what it is measured on.
         evidence: what is known and can be measured.
-        platform: kind of the device.
         memory_limit: bytes that a call may take.
     """
 
-    def __init__(self, whole: Whole, evidence: Evidence, platform: str, memory_limit: int) -> None:
+    def __init__(self, whole: Whole, evidence: Evidence, memory_limit: int) -> None:
         self.whole = whole
         self.evidence = evidence
         self.memory_limit = memory_limit
@@ -95,7 +94,7 @@ class Search:
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._lost: list[Selection] = []  # that should have been faster than the plain program
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
-        self._platform = platform
+        self._platform = platform = whole.target.device.kind
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
@@ -285,7 +284,7 @@ class Search:
             if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
                 continue
             path = evidence.path(digest)
-            if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
+            if path is None or path.target(whole.target.devices) != whole.target or not _is_here(path):
                 continue
             if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
                 continue
@@ -298,8 +297,7 @@ class Search:
                 path, prediction = predicted
                 return replace(self._found(path, None), prediction=prediction)
         if first is None:
-            plain = Path.plain(whole.program, whole.options)
-            return self._found(plain, evidence.known(whole.subject).get(plain.digest))
+            return self._found(whole.plain, evidence.known(whole.subject).get(whole.plain.digest))
         return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
 
     def _check_plain(self) -> None:

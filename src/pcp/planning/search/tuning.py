@@ -285,6 +285,7 @@ class _Tuning:
             kernel_label(kernel),
             exact,
             recipe,
+            self._evidence.target,
             judged_at=USUAL_TOLERANCE,
             calls=CALLS if recipe.sets > 1 else 3,
             timing_seconds=TIMING_SECONDS,

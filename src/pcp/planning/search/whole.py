@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pcp.backends.base import CompileOptions
+from pcp.backends import Target
 from pcp.ir import Program, Role
 from pcp.kernels import Kernel
 from pcp.planning.judging.oracle import widened
@@ -41,7 +41,7 @@ class Whole:
     Arguments:
         program: as the user wrote it.
         tolerance: the largest error; 0 for the bits of the plain path.
-        options: of the compiler.
+        target: what it is compiled for.
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
@@ -49,7 +49,7 @@ class Whole:
 
     program: Program
     tolerance: float
-    options: CompileOptions
+    target: Target
     example: Sequence[Arrays] | None = None
     example_digest: str = ""
     ignored: tuple[int, ...] = ()
@@ -86,8 +86,13 @@ class Whole:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
         is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
         if not kernels and not is_simpler:
-            return Path.plain(self.program, self.options)
-        return Path.of(self.program, kernels, self.options, self.tolerance)
+            return self.plain
+        return Path.of(self.program, kernels, dict(self.target.options), self.tolerance, self.target.backend)
+
+    @cached_property
+    def plain(self) -> Path:
+        """The path that runs the program as it is written."""
+        return Path.plain(self.program, dict(self.target.options), self.target.backend)
 
     @cached_property
     def about(self) -> str:
@@ -138,8 +143,9 @@ class Whole:
 
     def plain_judged(self, evidence: Evidence) -> Measurement | None:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
-        plain = Path.plain(self.program, self.options)
-        row = self._asked(plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None)
+        row = self._asked(
+            self.plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None
+        )
         known = evidence.known(self.subject).values()
         return row or max(
             (
@@ -213,7 +219,7 @@ class Whole:
             path.digest,
             self._exact if self.tolerance else None,
             self.inputs,
-            dict(path.options),
+            path.target(self.target.devices),
             self.tolerance,
             judged_at=self.judged_at if self.tolerance else None,
             ignored=self.ignored,
