@@ -10,7 +10,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -207,3 +208,8 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         chosen, "difference_here", lambda *_: None
     )  # the families' kernels do compute something else
     return bench
+
+
+def set_strategy(monkeypatch: pytest.MonkeyPatch, **numbers: Any) -> None:
+    """Let searches decide by other numbers."""
+    monkeypatch.setattr(chosen, "STRATEGY", replace(chosen.STRATEGY, **numbers))

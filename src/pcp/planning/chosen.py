@@ -25,12 +25,13 @@ from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
 from pcp.planning.search.search import Found, Search
+from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
-MOST_DROPPED = 3
-"""Paths that are dropped, one after another, because they compute something else here than where they were measured."""
+STRATEGY = Strategy()
+"""Of whoever gives no other."""
 BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
@@ -69,6 +70,7 @@ class Conditions:
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
         progress: told before every measurement.
         judge: by name of a result, how it is judged: `ignore`.
+        strategy: how it goes about it.
     """
 
     target: Target
@@ -78,6 +80,7 @@ class Conditions:
     example: Sequence[Any] | None = None
     progress: Callable[[Progress], object] | None = None
     judge: Mapping[str, str] = field(default_factory=dict)
+    strategy: Strategy = field(default_factory=lambda: STRATEGY)
 
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
@@ -97,8 +100,15 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     """
     check_tolerance(tolerance)
     example = example_of(program, conditions.example)
-    whole = Whole(program, tolerance, conditions.target, *example, ignored_by(program, conditions.judge))
-    for _ in range(MOST_DROPPED):
+    whole = Whole(
+        program,
+        tolerance,
+        conditions.target,
+        *example,
+        ignored_by(program, conditions.judge),
+        strategy=conditions.strategy,
+    )
+    for _ in range(conditions.strategy.most_dropped):
         with evidence_of(conditions) as evidence:
             found = Search(whole, evidence, conditions.memory_limit).run()
         # The child has ended, so that its memory is free.
@@ -114,8 +124,9 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
         conditions = replace(conditions, budget=0.0)
     else:
         raise PathDiffers(
-            f"{MOST_DROPPED} paths of program {program.digest[:12]} that were measured in child processes compute something "
-            f"else in this one, the last one because {different}; run `pcp doctor`, and plan without a tolerance meanwhile"
+            f"{conditions.strategy.most_dropped} paths of program {program.digest[:12]} that were measured in child processes "
+            f"compute something else in this one, the last one because {different}; run `pcp doctor`, and "
+            "plan without a tolerance meanwhile"
         )
     if found.prediction is not None:
         found = _compiling(found, whole, conditions)
@@ -176,6 +187,7 @@ def evidence_of(conditions: Conditions) -> Evidence:
         conditions.target,
         float(budget),
         conditions.progress,
+        conditions.strategy,
     )
 
 

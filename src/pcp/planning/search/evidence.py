@@ -22,13 +22,13 @@ from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
 MOST_ROWS = 4096
 """Of the regions that predictions are made from."""
-TRIES, DAY_SECONDS = 3, 86400.0
-"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
+_DAY_SECONDS = 86400.0
 
 
 class Measurer(Protocol):
@@ -66,6 +66,7 @@ class Evidence:
         target: what regions of sites are compiled for, without options.
         budget: seconds in which measurements may begin.
         progress: told before every measurement.
+        strategy: how much evidence is enough.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class Evidence:
         target: Target,
         budget: float,
         progress: Callable[[Progress], object] | None = None,
+        strategy: Strategy = Strategy(),  # noqa: B008  (a frozen value)
     ) -> None:
         self.target = target.with_options({})
         self.hardware, self.versions = hardware_of(target), versions(target.backend)
         """That rows must be of to count."""
         self.budget = budget
+        self.strategy = strategy
         self.measured = 0
         self.planned = 0
         self.trouble = ""
@@ -250,7 +253,7 @@ class Evidence:
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
             return False
-        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
+        return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
 
     def _begin(self) -> None:
         self._bench = self._start()

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pcp.backends import Target
@@ -19,19 +19,10 @@ from pcp.planning.measuring.request import Arrays, Request
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.significance import GAPS, is_faster_in
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
-
-CALLS = 3
-TIMING_SECONDS = 8.0
-GAP_OF_A_GAIN = 0.5
-"""Seconds between measurements of a path that was faster than the plain program."""
-COARSE_SECONDS = 2.0
-"""Of a path that is timed against others, too."""
-WARM_CALLS = 2
-"""Calls of a training step before it is judged, so that its moments are those of a run."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +36,7 @@ class Whole:
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
+        strategy: how it is measured.
     """
 
     program: Program
@@ -53,6 +45,7 @@ class Whole:
     example: Sequence[Arrays] | None = None
     example_digest: str = ""
     ignored: tuple[int, ...] = ()
+    strategy: Strategy = field(default_factory=Strategy)
 
     @property
     def subject(self) -> str:
@@ -112,14 +105,16 @@ class Whole:
             return self.example
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
         # One list of arguments will do: every kernel in it was tried on two before.
-        return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
+        return Recipe(
+            sets=1, ranges=index_ranges(self.program), warm_calls=self.strategy.warm_calls if has_state else 0
+        )
 
     def measured(
         self,
         path: Path,
         evidence: Evidence,
         rival: float = math.inf,
-        seconds: float = TIMING_SECONDS,
+        seconds: float | None = None,
         times: int = 1,
     ) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them.
@@ -128,7 +123,7 @@ class Whole:
             path: which.
             evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
-            seconds: to time it for, if it has to be measured.
+            seconds: to time it for, if it has to be measured; None takes those of the strategy.
             times: how often it has to have been measured.
         """
 
@@ -139,7 +134,8 @@ class Whole:
             return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
-        return self._asked(path, evidence, seconds, enough, what, rival)
+        given = evidence.strategy.whole_seconds if seconds is None else seconds
+        return self._asked(path, evidence, given, enough, what, rival)
 
     def plain_judged(self, evidence: Evidence) -> Measurement | None:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
@@ -158,7 +154,7 @@ class Whole:
         )
 
     def measured_again(
-        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+        self, path: Path, evidence: Evidence, times: int, seconds: float | None = None
     ) -> Measurement | None:
         """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
 
@@ -166,11 +162,11 @@ class Whole:
             path: which.
             evidence: measures.
             times: how often it has to have been measured, 2 or more.
-            seconds: to time it for each time.
+            seconds: to time it for each time; None takes those of the strategy.
         """
-        known = evidence.known(self.subject).get(path.digest)
-        is_doubtful = known is not None and not is_faster_in(known.blocks)
-        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAP_OF_A_GAIN
+        strategy, known = evidence.strategy, evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not strategy.is_faster(known.blocks)
+        gap = strategy.gaps[min(times - 2, len(strategy.gaps) - 1)] if is_doubtful else strategy.gap_of_a_gain
         is_due = evidence.count(self.subject, path.digest) < times
         if is_due and not evidence.rest(self.subject, path.digest, gap):
             return None
@@ -223,7 +219,7 @@ class Whole:
             self.tolerance,
             judged_at=self.judged_at if self.tolerance else None,
             ignored=self.ignored,
-            calls=CALLS,
+            calls=self.strategy.whole_calls,
             timing_seconds=seconds,
             rival=rival,
         )
