@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from benchmarks.fleets.fleet_worker import FleetWorker, Machine
+from benchmarks.fleets.root import Root
 from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
-from pcp.distributed.simulator.root import Root
 
 STEPS = 30  # H
 STEP_SECONDS = 1.0

@@ -15,15 +15,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from benchmarks.fleets import sums
+from benchmarks.fleets.fleet_worker import FleetWorker, Machine
+from benchmarks.fleets.region import Region
+from benchmarks.fleets.root import Root
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.messages import DataRange
-from pcp.distributed.simulator import sums
 from pcp.distributed.simulator.clock import VirtualClock
-from pcp.distributed.simulator.fleet_worker import FleetWorker, Machine
-from pcp.distributed.simulator.region import Region
-from pcp.distributed.simulator.root import Root
 
 STEPS = 30
 PARAMETER_BYTES = 4_000_000

@@ -81,7 +81,7 @@ def steps(loss: pcp.Program) -> Iterator[tuple[str, Callable[[], pcp.Program]]]:
 def choices(program: pcp.Program) -> Facts:
     """What a planner of a processor has to choose from, and what the first of each choice comes to."""
     ready = prepared(program)
-    sites = sites_of(ready, "cpu")
+    sites = [site for site in sites_of(ready, "cpu") if not site.inside]
     first = {site.key: kernel_named(site.kernels[0]) for site in sites if site.kernels}
     path = Path.of(program, first)
     return {

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
 # What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
 LAYERS = (
-    "errors", "ir", "refusals", "tensor", "tracing", "ops", "autodiff", "batching", "rewrite", "memory", "kernels",
+    "errors", "folders", "ir", "refusals", "tensor", "tracing", "ops", "autodiff", "batching", "rewrite", "memory", "kernels",
     "backends", "planning", "nn", "models", "optimizers", "training", "inference", "importers", "distributed", "pcp",
     "dashboard", "cli", "__main__",
 )  # fmt: skip
@@ -176,3 +176,72 @@ def test_jax_stays_in_its_few_files(tmp_path: Path, file: str, text: str, allowe
     found = planted(tmp_path, file, text)
     assert (found == []) == allowed
     assert all("may be imported only by" in problem for problem in found)
+
+
+# Folders in which some modules hold one another: a simulated process and its world know each other's types.
+HOLD_ONE_ANOTHER = ("distributed/simulator",)
+
+
+def imports_within(folder: Path, package: tuple[str, ...]) -> dict[str, set[str]]:
+    """For each module of a folder, those of the same folder that it imports, wherever the import stands."""
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    found = {}
+    for name in sorted(names):
+        tree = ast.parse((folder / f"{name}.py").read_text(encoding="utf-8"))
+        heads = [imported.split(".") for _, imported in imported_modules(tree, package)]
+        depth = len(package)
+        found[name] = {
+            head[depth]
+            for head in heads
+            if tuple(head[:depth]) == package and len(head) > depth and head[depth] in names
+        }
+    return found
+
+
+def circles(source: Path) -> list[str]:
+    """Return a circle of imports for every module that imports itself by way of others of its folder."""
+    found = []
+    for folder in sorted({path.parent for path in source.rglob("*.py")}):
+        place = folder.relative_to(source)
+        imports = imports_within(folder, ("pcp", *place.parts))
+        for module in imports:
+            ways = {module: [module]}
+            waiting = [module]
+            while waiting:
+                for following in sorted(imports[last := waiting.pop(0)]):
+                    if following == module:
+                        found.append(f"{place.as_posix()}: {' -> '.join([*ways[last], module])}")
+                        waiting.clear()
+                        break
+                    if following not in ways:
+                        ways[following] = [*ways[last], following]
+                        waiting.append(following)
+    return found
+
+
+def test_no_modules_of_one_folder_import_one_another() -> None:
+    found = circles(SOURCE)
+    assert [circle for circle in found if not circle.startswith(HOLD_ONE_ANOTHER)] == []
+    gone = [place for place in HOLD_ONE_ANOTHER if not any(circle.startswith(place) for circle in found)]
+    assert gone == [], "these folders have no circles any more; strike them from HOLD_ONE_ANOTHER"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import pcp.ops.reduction",
+        "from pcp.ops import reduction",
+        "from pcp.ops.reduction import total",
+        "from . import reduction",
+        "from .reduction import total",
+        "def late():\n    from pcp.ops.reduction import total\n    return total",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pcp.ops.reduction import Total",
+    ],
+)
+def test_a_circle_of_imports_is_found(tmp_path: Path, text: str) -> None:
+    planted(tmp_path, "ops/reduction.py", "from pcp.ops.middle import step")
+    planted(tmp_path, "ops/middle.py", "from pcp.ops.elementwise import add")
+    planted(tmp_path, "ops/elementwise.py", "")
+    assert circles(tmp_path) == []
+    planted(tmp_path, "ops/elementwise.py", text)
+    assert "ops: elementwise -> reduction -> middle -> elementwise" in circles(tmp_path)

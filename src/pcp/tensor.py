@@ -4,6 +4,7 @@ It holds no data. Its operators are the functions of `pcp.ops`, which enter them
 """
 
 import contextvars
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -12,7 +13,7 @@ import numpy as np
 
 from pcp.ir import Builder, DType, DTypeLike, TensorSpec
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
 from pcp.refusals import DTypeMismatch as DTypeMismatch
 from pcp.refusals import IndexOutOfBounds as IndexOutOfBounds
@@ -179,6 +180,17 @@ def operation(function: _F) -> _F:
     """
     entered = OPERATIONS[function.__name__.rstrip("_")] = explained(function)
     return entered
+
+
+def export_operations(module: str) -> None:
+    """Let `from module import *` import what the module holds of the functions in `OPERATIONS`.
+
+    This sets `__all__`, where a list that is computed would keep type checkers from finding the names.
+    """
+    held = vars(sys.modules[module])
+    held["__all__"] = [
+        name for name, value in held.items() if value is OPERATIONS.get(name.rstrip("_"), held)
+    ]
 
 
 def _call(name: str, *arguments: Any) -> Tensor:

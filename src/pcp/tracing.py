@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, Builder, DTypeLike, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import Value, context, inline_calls, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, mlir_type
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of, update_function_type
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import LEAF, flatten, map_tree
 from pcp.ir.types import checked_shape, dtype_of
 from pcp.tensor import (
@@ -203,9 +206,7 @@ def close_main(main: ir.Operation, block: ir.Block, results: Sequence[Tensor]) -
     """Return `results` from `main`."""
     with ir.InsertionPoint(block):
         ir.Operation.create("func.return", [], [checked(t).value for t in results])
-    inputs = [argument.type for argument in block.arguments]
-    outputs = [t.value.type for t in results]
-    main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
+    update_function_type(main)
 
 
 def aliases_of(

@@ -9,8 +9,8 @@ import pytest
 
 import pcp
 from pcp import Program, nn
-from pcp.autodiff.rule import RULES
 from pcp.models import gpt2
+from pcp.ops.derivative import RULES
 from pcp.rewrite.raising import raised
 from tests.execution import run
 

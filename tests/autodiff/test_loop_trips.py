@@ -8,7 +8,7 @@ import pytest
 import pcp
 from pcp.autodiff.loop_trips import static_trips
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import main_of
 from tests.execution import run
 
 

@@ -9,7 +9,8 @@ from pcp.backends import CompilationFailed, Device, MemoryUse
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
 DEVICES = [Device("cpu", 0, 1 << 30), Device("cpu", 1, 1 << 30)]

@@ -240,3 +240,19 @@ def test_no_thread_is_left_behind() -> None:
     with pytest.raises(ProgramRefused):
         admit({"bad": b"x"}, "cpu:0", MEMORY, SECONDS)
     assert threading.active_count() == before
+
+
+def test_a_composite_that_is_not_what_its_name_says_is_refused() -> None:
+    text = """module {
+  func.func private @inner(%a: tensor<2x4xf32>) -> tensor<2x4xf32> { return %a : tensor<2x4xf32> }
+  func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {
+    %0 = stablehlo.composite "pcp.softmax.vjp" %a {composite_attributes = {wrt = 7 : i64}, decomposition = @inner}
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+}"""
+    sent = {"step": Program.parse(text).artifact(named=True)}
+    with pytest.raises(
+        ProgramRefused, match=r"a composite 'pcp.softmax.vjp' whose attributes are not those of that name"
+    ):
+        admit(sent, "cpu:0", MEMORY, SECONDS)

@@ -13,9 +13,11 @@ from jax import lax
 from tests.execution import run, run_in_jax
 
 import pcp
-from pcp.autodiff.rule import InvalidRule, NoDerivative
-from pcp.ir.bindings import has_custom_derivative, ir, keeps_its_derivative, named_operations
+from pcp.ir.bindings import ir
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.ir.toolkit.inlining import has_custom_derivative, keeps_its_derivative
+from pcp.ir.toolkit.walking import named_operations
+from pcp.ops.derivative import InvalidRule, NoDerivative
 from pcp.rewrite.raising import raised
 
 Array = Any

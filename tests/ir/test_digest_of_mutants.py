@@ -13,9 +13,10 @@ from tests.ir.every_operation import bare, by_operation, layers
 
 import pcp
 from pcp.ir import DType, Program
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir
+from pcp.ir.bindings import context, ir
 from pcp.ir.digest import block_digest
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 
 OTHER_WORD = {
     "true": "false", "false": "true", "LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "EQ": "NE", "NE": "EQ",

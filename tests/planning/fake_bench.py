@@ -20,6 +20,7 @@ from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
+from pcp.kernels.artifact import StableHLO
 from pcp.planning import chosen
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
@@ -43,19 +44,21 @@ def add_family(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for name, emitted in KERNELS.items():
         effect = Effect.exact if name == "bitwise" else Effect.lowers_precision
-        register_kernel(Kernel(f"sine.{name}", effect, "for tests", _everywhere, _emitting(emitted)))
+        register_kernel(
+            Kernel(f"sine.{name}", effect, "for tests", _everywhere, StableHLO(_emitting(emitted)))
+        )
     register_kernel(
         Kernel(
             "log1p.other",
             Effect.lowers_precision,
             "for tests",
             _everywhere,
-            _emitting("exponential_minus_one"),
+            StableHLO(_emitting("exponential_minus_one")),
         )
     )
 
 
-def _everywhere(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (what `applies` is given)
+def _everywhere(op: ir.Operation) -> bool:  # noqa: ARG001  (what `applies` is given)
     return True
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import pcp
 from pcp import Program
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from tests.execution import run
 
@@ -122,3 +122,9 @@ def test_a_training_step_of_text_from_elsewhere_keeps_no_logits_for_the_largest(
     assert "optimization_barrier" not in step.text
     state, _ = pcp.plan(step).run(step.initial_state(w), (x,))
     np.testing.assert_allclose(state["params"], w - np.asarray(jax.grad(loss)(w, x)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [pcp.ops.softmax, pcp.ops.log_softmax])
+def test_what_pcp_wrote_itself_stays_as_it_is(function: Any) -> None:
+    program = pcp.trace(function, X)
+    assert with_constant_shifts(program).digest == program.digest

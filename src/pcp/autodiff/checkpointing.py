@@ -6,7 +6,8 @@ from typing import Any
 
 from pcp.autodiff.joint_graph import JointGraph
 from pcp.autodiff.remat_policy import POLICIES, UnknownPolicy
-from pcp.ir.bindings import ir, string_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import string_of
 from pcp.tensor import current_builder
 
 CHECKPOINT = "pcp.checkpoint"

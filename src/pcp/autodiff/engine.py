@@ -11,10 +11,15 @@ section 6.2 (activity).
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 
-from pcp.autodiff.coverage import REFUSED, reason_against
+from pcp.autodiff.coverage import reason_against
 from pcp.autodiff.loop_memory import LoopMemory
-from pcp.autodiff.regions import values_from_outside
-from pcp.autodiff.rule import (
+from pcp.ir import Builder, InvalidProgram, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.dataflow import operations_between
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import (
+    REFUSED,
     RULES,
     Captured,
     Cotangent,
@@ -27,11 +32,7 @@ from pcp.autodiff.rule import (
     no_derivative,
     rule_name,
 )
-from pcp.ir import Builder, InvalidProgram, TensorSpec
-from pcp.ir.bindings import Value, ir
-from pcp.ir.depth_first import depth_first
-from pcp.ir.program import spec_of
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.tensor import Tensor
 
 
@@ -68,7 +69,7 @@ class Reverse:
         pinned = self.builder.pinned
         try:
             active = set(wanted)
-            captured = spread_activity(operations, active)
+            captured = propagate_activity(operations, active)
             for value, cotangent in zip(outputs, cotangents, strict=True):
                 if cotangent is not None and value in active:
                     self._add(value, cotangent)
@@ -96,7 +97,7 @@ class Reverse:
                 self._add(value, cotangent, primal.op)
         return outgoing
 
-    def claim(self, value: Value) -> Cotangent:
+    def take_accumulated(self, value: Value) -> Cotangent:
         """Take away and return the cotangent that a value has so far."""
         return self._cotangents.pop(value, None)
 
@@ -165,7 +166,7 @@ def rule_of(op: ir.Operation) -> Rule:
         raise no_derivative(op, reason_against(rule_name(op))) from None
 
 
-def spread_activity(
+def propagate_activity(
     operations: Iterable[ir.Operation], active: set[Value]
 ) -> dict[ir.Operation, list[Value]]:
     """Add to `active` the results that depend on active values and have a derivative.
@@ -212,14 +213,3 @@ def operations_of_expansion(
         return -1 if first.is_before_in_block(second) else 1
 
     return sorted(found, key=cmp_to_key(order))
-
-
-def operations_between(inputs: Iterable[Value], outputs: Iterable[Value]) -> list[ir.Operation]:
-    """The operations that compute `outputs`, back to `inputs`, in an order in which they can run."""
-    ends = set(inputs)
-
-    def makers(values: Iterable[Value]) -> list[ir.Operation]:
-        inside = (value for value in values if value not in ends)
-        return [value.owner.operation for value in inside if not isinstance(value.owner, ir.Block)]
-
-    return depth_first(makers(outputs), lambda op: makers((*op.operands, *values_from_outside(op))))

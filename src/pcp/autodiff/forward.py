@@ -14,59 +14,20 @@ from contextlib import nullcontext
 from itertools import zip_longest
 
 from pcp.autodiff import rules as rules
-from pcp.autodiff.engine import (
-    Reverse,
-    apply_rule,
-    is_differentiable,
-    operations_between,
-    operations_of_expansion,
-    rule_of,
-)
-from pcp.autodiff.regions import combiner, is_used, values_from_outside
-from pcp.autodiff.rule import RULES, Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
+from pcp.autodiff.engine import Reverse, apply_rule, is_differentiable, operations_of_expansion, rule_of
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
-from pcp.ir.elementwise import ELEMENTWISE
-from pcp.ir.program import spec_of
-from pcp.ops.movement import STOP_GRADIENT, zeros
+from pcp.ir.toolkit.dataflow import is_used, operations_between
+from pcp.ir.toolkit.regions import combiner, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Captured, Cotangent, Expanded, InvalidRule, Primal, Rule, rule_name
+from pcp.ops.movement import zeros
+from pcp.ops.movement.shape import STOP_GRADIENT
+from pcp.ops.record import RECORDS, is_shipped
 from pcp.tensor import Tensor
 
 Tangent = Tensor | None
 """The derivative of one value along a direction; None is zero."""
-
-# The operands in which an operation is linear together (None: all); the others, indices and predicates, stay as they are.
-LINEAR: dict[str, tuple[int, ...] | None] = {
-    "transpose": None,
-    "reshape": None,
-    "broadcast_in_dim": None,
-    "slice": None,
-    "reverse": None,
-    "pad": None,
-    "concatenate": None,
-    "convert": None,
-    "real": None,
-    "imag": None,
-    "complex": None,
-    "fft": None,
-    "select": (1, 2),
-    "gather": (0,),
-    "dynamic_slice": (0,),
-    "dynamic_update_slice": (0, 1),
-    "all_gather": None,
-    "all_to_all": None,
-    "collective_permute": None,
-}
-# The same for those that combine elements by a body, if it adds.
-SUMS: dict[str, tuple[int, ...] | None] = {
-    "reduce": None,
-    "reduce_window": None,
-    "scatter": (0, 2),
-    "all_reduce": None,
-    "reduce_scatter": None,
-}
-BILINEAR = ("stablehlo.dot_general", "stablehlo.convolution")
-
-SHIPPED = dict(RULES)  # as the tables enter them; a user may put others in their place
 
 OWN: dict[str, Callable[["Forward", ir.Operation], None]] = {}
 """Functions that set the tangents of an operation's results, by its full name, where the detour would be worse or none."""
@@ -102,7 +63,7 @@ class Forward:
             self.builder.pinned = op.location
             # Each right behind its operation, so that control flow with tangents can take the place of that without.
             with nullcontext() if following is None else self.builder.before(following):
-                own = OWN.get(op.name) if _is_shipped(op) else None
+                own = OWN.get(op.name) if is_shipped(op.name) else None
                 (own or Forward._push)(self, op)
         self.builder.pinned = pinned
 
@@ -141,19 +102,23 @@ class Forward:
     def _outgoing(
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
     ) -> Sequence[Tangent]:
-        if not captured and _is_shipped(op):
+        record = RECORDS.get(op.name)
+        if not captured and is_shipped(op.name):
             linear = _linear_operands(op)
             if linear:
-                return [self._again(op, {place: incoming[place] for place in linear})]
-            if op.name in BILINEAR:
-                return [_sum([self._again(op, {i: t}) for i, t in enumerate(incoming) if t is not None])]
-        if op.name in ELEMENTWISE and isinstance(rule, tuple) and self._is_diagonal(op, incoming):
+                return [self._on_tangents(op, {place: incoming[place] for place in linear})]
+            if record is not None and record.is_bilinear:
+                return [
+                    _sum([self._on_tangents(op, {i: t}) for i, t in enumerate(incoming) if t is not None])
+                ]
+        is_elementwise = record is not None and record.is_elementwise
+        if is_elementwise and isinstance(rule, tuple) and self._is_diagonal(op, incoming):
             inputs, y = [Tensor(v, self.builder) for v in op.operands], Tensor(op.results[0], self.builder)
             pairs = zip(rule, incoming, strict=True)
             return [_sum([row(t, y, *inputs) for row, t in pairs if row is not None and t is not None])]
         return self._by_pull_back(op, rule, incoming, captured)
 
-    def _again(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
+    def _on_tangents(self, op: ir.Operation, tangents: dict[int, Tangent]) -> Tensor:
         """The same operation on tangents in the place of some operands."""
         values = {place: self.tangent_or_zeros(op.operands[place]).value for place in tangents}
         copy = op.clone(ip=self.builder.insertion)
@@ -223,23 +188,17 @@ class _PullBack(Reverse):
         self._forward.replace(old, new)
 
 
-def _is_shipped(op: ir.Operation) -> bool:
-    """Whether the rule of an operation is the one that PCP has for it; one that a user put in its place decides alone."""
-    return RULES.get(op.name) is SHIPPED.get(op.name)
-
-
 def _linear_operands(op: ir.Operation) -> Sequence[int]:
     """The operands in which an operation of one result is linear; none if it is not."""
-    name = op.name.removeprefix("stablehlo.")
-    table = LINEAR if name in LINEAR else SUMS
+    record = RECORDS.get(op.name)
+    linear = record.linear if record is not None else None
     if (
-        name not in table
+        linear is None
         or len(list(op.results)) != 1
-        or (table is SUMS and combiner(op.regions[0]) != "add")
+        or (linear.if_adding and combiner(op.regions[0]) != "add")
     ):
         return ()
-    operands = table[name]
-    return range(len(list(op.operands))) if operands is None else operands
+    return range(len(list(op.operands))) if linear.operands is None else linear.operands
 
 
 def _sum(terms: Sequence[Tensor]) -> Tangent:

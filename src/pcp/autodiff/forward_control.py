@@ -5,11 +5,12 @@ So the number of trips of a loop may depend on data.
 
 from collections.abc import Sequence
 
-from pcp.autodiff.engine import is_differentiable, spread_activity
+from pcp.autodiff.engine import is_differentiable, propagate_activity
 from pcp.autodiff.forward import OWN, Forward
-from pcp.autodiff.regions import copy_region, operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor
 
 
@@ -37,7 +38,7 @@ def _active_results(op: ir.Operation, outside: set[Value]) -> list[bool]:
     for region in op.regions:
         (block,) = region.blocks
         reached = set(outside)
-        spread_activity(operations_of(block), reached)
+        propagate_activity(block_operations(block), reached)
         active = [was or value in reached for was, value in zip(active, returned_by(block), strict=True)]
     return active
 
@@ -68,12 +69,12 @@ def _while(forward: Forward, op: ir.Operation) -> None:
 def _active_carries(forward: Forward, op: ir.Operation) -> list[bool]:
     """Which carries depend on what has tangents, in any trip."""
     body = op.regions[1].blocks[0]
-    arguments, returned, operations = list(body.arguments), returned_by(body), operations_of(body)
+    arguments, returned, operations = list(body.arguments), returned_by(body), block_operations(body)
     outside = {value for value in values_from_outside(op) if value in forward.tangents}
     active = [value in forward.tangents for value in op.operands]
     while True:
         reached = outside | {a for a, is_active in zip(arguments, active, strict=True) if is_active}
-        spread_activity(operations, reached)
+        propagate_activity(operations, reached)
         wider = [
             was or (value in reached and is_differentiable(value))
             for was, value in zip(active, returned, strict=True)

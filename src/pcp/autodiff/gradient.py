@@ -1,6 +1,5 @@
 """Programs from programs: vector-Jacobian products and gradients."""
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
@@ -8,29 +7,26 @@ from typing import Any, overload
 from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
 from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.regions import contains, erase_dead
-from pcp.autodiff.remat_policy import Remat
+from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
 from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
-from pcp.autodiff.rule import RULES, Cotangent, rule_name
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.composites import COMPOSITE, decomposition_of
 from pcp.ir.expecting import expect_function, expect_program
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.tree import LEAF
+from pcp.ops.derivative import RULES, Cotangent, rule_name
 from pcp.ops.movement import ones, zeros
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace_closure
+from pcp.tracing import close_main
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +35,16 @@ class Memory:
 
     loops: LoopMemory
     remat: Remat | None
+
+    @staticmethod
+    def of(loops: Loops, remat: Remat | None) -> "Memory":
+        """What is meant. A policy that keeps everything is none: composites then stay whole.
+
+        Raises:
+            UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+        """
+        keeps_all = policy_of(remat) is POLICIES["everything_saveable"]
+        return Memory(LoopMemory.parse(loops), None if keeps_all else remat)
 
 
 class NonScalarLoss(PCPError):
@@ -75,7 +81,7 @@ def vjp(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=False)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=False)
 
 
 def value_and_vjp(
@@ -89,7 +95,7 @@ def value_and_vjp(
     Raises:
         UnknownArgument, NotDifferentiable, NoDerivative: as `vjp`.
     """
-    return _vjp(program, wrt, Memory(LoopMemory.parse(loops), remat), keep=True)
+    return _vjp(program, wrt, Memory.of(loops, remat), keep=True)
 
 
 def _vjp(program: Program, wrt: Wrt | None, memory: Memory, keep: bool) -> Program:
@@ -176,11 +182,11 @@ def value_and_grad(
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=True)
     expect_function(function, "pcp.value_and_grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=True)
     )
 
@@ -227,26 +233,13 @@ def grad(
         NoDerivative: an operation on the way has no rule.
         UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
     """
-    memory = Memory(LoopMemory.parse(loops), remat)
+    memory = Memory.of(loops, remat)
     if isinstance(function, Program):
         return _value_and_grad(function, wrt, has_aux, memory, keep=False)
     expect_function(function, "pcp.grad")
-    return _on_functions(
+    return on_functions(
         function, wrt, lambda program, wrt: _value_and_grad(program, wrt, has_aux, memory, keep=False)
     )
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        places = from_the_front(wrt, len(arguments))
-        program, captured = trace_closure(function, *with_tensors(arguments, places))
-        return call(transform(program, places), *arguments, *captured)
-
-    return differentiated
 
 
 def _value_and_grad(program: Program, wrt: Wrt, has_aux: bool, memory: Memory, keep: bool) -> Program:
@@ -307,18 +300,19 @@ def _differentiated(
     inline_calls(module)
     main = main_of(module)
     # What is made again is decided for each operation, so then none is hidden in a composite.
-    whole = memory.remat is None and not _has_blocks_inside(module)
+    keeps_composites = memory.remat is None and not _has_blocks_inside(module)
     inline_composites(
-        module, lambda op: keeps_its_derivative(op) or (whole and op.parent == main and _has_rule(op))
+        module,
+        lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
     )
     inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():
-        again = _append_backward_pass(module, leaves, seeds, layout, memory)
+        rematerialises = _append_backward_pass(module, leaves, seeds, layout, memory)
     # Rules make some values twice and some that nothing uses; a pass leaves loops that call or draw.
-    erase_dead(main_of(module).regions[0].blocks[0])
+    erase_dead(entry_block(module))
     run_passes(module, "builtin.module(cse)")
-    if again:
+    if rematerialises:
         with context(), ir.Location.unknown():
             rematerialise(module, memory.remat)
     return Program.from_module(module)
@@ -335,7 +329,7 @@ def _has_rule(op: ir.Operation) -> bool:
     """Whether a composite is differentiated as a whole; not if its function holds calls or composites."""
     function = decomposition_of(op)
     held = ("func.call", COMPOSITE)
-    return rule_name(op) in RULES and not any(contains(function, name) for name in held)
+    return rule_name(op) in RULES and not any(named_operations(function, name) for name in held)
 
 
 def _append_backward_pass(
@@ -352,9 +346,9 @@ def _append_backward_pass(
     wanted = [block.arguments[i] for i in leaves]
     builder = Builder(module, block)
     builder.pinned = ir.Location.unknown()  # equal programs have equal gradients, wherever they are asked for
-    again = memory.remat is not None or has_blocks(operations)
+    rematerialises = memory.remat is not None or has_blocks(operations)
     with building(builder), builder.before(terminator):
-        if again:
+        if rematerialises:
             mark_boundary(builder)
         found = Reverse(builder, memory.loops).gradients(
             operations, list(terminator.operands), seeds(block, builder), wanted
@@ -375,4 +369,4 @@ def _append_backward_pass(
     # The results are others than before, so no argument shares its memory with one.
     arguments = [replace(entry, alias=None) for entry in layout.arguments]
     describe_signature(main, arguments, named, layout.argument_tree, layout.result_tree)
-    return again
+    return rematerialises

@@ -9,17 +9,12 @@ from functools import cached_property
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
-from pcp.autodiff.regions import values_from_outside
-from pcp.ir import InvalidProgram, TensorSpec, UnknownDType
+from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
-from pcp.ir.program import spec_of
-
-# What cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost.
-_ONCE = (
-    "rng", "custom_call", "after_all", "all_gather", "all_reduce", "all_to_all", "collective_broadcast",
-    "collective_permute", "reduce_scatter", "partition_id", "replica_id", "infeed", "outfeed", "recv", "send",
-)  # fmt: skip
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
+from pcp.ops.record import RECORDS
 
 
 class JointGraph:
@@ -35,7 +30,7 @@ class JointGraph:
         self.forward = forward
         self.argument_count = len(block.arguments)
         number: dict[Value, int] = {value: index for index, value in enumerate(block.arguments)}
-        self.specs: list[TensorSpec | None] = [_spec(value) for value in block.arguments]
+        self.specs: list[TensorSpec | None] = [spec_if_tensor(value.type) for value in block.arguments]
         self.maker: dict[int, int] = {}
         self.names: list[str] = []
         self.reads: list[tuple[int, ...]] = []
@@ -48,14 +43,14 @@ class JointGraph:
             for offset, value in enumerate(op.results):
                 number[value] = first + offset
                 self.maker[first + offset] = index
-                self.specs.append(_spec(value))
+                self.specs.append(spec_if_tensor(value.type))
             self.results.append(tuple(range(first, len(self.specs))))
-            self.names.append(op.name.removeprefix("stablehlo."))
+            self.names.append(op.name)
             self.flops.append(_work(op))
         self.returned = tuple(number[value] for value in terminator.operands)
         self.constant = self._constants()
         self.remade = [
-            name not in _ONCE and not has_effect(op) and None not in (self.specs[v] for v in made)
+            not _is_once(name) and not has_effect(op) and None not in (self.specs[v] for v in made)
             for name, op, made in zip(self.names, operations, self.results, strict=True)
         ]
 
@@ -63,7 +58,7 @@ class JointGraph:
         """The values that depend on no argument: every compiler makes them where they are used."""
         found: set[int] = set()
         for name, read, made in zip(self.names, self.reads, self.results, strict=True):
-            if all(value in found for value in read) and name not in _ONCE:
+            if all(value in found for value in read) and not _is_once(name):
                 found.update(made)
         return found
 
@@ -94,11 +89,11 @@ class JointGraph:
         What is made again is made where it is read first, and stays from there on.
         """
         order: list[int] = []
-        again: set[int] = set()
+        scheduled: set[int] = set()
 
         def missing(index: int) -> list[int]:
             makers = (self.maker[v] for v in self.reads[index] if self.can_be_remade(v) and not kept(v))
-            return [op for op in makers if op not in again]
+            return [op for op in makers if op not in scheduled]
 
         for index in range(self.forward, len(self.names)):
             waiting = missing(index)
@@ -108,11 +103,17 @@ class JointGraph:
                     waiting += before
                     continue
                 op = waiting.pop()
-                if op not in again:
-                    again.add(op)
+                if op not in scheduled:
+                    scheduled.add(op)
                     order.append(~op)
             order.append(index)
         return order
+
+
+def _is_once(name: str) -> bool:
+    """Whether an operation cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost."""
+    record = RECORDS.get(name)
+    return record is not None and record.has_effect
 
 
 def _work(op: ir.Operation) -> int:
@@ -124,10 +125,3 @@ def _work(op: ir.Operation) -> int:
         return max(parts, default=0)
     trips = static_trips(op)
     return sum(parts) * (trips if isinstance(trips, int) else 1)
-
-
-def _spec(value: Value) -> TensorSpec | None:
-    try:
-        return spec_of(value.type)
-    except (InvalidProgram, UnknownDType):  # a token
-        return None

@@ -1,29 +1,25 @@
 """Programs from programs: Jacobian-vector products, and Hessian-vector products by way of them."""
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
 from pcp.autodiff.forward import Forward
 from pcp.autodiff.gradient import grad
-from pcp.autodiff.regions import erase_dead, is_used
-from pcp.autodiff.rule import InvalidRule
-from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.ir import Argument, Builder, Program, Result, Role, Tree
-from pcp.ir.bindings import (
-    context,
-    inline_calls,
-    inline_composites,
-    ir,
-    keeps_its_derivative,
-    legalise,
-    run_passes,
-)
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.dataflow import is_used
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, function_type, main_of, update_function_type
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.legalisation import legalise
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import InvalidRule
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, trace_closure
+from pcp.tracing import close_main
 
 
 @overload
@@ -54,7 +50,9 @@ def jvp(function: Program | Callable[..., Any], wrt: Wrt | None = None) -> Progr
     if isinstance(function, Program):
         return pushed_forward(function, wrt, keep=True)
     expect_function(function, "pcp.jvp")
-    return _on_functions(function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True))
+    return on_functions(
+        function, wrt, lambda program, wrt: pushed_forward(program, wrt, keep=True), takes_tangents=True
+    )
 
 
 @overload
@@ -86,23 +84,7 @@ def hvp(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | Calla
     if isinstance(function, Program):
         return along(function, wrt)
     expect_function(function, "pcp.hvp")
-    return _on_functions(function, wrt, along)
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt | None, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        named = range(len(arguments) // 2) if wrt is None else wrt
-        count = len(arguments) - (1 if isinstance(named, int) else len(named))
-        primals, tangents = arguments[:count], arguments[count:]
-        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
-        places = from_the_front(named, count)
-        program, captured = trace_closure(function, *with_tensors(primals, places))
-        return call(transform(program, places), *primals, *captured, *tangents)
-
-    return differentiated
+    return on_functions(function, wrt, along, takes_tangents=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +109,7 @@ def pushed_forward(program: Program, wrt: Wrt | None, keep: bool) -> Program:
         placeholders = _append_tangents(module, leaves, moving, keep)
     # Pull-backs are dead once they are transposed.
     with context(), ir.Location.unknown():
-        erase_dead(main_of(module).regions[0].blocks[0])
+        erase_dead(entry_block(module))
         _describe(module, placeholders, signature)
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
@@ -195,11 +177,9 @@ def _describe(module: ir.Module, placeholders: Sequence[str], signature: _Signat
                 "multiply, add and move the cotangent, and apply no other operation to it"
             )
         block.erase_argument(index)
-    type_ = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    main.attributes["function_type"] = ir.TypeAttr.get(
-        ir.FunctionType.get([argument.type for argument in block.arguments], type_.results)
-    )
+    update_function_type(main)
     results = [
-        Result(name, spec_of(t)) for name, t in zip(signature.result_names, type_.results, strict=True)
+        Result(name, spec_of(t))
+        for name, t in zip(signature.result_names, function_type(main).results, strict=True)
     ]
     describe_signature(main, signature.arguments, results, signature.argument_tree, signature.result_tree)

@@ -5,20 +5,14 @@ from collections.abc import Iterable, Sequence
 from pcp.autodiff.loop_carries import LoopCarries
 from pcp.autodiff.loop_emission import counted, give_back, row, with_row
 from pcp.autodiff.loop_products import Product, products_of, stack_from_outside
-from pcp.autodiff.regions import (
-    copy_region,
-    erase_dead,
-    is_used,
-    maker_of,
-    operations_of,
-    returned_by,
-    values_from_outside,
-)
 from pcp.autodiff.residuals import residuals_of
-from pcp.autodiff.rule import Captured, Cotangent, Primal
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.dataflow import defining_op, is_used, result_owner
+from pcp.ir.toolkit.editing import copy_region, erase_dead
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor, as_tensor, current_builder, emit
 
@@ -76,7 +70,7 @@ class LoopBody:
             operations, returned = copy_region(builder, self.op, 1, given)
             outputs = [*(returned[k] for k in carries.moving), *carries.outside]
             for i, k in enumerate(carries.written, start=len(self._flowing)):
-                _, update, *starts = maker_of(returned[k]).operands
+                _, update, *starts = result_owner(returned[k]).operands
                 outputs.append(update)
                 incoming[i] = _block_of(
                     incoming[i], [Tensor(v, builder) for v in starts], spec_of(update.type)
@@ -118,7 +112,7 @@ class LoopBody:
 
     def _live(self, block: ir.Block) -> set[int]:
         """The carries that the residuals of this or any later trip are computed from."""
-        keys, arguments, operations = list(self.start), list(block.arguments), operations_of(block)
+        keys, arguments, operations = list(self.start), list(block.arguments), block_operations(block)
         returned = dict(zip(keys, returned_by(block), strict=False))
         places: dict[Value, int] = dict(zip(arguments[1 : 1 + len(keys)], keys, strict=True))
         kept = [arguments[i] if at < 0 else operations[at].results[i] for at, i in self._residuals]
@@ -233,7 +227,7 @@ class LoopBody:
         builder, block = current_builder(), self._joint.regions[0].blocks[0]
         values = returned_by(block)[len(self.start) + len(self._flowing) :]
         place: dict[Value, tuple[int, int]] = {value: (-1, i) for i, value in enumerate(block.arguments)}
-        for number, op in enumerate(operations_of(block)):
+        for number, op in enumerate(block_operations(block)):
             place.update((value, (number, i)) for i, value in enumerate(op.results))
         there, missing = {}, {}
         for i, (value, outside) in enumerate(zip(values, self._factors, strict=True)):
@@ -255,7 +249,7 @@ class LoopBody:
 
     def _residual_specs(self) -> list[TensorSpec]:
         block = self._joint.regions[0].blocks[0]
-        arguments, operations = list(block.arguments), operations_of(block)
+        arguments, operations = list(block.arguments), block_operations(block)
         return [
             spec_of((arguments[i] if at < 0 else operations[at].results[i]).type) for at, i in self._residuals
         ]
@@ -319,8 +313,7 @@ def _reached(ends: dict[Value, int], values: Iterable[Value]) -> set[int]:
         value = pending.pop()
         if value in ends:
             found.add(ends[value])
-        elif not isinstance(value.owner, ir.Block):
-            op = value.owner.operation
+        elif (op := defining_op(value)) is not None:
             more = {*op.operands, *(values_from_outside(op) if len(op.regions) else ())} - seen
             seen |= more
             pending += more

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.engine import spread_activity
+from pcp.autodiff.engine import propagate_activity
 from pcp.autodiff.loop_trips import is_invariant, known_integer, steps_of
 from pcp.autodiff.loop_writes import is_written_once
-from pcp.autodiff.regions import operations_of, returned_by
-from pcp.autodiff.rule import Cotangent, Primal
 from pcp.ir.bindings import Value
+from pcp.ir.toolkit.regions import block_operations, returned_by
+from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import convert
 from pcp.tensor import Tensor, as_tensor, current_builder
 
@@ -68,12 +68,12 @@ class LoopCarries:
 def _active(primal: Primal) -> list[bool]:
     """Which carries depend on what is differentiated for, in any trip."""
     body = primal.op.regions[1].blocks[0]
-    arguments, returned, operations = list(body.arguments), returned_by(body), operations_of(body)
+    arguments, returned, operations = list(body.arguments), returned_by(body), block_operations(body)
     active = list(primal.active)
     while True:
         reached = {a for a, is_active in zip(arguments, active, strict=True) if is_active}
         reached.update(primal.captured)
-        spread_activity(operations, reached)
+        propagate_activity(operations, reached)
         wider = [was or value in reached for was, value in zip(active, returned, strict=True)]
         if wider == active:
             return active

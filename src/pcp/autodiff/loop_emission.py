@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pcp.autodiff.regions import erase_dead
 from pcp.ir import DType
+from pcp.ir.toolkit.editing import erase_dead
 from pcp.ops.elementwise import less
 from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape

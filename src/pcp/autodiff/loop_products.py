@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.dataflow import defining_op, has_single_use
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor, current_builder
 
@@ -111,9 +112,8 @@ def _described(dot: ir.Operation, order: tuple[int, ...] | None, factors: Sequen
 
 def _only_use(value: Value, name: str) -> ir.Operation | None:
     """The operation of that name that makes a value which is used once."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != name:
-        return None
-    return value.owner.operation if len(list(value.uses)) == 1 else None
+    op = defining_op(value)
+    return op if op is not None and op.name == name and has_single_use(value) else None
 
 
 def _bytes(value: Value) -> int:
@@ -122,16 +122,16 @@ def _bytes(value: Value) -> int:
 
 def stack_from_outside(block: ir.Block, value: Value, trips: int) -> Value | None:
     """The tensor from outside whose rows, trip for trip, are a value of a block."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "stablehlo.reshape":
+    op = defining_op(value)
+    if op is None or op.name != "stablehlo.reshape":
         return None
-    read = value.owner.operation.operands[0].owner
-    if isinstance(read, ir.Block) or read.operation.name != "stablehlo.dynamic_slice":
+    read = defining_op(op.operands[0])
+    if read is None or read.name != "stablehlo.dynamic_slice":
         return None
-    stack, first, *_ = read.operation.operands
-    shape, rows = spec_of(stack.type).shape, spec_of(read.operation.results[0].type).shape
-    inside = stack.owner == block or (
-        not isinstance(stack.owner, ir.Block) and stack.owner.operation.block == block
-    )
+    stack, first, *_ = read.operands
+    shape, rows = spec_of(stack.type).shape, spec_of(read.results[0].type).shape
+    maker = defining_op(stack)
+    inside = stack.owner == block if maker is None else maker.block == block
     # Along an axis of which all is read a start has no effect.
     whole = shape[0] == trips and rows == (1, *shape[1:]) and spec_of(value.type).shape == shape[1:]
     return stack if whole and not inside and first == block.arguments[0] else None

@@ -10,11 +10,13 @@ from math import inf
 
 import numpy as np
 
-from pcp.autodiff.regions import returned_by
-from pcp.autodiff.rule import scalar_constant
 from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert, less, minimum, where
 from pcp.tensor import Tensor, as_tensor, current_builder
 
@@ -36,7 +38,7 @@ class _Comparison:
 def static_trips(op: ir.Operation) -> int | float | None:
     """How often a `while` runs, if its operations tell: infinity for one that never ends, None if they do not."""
     (chosen,) = returned_by(op.regions[0].blocks[0])
-    constant = scalar_constant(chosen)
+    constant = splat_number(chosen)
     if constant is not None:
         return inf if constant else 0
     comparisons = _conjunction(op, chosen)
@@ -93,12 +95,14 @@ def _known_integer(value: Value, depth: int, known: dict[Value, int | None]) -> 
 def _folded_integer(value: Value, depth: int, known: dict[Value, int | None]) -> int | None:
     value = _origin(value)
     spec = spec_of(value.type)
-    if not spec.dtype.is_integer or spec.shape or isinstance(value.owner, ir.Block) or not depth:
+    if not spec.dtype.is_integer or spec.shape or not depth:
         return None
-    constant = scalar_constant(value)
+    constant = splat_number(value)
     if constant is not None:
         return int(np.asarray(int(constant)).astype(spec.dtype.numpy))
-    op = value.owner.operation
+    op = defining_op(value)
+    if op is None:
+        return None
     name = op.name.removeprefix("stablehlo.")
     if name not in ("add", "subtract", "multiply", "maximum", "minimum", "convert", "reshape", "negate"):
         return None
@@ -143,9 +147,9 @@ def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
         if each in seen:
             continue
         seen.add(each)
-        if isinstance(value.owner, ir.Block):
+        made = defining_op(value)
+        if made is None:
             return None
-        made = value.owner.operation
         if made.name == "stablehlo.not":
             waiting.append((made.operands[0], not negated))
         elif made.name == ("stablehlo.or" if negated else "stablehlo.and"):
@@ -161,7 +165,7 @@ def _conjunction(op: ir.Operation, chosen: Value) -> list[_Comparison] | None:
 def _compared(op: ir.Operation, made: ir.Operation, negated: bool) -> _Comparison | None:
     if made.name != "stablehlo.compare":
         return None
-    direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = comparison_direction(made)
     if negated:
         direction = _NEGATED[direction]
     left, right = made.operands
@@ -180,8 +184,8 @@ def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) 
     bound = _origin(bound)
     if step is None or bound.owner == condition:
         return None
-    made_inside = not isinstance(bound.owner, ir.Block) and bound.owner.operation.block == condition
-    if made_inside and known_integer(bound) is None:
+    maker = defining_op(bound)
+    if maker is not None and maker.block == condition and known_integer(bound) is None:
         return None
     return _Comparison(direction, _origin(op.operands[index]), bound, step)
 
@@ -189,9 +193,9 @@ def _comparison(op: ir.Operation, direction: str, counter: Value, bound: Value) 
 def _step(argument: Value, following: Value) -> int | None:
     """The constant that a body adds to an integer carry."""
     spec = spec_of(argument.type)
-    if isinstance(following.owner, ir.Block) or not spec.dtype.is_integer or spec.shape:
+    add = defining_op(following)
+    if add is None or not spec.dtype.is_integer or spec.shape:
         return None
-    add = following.owner.operation
     operands = list(add.operands)
     if add.name not in ("stablehlo.add", "stablehlo.subtract") or argument not in operands:
         return None

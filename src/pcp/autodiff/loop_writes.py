@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 
 from pcp.autodiff.loop_trips import known_integer, steps_of
-from pcp.autodiff.regions import returned_by
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -44,10 +46,13 @@ def is_written_once(op: ir.Operation, index: int, trips: int) -> bool:
     """
     body = op.regions[1].blocks[0]
     argument, following = body.arguments[index], returned_by(body)[index]
-    if isinstance(following.owner, ir.Block) or following.owner.operation.block != body:
-        return False
-    write = following.owner.operation
-    if write.name != "stablehlo.dynamic_update_slice" or write.operands[0] != argument:
+    write = defining_op(following)
+    if (
+        write is None
+        or write.block != body
+        or write.name != "stablehlo.dynamic_update_slice"
+        or write.operands[0] != argument
+    ):
         return False
     if len(list(argument.uses)) != 1 or len(list(following.uses)) != 1:
         return False
@@ -83,12 +88,12 @@ def _computed(
         index = value.arg_number
         start, step = known_integer(op.operands[index]), steps_of(op).get(index)
         return None if start is None or step is None else start + step * np.arange(trips)
-    if isinstance(value.owner, ir.Block) or not depth:
+    made = defining_op(value)
+    if made is None or not depth:
         return None
-    made = value.owner.operation
     name = made.name.removeprefix("stablehlo.")
     if name == "compare":
-        direction = str(made.attributes["comparison_direction"]).split()[-1].rstrip(">")
+        direction = comparison_direction(made)
         function = _COMPARISONS[direction]
     elif name in _ARITHMETIC:
         function = _ARITHMETIC[name]

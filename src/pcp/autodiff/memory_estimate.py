@@ -6,19 +6,10 @@ their bytes from where they are made to where they are last read. Arguments and 
 """
 
 from pcp.autodiff.joint_graph import JointGraph
+from pcp.ops.record import RECORDS, Cost, Kind
 
-_FREE = {
-    "broadcast_in_dim", "reshape", "iota", "constant", "bitcast_convert", "get_tuple_element", "tuple",
-    "optimization_barrier",
-}  # fmt: skip
-_FUSED = _FREE | {
-    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "cosine", "divide", "erf",
-    "exponential", "exponential_minus_one", "floor", "imag", "is_finite", "log", "log_plus_one", "logistic", "maximum",
-    "minimum", "multiply", "negate", "not", "or", "pad", "power", "real", "remainder", "reverse", "rsqrt", "select",
-    "shift_left", "shift_right_logical", "sign", "sine", "slice", "sqrt", "subtract", "tan", "tanh", "transpose", "xor",
-}  # fmt: skip
-_PRODUCTS = {"dot_general", "dot", "convolution"}
-_READERS = _FUSED | {"reduce"}
+_READERS = ("stablehlo.reduce",)
+"""Operations that read what is fused into them, beside those that are fused themselves."""
 
 
 def peak_bytes(graph: JointGraph, order: list[int]) -> int:
@@ -69,7 +60,8 @@ class _Values:
             self.reads.append(sorted(sources))
             self.makes.append([])
             # Compilers rearrange the operands of a product before they multiply.
-            copied = graph.reads[index] if graph.names[index] in _PRODUCTS else ()
+            record = RECORDS.get(graph.names[index])
+            copied = graph.reads[index] if record is not None and record.kind is Kind.product else ()
             self.scratch.append(sum(map(graph.bytes, copied)))
             for value in graph.results[index]:
                 if value in graph.constant:
@@ -104,4 +96,12 @@ def _readers(graph: JointGraph, sequence: list[int]) -> dict[tuple[bool, int], l
 
 
 def _is_fused(name: str, readers: list[str]) -> bool:
-    return name in _FREE or (name in _FUSED and len(readers) < 2 and all(r in _READERS for r in readers))
+    record = RECORDS.get(name)
+    if record is None or not record.is_fused:
+        return False
+    return record.cost is Cost.free or (len(readers) < 2 and all(map(_reads_what_is_fused, readers)))
+
+
+def _reads_what_is_fused(name: str) -> bool:
+    record = RECORDS.get(name)
+    return name in _READERS or (record is not None and record.is_fused)

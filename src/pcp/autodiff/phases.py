@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pcp.autodiff.gradient import value_and_vjp
-from pcp.autodiff.regions import erase_dead, values_from_outside
 from pcp.autodiff.wrt import Wrt
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block, main_of, return_instead, update_function_type
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF
 
 _CHEAP = ("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "convert")
@@ -70,10 +73,10 @@ class _Cut:
 
 def _cut(joint: Program, argument_count: int, result_count: int) -> _Cut:
     module = joint.module()
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     *operations, terminator = (op.operation for op in block.operations)
     place: dict[Value, _Place] = {value: (-1, i) for i, value in enumerate(block.arguments)}
-    reached = set(list(block.arguments)[argument_count:])
+    reached: set[Value] = set(list(block.arguments)[argument_count:])
     backward: set[int] = set()
     reads: list[list[Value]] = []
     for number, op in enumerate(operations):
@@ -124,7 +127,7 @@ def _forward(joint: Program, program: Program, cut: _Cut) -> Program:
     returned = list(terminator.operands)[: cut.result_count]
     returned += [operations[number].results[index] for number, index in cut.residuals]
     specs = [spec_of(value.type) for value in returned]
-    _return_instead(terminator, returned)
+    return_instead(terminator, returned)
     for number in sorted(cut.backward, reverse=True):
         operations[number].erase()
     del operations, terminator, returned
@@ -139,7 +142,7 @@ def _forward(joint: Program, program: Program, cut: _Cut) -> Program:
     residual_tree = Tree("tuple", (), (LEAF,) * len(names))
     tree = Tree("tuple", (), (program.result_tree, residual_tree))
     arguments = [replace(entry, alias=None) for entry in program.arguments]
-    return _finished(module, main, block, arguments, results, (program.argument_tree, tree))
+    return _finished(module, main, arguments, results, (program.argument_tree, tree))
 
 
 def _backward(joint: Program, cut: _Cut) -> Program:
@@ -160,7 +163,7 @@ def _backward(joint: Program, cut: _Cut) -> Program:
             value.replace_all_uses_with(block.add_argument(value.type, ir.Location.unknown()))
             arguments.append(Argument(name, spec, Role.input))
     gradients = list(terminator.operands)[cut.result_count :]
-    _return_instead(terminator, gradients)
+    return_instead(terminator, gradients)
     del operations, terminator, returned, kept, gradients
     erase_dead(block)
     for index in reversed([i for i in range(cut.argument_count) if i not in cut.arguments]):
@@ -170,27 +173,16 @@ def _backward(joint: Program, cut: _Cut) -> Program:
     results = [
         Result(n, e.spec) for n, e in zip(tree.names(), joint.results[cut.result_count :], strict=True)
     ]
-    return _finished(module, main, block, arguments, results, (flat, tree))
-
-
-def _return_instead(terminator: ir.Operation, values: Sequence[Value]) -> None:
-    with context(), ir.Location.unknown(), ir.InsertionPoint(terminator):
-        ir.Operation.create("func.return", [], list(values))
-    terminator.erase()
+    return _finished(module, main, arguments, results, (flat, tree))
 
 
 def _finished(
     module: ir.Module,
     main: ir.Operation,
-    block: ir.Block,
     arguments: Sequence[Argument],
     results: Sequence[Result],
     trees: tuple[Tree, Tree],
 ) -> Program:
-    with context():
-        inputs = [argument.type for argument in block.arguments]
-        *_, terminator = block.operations
-        outputs = [value.type for value in terminator.operation.operands]
-        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs))
+    update_function_type(main)
     describe_signature(main, arguments, results, *trees)
     return Program.from_module(module)

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.errors import PCPError
-from pcp.ir.bindings import ir, string_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers, string_of
+from pcp.ops.record import RECORDS, Kind
 from pcp.ops.tapping import TAP
 
 Policy = Callable[[ir.Operation], bool]
@@ -66,12 +67,11 @@ Remat = str | int | ByteBudget | Policy
 
 
 def _is_product(op: ir.Operation) -> bool:
-    return op.name in ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+    record = RECORDS.get(op.name)
+    return record is not None and record.kind is Kind.product
 
 
 def _is_product_without_batch(op: ir.Operation) -> bool:
-    if op.name == "stablehlo.dot":
-        return True
     if op.name != "stablehlo.dot_general":
         return False
     return not dimension_numbers(str(op.attributes["dot_dimension_numbers"])).get("lhs_batching_dimensions")

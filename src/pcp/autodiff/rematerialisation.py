@@ -9,16 +9,14 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapt
 Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
 """
 
-from collections.abc import Mapping
-
 from pcp.autodiff.checkpointing import CHECKPOINT, saved_in_blocks
 from pcp.autodiff.joint_graph import JointGraph
-from pcp.autodiff.regions import values_from_outside
 from pcp.autodiff.remat_budget import cheapest_within
 from pcp.autodiff.remat_policy import ByteBudget, Remat, policy_of
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.editing import substitute
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ops.elementwise import bitcast, bitwise_or, convert, not_equal, real, where
 from pcp.ops.movement import reshape, slice_, zeros
 from pcp.tensor import Tensor, building
@@ -43,7 +41,7 @@ def rematerialise(module: ir.Module, remat: Remat | None) -> None:
         UnknownPolicy, InvalidByteBudget: `remat` is no policy.
         BudgetUnreachable: no choice of values fits in the budget.
     """
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     *operations, _ = (op.operation for op in block.operations)
     forward = next(index for index, op in enumerate(operations) if _is_boundary(op))
     operations.pop(forward).erase()
@@ -78,7 +76,7 @@ class _Emission:
         self.values: list[Value] = list(block.arguments)
         for op in operations:
             self.values += op.results
-        self.again: dict[int, Value] = {}
+        self.remade: dict[int, Value] = {}
         self.front: Value | None = self._first_front()
         self.depth = dict.fromkeys(range(len(self.values)), 0)
         self._conditions: dict[Value, Tensor] = {}
@@ -96,8 +94,8 @@ class _Emission:
                         self._make_again(~op)
                     continue
                 place += 1
-                known = {v: self.again[v] for v in self.graph.reads[op] if v in self.again}
-                _substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
+                known = {v: self.remade[v] for v in self.graph.reads[op] if v in self.remade}
+                substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
                 depth = 1 + max((self.depth[v] for v in self.graph.reads[op]), default=0)
                 for value in self.graph.results[op]:
                     self.depth[value] = depth
@@ -124,15 +122,15 @@ class _Emission:
 
     def _make_again(self, index: int) -> None:
         op, graph = self.operations[index], self.graph
-        changed = {v: self.again[v] for v in graph.reads[index] if v in self.again}
+        changed = {v: self.remade[v] for v in graph.reads[index] if v in self.remade}
         if not changed and self.front is not None:
             leaf = min((v for v in graph.reads[index] if v not in graph.constant), key=graph.bytes)
             changed[leaf] = self._tie(leaf, self.front)
         copy = op.clone(ip=self.builder.insertion)
         if CHECKPOINT in copy.attributes:
             del copy.attributes[CHECKPOINT]
-        _substitute(copy, {self.values[v]: new for v, new in changed.items()})
-        self.again.update(zip(graph.results[index], copy.results, strict=True))
+        substitute(copy, {self.values[v]: new for v, new in changed.items()})
+        self.remade.update(zip(graph.results[index], copy.results, strict=True))
 
     def _tie(self, value: int, front: Value) -> Value:
         """The value, but not before `front` is known."""
@@ -155,20 +153,3 @@ class _Emission:
             )
             known = self._conditions[front] = not_equal(bitwise_or(bits, 1), 0)
         return known
-
-
-def _substitute(op: ir.Operation, changed: Mapping[Value, Value]) -> None:
-    """Let an operation, and those in its regions, read other values."""
-    if not changed:
-        return
-
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        for place, value in enumerate(inner.operands):
-            if value in changed:
-                inner.operands[place] = changed[value]
-        return ir.WalkResult.ADVANCE
-
-    if len(op.regions) and any(value in changed for value in values_from_outside(op)):
-        op.walk(lambda inner: visit(inner.operation))
-    else:
-        visit(op)

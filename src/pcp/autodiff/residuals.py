@@ -1,64 +1,10 @@
 """Which values of a trip of a loop are kept for its derivative, and which are made again."""
 
 from pcp.autodiff.min_cut import INFINITE, Network
-from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import spec_of
-
-# Cheaper to make again than to write and read: no more than some arithmetic for each element.
-_CHEAP = frozenset(
-    [
-        "abs",
-        "add",
-        "and",
-        "bitcast_convert",
-        "broadcast_in_dim",
-        "ceil",
-        "clamp",
-        "compare",
-        "complex",
-        "concatenate",
-        "constant",
-        "convert",
-        "count_leading_zeros",
-        "divide",
-        "dynamic_slice",
-        "floor",
-        "gather",
-        "imag",
-        "iota",
-        "is_finite",
-        "maximum",
-        "minimum",
-        "multiply",
-        "negate",
-        "not",
-        "optimization_barrier",
-        "or",
-        "pad",
-        "popcnt",
-        "real",
-        "reduce_precision",
-        "remainder",
-        "reshape",
-        "reverse",
-        "round_nearest_afz",
-        "round_nearest_even",
-        "rsqrt",
-        "select",
-        "shift_left",
-        "shift_right_arithmetic",
-        "shift_right_logical",
-        "sign",
-        "slice",
-        "sqrt",
-        "subtract",
-        "transpose",
-        "xor",
-    ]
-)
-# What would come out differently, or happen twice.
-_ONCE = frozenset({"stablehlo.rng", "stablehlo.custom_call"})
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.record import RECORDS
 
 Place = tuple[int, int]
 """A value of a block by numbers that hold in every copy: operation (-1 for the arguments), result."""
@@ -74,7 +20,7 @@ def residuals_of(block: ir.Block, carries: range, recompute: bool) -> list[Place
         recompute: whether all of the forward part may be computed again, or only what is cheap.
     """
     trip = _Trip(block, carries, recompute)
-    for number, op in enumerate(operations_of(block)):
+    for number, op in enumerate(block_operations(block)):
         trip.visit(number, op)
     for value in returned_by(block)[len(carries) :]:
         trip.need(value)
@@ -98,7 +44,7 @@ class _Trip:
         self._backward: set[Value] = set(arguments[carries.stop :])
         self._recompute = recompute
         for index in carries:
-            self._enter(arguments[index], (-1, index), again=False)
+            self._enter(arguments[index], (-1, index), recomputable=False)
 
     def need(self, value: Value) -> None:
         """The backward part of the trip reads a value."""
@@ -113,21 +59,22 @@ class _Trip:
             for value in reads:
                 self.need(value)
             return
-        once = op.name in _ONCE
-        again = not once and (self._recompute or op.name.removeprefix("stablehlo.") in _CHEAP)
+        record = RECORDS.get(op.name)
+        once = record is not None and record.has_effect
+        recomputable = not once and (self._recompute or (record is not None and record.is_cheap))
         changing = [value for value in reads if value in self.varying]
         counts = any(value in self._counted for value in reads)
-        if not changing and not once and (again or not counts):
+        if not changing and not once and (recomputable or not counts):
             self._counted.update(op.results if counts else ())
             return
         for index, value in enumerate(op.results):
             where = (number, index)
-            self._enter(value, where, again)
+            self._enter(value, where, recomputable)
             for read in changing:
                 self.network.connect(("out", self.varying[read]), ("in", where), INFINITE)
 
-    def _enter(self, value: Value, where: Place, again: bool) -> None:
+    def _enter(self, value: Value, where: Place, recomputable: bool) -> None:
         self.varying[value] = where
         self.network.connect(("in", where), ("out", where), max(1, spec_of(value.type).bytes))
-        if not again:
+        if not recomputable:
             self.network.connect("source", ("in", where), INFINITE)

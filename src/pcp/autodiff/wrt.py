@@ -1,11 +1,12 @@
 """Which arguments a program is differentiated for."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Tree
-from pcp.tracing import specs_of
+from pcp.tracing import call, specs_of, trace_closure
 
 Wrt = int | Sequence[int]
 """The arguments to differentiate for, counted at the top level: one or several."""
@@ -39,6 +40,36 @@ def with_tensors(arguments: Sequence[Any], wrt: Wrt) -> list[Any]:
     """The arguments, with specs in place of those that `wrt` names: what is differentiated for is no number, but a Tensor."""
     named = (wrt,) if isinstance(wrt, int) else wrt
     return [specs_of(given) if place in named else given for place, given in enumerate(arguments)]
+
+
+def on_functions(
+    function: Callable[..., Any],
+    wrt: Wrt | None,
+    transform: Callable[[Program, Wrt], Program],
+    takes_tangents: bool = False,
+) -> Callable[..., Any]:
+    """A transformation of Programs as one of functions of Tensors, to be called inside a traced one.
+
+    Arguments:
+        function: takes and returns nested Tensors; it may use Tensors of the trace around it.
+        wrt: the arguments that the transformation is told; None for all, which only tangents allow.
+        transform: from a Program and the arguments' places to a Program.
+        takes_tangents: whether the made function takes one more argument for each that `wrt` names, after its own.
+    """
+
+    @functools.wraps(function)
+    def transformed(*arguments: Any) -> Any:
+        count = len(arguments)
+        named = range(count // 2) if wrt is None else wrt
+        if takes_tangents:
+            count -= 1 if isinstance(named, int) else len(named)
+        primals, tangents = arguments[:count], arguments[count:]
+        # Captured Tensors are arguments behind those of the function; they are not counted from the end.
+        places = from_the_front(named, count)
+        program, captured = trace_closure(function, *with_tensors(primals, places))
+        return call(transform(program, places), *primals, *captured, *tangents)
+
+    return transformed
 
 
 def _top_level(program: Program) -> list[tuple[list[int], Tree]]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
 
 log = logging.getLogger("pcp.backends.cache")
@@ -127,13 +128,6 @@ def _wait_for(lock: int, path: Path) -> None:
         path,
         LONGEST_WAIT_SECONDS,
     )
-
-
-def cache_folder() -> Path:
-    """Where PCP keeps what it may make again: the folder `PCP_CACHE_DIR`, else one in the user's cache folder."""
-    own = os.environ.get("PCP_CACHE_DIR", "")
-    users = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(own) if own else (Path(users) if os.path.isabs(users) else Path.home() / ".cache") / "pcp"
 
 
 def default_cache() -> CompileCache:

@@ -6,6 +6,7 @@ means its element types: fewer bits are a choice of the planner, who says so by 
 
 from pcp.ir import Program
 from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.walking import every_operation
 
 _PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
 _OPEN = ("", "[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]")
@@ -18,18 +19,16 @@ def with_full_precision(program: Program) -> Program:
         program: any Program; it stays as it is.
     """
     module = program.module()
-    changed = 0
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        nonlocal changed
-        if op.name in _PRODUCTS and "algorithm" not in op.attributes:
-            given = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
-            if given in _OPEN and "f32" in str(op.operands[0].type):
-                op.attributes["precision_config"] = highest
-                changed += 1
-        return ir.WalkResult.ADVANCE
-
+    products = every_operation(module.operation, _leaves_precision_open)
     with context():
         highest = ir.Attribute.parse("[#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]")
-        module.operation.walk(visit)
-    return Program.from_module(module) if changed else program
+        for op in products:
+            op.attributes["precision_config"] = highest
+    return Program.from_module(module) if products else program
+
+
+def _leaves_precision_open(op: ir.Operation) -> bool:
+    if op.name not in _PRODUCTS or "algorithm" in op.attributes:
+        return False
+    given = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+    return given in _OPEN and "f32" in str(op.operands[0].type)

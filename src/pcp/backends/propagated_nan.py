@@ -9,7 +9,7 @@ is NaN without it.
 
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.program import mlir_type, spec_of
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 
 _EXTREMES = ("stablehlo.maximum", "stablehlo.minimum")
 

@@ -42,7 +42,8 @@ from pcp.backends.processors import core_count
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
-from pcp.ir.bindings import flat_bytecode
+from pcp.ir.toolkit.inlining import flat_bytecode
+from pcp.kernels.native import NativeUnavailable, load_for
 
 log = logging.getLogger("pcp.backends.xla")
 
@@ -122,6 +123,10 @@ class XLABackend:
     def _compiled(program: Program, device: Device, options: CompileOptions, cache: bool) -> XLAExecutable:
         native = _devices()[device]
         made = _compile_options(native, options)
+        try:
+            load_for(program)  # before a compiled form is read, too: that looks for the handlers it calls
+        except NativeUnavailable as error:
+            raise CompilationFailed(str(error)) from error
         if not cache:
             return XLAExecutable(_compile(program, device, native, made), program, native)
         store = default_cache()

@@ -4,9 +4,9 @@ from pcp.batching import rules as rules
 from pcp.batching.jacobian import NoJacobian as NoJacobian
 from pcp.batching.jacobian import hessian as hessian
 from pcp.batching.jacobian import jacobian as jacobian
-from pcp.batching.rule import BATCHING as BATCHING
-from pcp.batching.rule import Batched as Batched
-from pcp.batching.rule import Mixed as Mixed
-from pcp.batching.rule import register_batching as register_batching
 from pcp.batching.vmap import BatchMismatch as BatchMismatch
 from pcp.batching.vmap import vmap as vmap
+from pcp.ops.batching import BATCHING as BATCHING
+from pcp.ops.batching import Batched as Batched
+from pcp.ops.batching import Mixed as Mixed
+from pcp.ops.batching import register_batching as register_batching

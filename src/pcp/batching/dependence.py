@@ -2,42 +2,42 @@
 
 from collections.abc import Iterable
 
-from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 
 
-def spread(operations: Iterable[ir.Operation], reached: set[Value]) -> None:
+def propagate_batched(operations: Iterable[ir.Operation], reached: set[Value]) -> None:
     """Add to `reached`, which holds values that differ between samples, the results that depend on them."""
     for op in operations:
-        flags = flags_of(op, reached)
+        flags = batched_results(op, reached)
         reached.update(result for result, flag in zip(op.results, flags, strict=True) if flag)
 
 
-def flags_of(op: ir.Operation, reached: set[Value]) -> list[bool]:
+def batched_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
     """For each result of an operation, whether it differs between samples."""
     given = [value in reached for value in op.operands]
     if op.name == "stablehlo.while":
-        return carried(op, reached)[0]
+        return batched_carries(op, reached)[0]
     if op.name == "stablehlo.optimization_barrier":
         return given
     if op.name in ("stablehlo.case", "stablehlo.if") and not any(given):
-        return branched(op, reached)
+        return batched_branch_results(op, reached)
     some = any(given) or any(value in reached for value in values_from_outside(op))
     return [some] * len(list(op.results))
 
 
-def branched(op: ir.Operation, reached: set[Value]) -> list[bool]:
+def batched_branch_results(op: ir.Operation, reached: set[Value]) -> list[bool]:
     """The results of branches, of which every sample takes the same, that differ."""
     flags = [False] * len(list(op.results))
     for region in op.regions:
         (block,) = region.blocks
         inner = set(reached)
-        spread(operations_of(block), inner)
+        propagate_batched(block_operations(block), inner)
         flags = [was or value in inner for was, value in zip(flags, returned_by(block), strict=True)]
     return flags
 
 
-def carried(op: ir.Operation, reached: set[Value]) -> tuple[list[bool], bool]:
+def batched_carries(op: ir.Operation, reached: set[Value]) -> tuple[list[bool], bool]:
     """The carries of a loop that differ in any trip, and whether the number of trips does; if so, all carries do."""
     condition, body = (region.blocks[0] for region in op.regions)
     flags = [value in reached for value in op.operands]
@@ -45,7 +45,7 @@ def carried(op: ir.Operation, reached: set[Value]) -> tuple[list[bool], bool]:
         inner = set(reached)
         for block in (condition, body):
             inner |= {a for a, flag in zip(block.arguments, flags, strict=True) if flag}
-            spread(operations_of(block), inner)
+            propagate_batched(block_operations(block), inner)
         if any(value in inner for value in returned_by(condition)):
             return [True] * len(flags), True
         wider = [was or value in inner for was, value in zip(flags, returned_by(body), strict=True)]

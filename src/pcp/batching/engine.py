@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
 
-from pcp.autodiff.regions import values_from_outside
-from pcp.autodiff.rule import rule_name
-from pcp.batching.one_by_one import one_by_one
-from pcp.batching.rule import BATCHING, Batched, Mixed
+from pcp.batching.sample_loop import sample_loop
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ops.batching import BATCHING, Batched, Mixed
+from pcp.ops.derivative import rule_name
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.tensor import Tensor
 
 LOG = logging.getLogger("pcp.batching")
@@ -49,21 +49,21 @@ class Batching:
                 self._push(op)
         self.builder.pinned = pinned
 
-    def given(self, value: Value) -> Tensor:
+    def lookup(self, value: Value) -> Tensor:
         """What a value is: batched, or the same for all samples."""
         known = self.batched.get(value)
         return Tensor(self._in_place_of.get(value, value), self.builder) if known is None else known
 
-    def whole(self, value: Value) -> Tensor:
+    def with_samples(self, value: Value) -> Tensor:
         """A value with samples along its first axis, repeated if it is the same for all."""
         known = self.batched.get(value)
-        return self.repeated(self.given(value)) if known is None else known
+        return self.repeated(self.lookup(value)) if known is None else known
 
     def repeated(self, tensor: Tensor) -> Tensor:
         """A tensor once for every sample."""
         return broadcast_in_dim(tensor, (self.size, *tensor.shape), tuple(range(1, tensor.ndim + 1)))
 
-    def stand_in(self, type_: ir.Type) -> Value:
+    def placeholder(self, type_: ir.Type) -> Value:
         """A value of one sample, for operations that are yet to be batched; the caller says what it is for all."""
         self.placeholders += 1
         return self._main.add_argument(type_, self.builder.location)
@@ -77,7 +77,7 @@ class Batching:
         made = rule(batched) if rule is not None else None
         if made is None:
             LOG.info("vmap runs %s sample by sample: no batching rule covers it", rule_name(op))
-            made = one_by_one(batched)
+            made = sample_loop(batched)
         results = made.results if isinstance(made, Mixed) else made
         flags = made.flags if isinstance(made, Mixed) else [True] * len(results)
         for old, new, flag in zip(op.results, results, flags, strict=True):

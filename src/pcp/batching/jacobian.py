@@ -1,6 +1,5 @@
 """Jacobians and Hessians: products with every vector of the standard basis at once."""
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,18 +7,19 @@ from typing import Any, overload
 
 from pcp.autodiff import grad, vjp
 from pcp.autodiff.jvp import pushed_forward
-from pcp.autodiff.wrt import Wrt, chosen_leaves, from_the_front, with_tensors
+from pcp.autodiff.wrt import Wrt, chosen_leaves, on_functions
 from pcp.batching.vmap import vmap
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec, Tree
 from pcp.ir.bindings import context
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ops.creation import eye
 from pcp.ops.movement import reshape, zeros
 from pcp.tensor import Tensor
-from pcp.tracing import ArgumentSpec, call, trace, trace_closure
+from pcp.tracing import ArgumentSpec, call, trace
 
 
 class NoJacobian(PCPError):
@@ -57,7 +57,7 @@ def jacobian(
     if isinstance(function, Program):
         return _jacobian(function, wrt, mode)
     expect_function(function, "pcp.jacobian")
-    return _on_functions(function, wrt, lambda program, wrt: _jacobian(program, wrt, mode))
+    return on_functions(function, wrt, lambda program, wrt: _jacobian(program, wrt, mode))
 
 
 @overload
@@ -85,19 +85,7 @@ def hessian(function: Program | Callable[..., Any], wrt: Wrt = 0) -> Program | C
     if isinstance(function, Program):
         return twice(function, wrt)
     expect_function(function, "pcp.hessian")
-    return _on_functions(function, wrt, twice)
-
-
-def _on_functions(
-    function: Callable[..., Any], wrt: Wrt, transform: Callable[[Program, Wrt], Program]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def differentiated(*arguments: Any) -> Any:
-        places = from_the_front(wrt, len(arguments))
-        program, captured = trace_closure(function, *with_tensors(arguments, places))
-        return call(transform(program, places), *arguments, *captured)
-
-    return differentiated
+    return on_functions(function, wrt, twice)
 
 
 def _jacobian(program: Program, wrt: Wrt, mode: str | None) -> Program:

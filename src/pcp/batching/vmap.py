@@ -5,15 +5,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
-from pcp.autodiff.regions import erase_dead
 from pcp.batching.engine import Batching
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir, keeps_its_derivative, run_passes
+from pcp.ir.bindings import context, ir, run_passes
 from pcp.ir.expecting import expect_function
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import main_of, update_function_type
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
-from pcp.ops.arrangement import moveaxis
+from pcp.ops.movement import moveaxis
 from pcp.tensor import Tensor, as_tensor, building, is_weak
 from pcp.tracing import ArgumentSpec, call, close_main, trace_closure
 
@@ -163,8 +166,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
             Result(entry.name, spec_of(value.type))
             for entry, value in zip(program.results, terminator.operands, strict=True)
         ]
-        type_ = ir.FunctionType.get([a.type for a in block.arguments], [v.type for v in terminator.operands])
-        main.attributes["function_type"] = ir.TypeAttr.get(type_)
+        update_function_type(main)
         describe_signature(main, arguments, results, program.argument_tree, program.result_tree)
     run_passes(module, "builtin.module(cse)")
     return Program.from_module(module)
@@ -210,7 +212,7 @@ def _batch(
             for value, entry, axis in zip(own, arguments, in_axes, strict=True):
                 if axis is None:
                     continue
-                sample = engine.stand_in(value.type)
+                sample = engine.placeholder(value.type)
                 value.replace_all_uses_with(sample)
                 value.set_type(mlir_type(entry.spec))
                 whole = Tensor(value, builder, entry.spec)
@@ -233,6 +235,6 @@ def _returned(engine: Batching, value: Any, axis: int | None, entry: Result) -> 
                 f"vmap: out_axes is None for the result {entry.name or 'of the function'}, but it depends on the sample; "
                 "give it an axis"
             )
-        return engine.given(value)
+        return engine.lookup(value)
     place = _place(axis, len(entry.spec.shape), f"the result {entry.name} of {entry.spec}", "out_axes")
-    return moveaxis(engine.whole(value), 0, place)
+    return moveaxis(engine.with_samples(value), 0, place)

@@ -10,7 +10,8 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program
-from pcp.ir.program_file import load, write_atomically
+from pcp.ir.program import load
+from pcp.ir.program_file import write_atomically
 from pcp.training.data.array_file import UnreadableFile
 
 

@@ -18,6 +18,9 @@ from pcp.backends.cache import default_cache
 from pcp.backends.processors import core_count
 from pcp.distributed.wire.sockets import listen
 from pcp.errors import PCPError
+from pcp.kernels import kernels_of, native
+from pcp.kernels.features import VARIABLE, hidden
+from pcp.kernels.native import NativeUnavailable, kept
 from pcp.planning.capacity import human
 
 DESCRIPTION = {
@@ -153,6 +156,26 @@ def check_compiler() -> Finding:
     return Finding("ok", f"{path}: {(said.splitlines() or ['it does not say its version'])[0]}")
 
 
+def check_kernels() -> Finding:
+    """PCP's own native kernels: which are built, which will be, and which cannot be."""
+    words, advice, status = [], "", "ok"
+    for library in native.LIBRARIES.values():
+        try:
+            build = kept(library)
+        except NativeUnavailable as error:
+            names = [kernel.name for kernel in kernels_of(library)]
+            words.append(f"{', '.join(names)} are missing: {error}")
+            status, advice = "note", "programs run without them, on XLA's own, slower in places"
+            continue
+        words.append(
+            f"{library.name} is "
+            + ("built when a plan first looks for kernels" if build is None else "built")
+        )
+    if hidden():
+        words.append(f"{VARIABLE} hides {', '.join(sorted(hidden()))}")
+    return Finding(status, "; ".join(words), advice)
+
+
 def check_cache() -> Finding:
     """The folder of compiled programs."""
     cache = default_cache()
@@ -218,6 +241,7 @@ CHECKS: Mapping[str, Callable[[], Finding]] = {
     "devices": check_devices,
     "processor": check_processor,
     "compiler": check_compiler,
+    "kernels": check_kernels,
     "cache": check_cache,
     "command": check_command,
     "network": check_network,

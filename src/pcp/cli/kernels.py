@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pcp.backends import Target
 from pcp.errors import PCPError
-from pcp.kernels import FAMILIES
+from pcp.kernels import FAMILIES, kernels_of, missing_here
 from pcp.kernels.candidate import Candidate, read_candidate
+from pcp.kernels.native import LIBRARIES, NativeUnavailable, built
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering import lowered_once
 from pcp.planning.measuring.bench import Bench
@@ -34,6 +35,7 @@ actions:
   verify FOLDER      verify a kernel from outside; exit code 3 if it is refused
   add FOLDER         verify it, unless the same content was verified before, and keep it, so that plans may choose it
   remove NAME        forget a kernel that was added
+  build              build PCP's own native kernels now; otherwise the first plan that may use them does
   bench FAMILY       measure every kernel of a family on this device, and keep the measurements in the database
 
 examples:
@@ -41,6 +43,7 @@ examples:
   pcp kernels verify examples/kernels/softmax_bf16
   pcp kernels verify my_kernel --seed 7            the same random numbers again
   pcp kernels add examples/kernels/softmax_bf16
+  pcp kernels build
   pcp kernels bench softmax                        then: pcp profile ls
 """,
 }
@@ -54,7 +57,9 @@ class InvalidRequest(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
-        "action", choices=("list", "verify", "add", "remove", "bench"), help="what to do; see the list below"
+        "action",
+        choices=("list", "verify", "add", "remove", "build", "bench"),
+        help="what to do; see the list below",
     )
     parser.add_argument(
         "what",
@@ -95,6 +100,10 @@ def run(arguments: argparse.Namespace) -> int:
                 f"`pcp kernels list` takes no {arguments.what!r}; name a family with --family"
             )
         return _list(arguments)
+    if arguments.action == "build":
+        if arguments.what is not None:
+            raise InvalidRequest(f"`pcp kernels build` takes no {arguments.what!r}; it builds all there are")
+        return _build(arguments)
     if arguments.what is None:
         what = _NEEDED[arguments.action]
         raise InvalidRequest(f"`pcp kernels {arguments.action}` needs {what}; none was given")
@@ -107,6 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _list(arguments: argparse.Namespace) -> int:
     platform = Target.of(arguments.device).device.kind
+    missing = missing_here(platform)
     names = FAMILIES if arguments.family is None else [family_named(arguments.family)[0].name]
     for name in names:
         family = FAMILIES[name]
@@ -123,6 +133,7 @@ def _list(arguments: argparse.Namespace) -> int:
                 "applies_to": counts[kernel.name],
                 "problems": problems,
                 "device": platform,
+                "missing": missing.get(kernel.name, ""),
             }
             if arguments.json:
                 print(json.dumps(facts))
@@ -130,7 +141,10 @@ def _list(arguments: argparse.Namespace) -> int:
             where = (
                 "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
             )
+            where = "missing" if kernel.name in missing else where
             print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
+            if kernel.name in missing:
+                print(f"      {missing[kernel.name]}")
         for added in Store().all():
             if added.candidate.family == name:
                 _list_added(added, arguments.json)
@@ -211,6 +225,26 @@ def _remove(arguments: argparse.Namespace) -> int:
     for gone in Store().remove(arguments.what):
         print(json.dumps({"removed": gone.name}) if arguments.json else f"removed {gone.name}")
     return 0
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    """Build every native library; the exit code is that of a refusal if one cannot be built."""
+    failed = False
+    for library in LIBRARIES.values():
+        facts: dict[str, object] = {
+            "library": library.name,
+            "kernels": [each.name for each in kernels_of(library)],
+        }
+        try:
+            build = built(library)
+            facts |= {"digest": build.digest, "file": str(build.file), "compiler": build.compiler}
+            line = f"{library.name}@{build.digest}: {build.file}, by {build.compiler}"
+        except NativeUnavailable as error:
+            failed = True
+            facts["missing"] = str(error)
+            line = f"{library.name} is missing: {error}"
+        print(json.dumps(facts) if arguments.json else line)
+    return REFUSED if failed else 0
 
 
 def _bench(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
@@ -21,7 +22,11 @@ from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.composites import COMPOSITE, composite_name
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.walking import every_operation, named_operations
+from pcp.kernels import look_at
+from pcp.kernels.native import is_admitted
 from pcp.planning import plan
 
 log = logging.getLogger("pcp.distributed.verification")
@@ -51,6 +56,11 @@ class VerificationCancelled(PCPError):
     """The worker was asked to stop while a program was verified."""
 
 
+def _is_refused(op: ir.Operation) -> bool:
+    """Whether an operation reaches outside of the program; builds of native kernels that the Worker's user named do not."""
+    return op.name in REFUSED_OPERATIONS and not (op.name == "stablehlo.custom_call" and is_admitted(op))
+
+
 def check(program: Program) -> None:
     """Look at every operation of a program.
 
@@ -58,16 +68,12 @@ def check(program: Program) -> None:
         ProgramRefused: an operation is of a foreign dialect or reaches outside of the program, or there are too many.
     """
     module = program.module()
-    names: dict[str, int] = {}
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names[op.name] = names.get(op.name, 0) + 1
-        return ir.WalkResult.ADVANCE
-
     main_of(module)
-    module.operation.walk(visit)
+    operations = every_operation(module.operation)
+    names = Counter(op.name for op in operations)
+    refused = {op.name for op in operations if _is_refused(op)}
     for name in sorted(names):
-        if name in REFUSED_OPERATIONS:
+        if name in refused:
             raise ProgramRefused(f"the program holds {name}, which is refused: {REFUSED_OPERATIONS[name]}")
         if name.partition(".")[0] not in ALLOWED_DIALECTS:
             raise ProgramRefused(f"the program holds {name}; only {', '.join(ALLOWED_DIALECTS)} are accepted")
@@ -75,6 +81,23 @@ def check(program: Program) -> None:
         raise ProgramRefused(
             f"the program holds {sum(names.values())} operations; at most {MAXIMUM_OPERATIONS} are accepted"
         )
+
+
+def _check_named_sites(program: Program) -> None:
+    """Look whether kernels can read what composites that name sites say of themselves; what they compute their functions say.
+
+    Raises:
+        ProgramRefused: attributes are missing or malformed.
+    """
+    module = program.module()  # operations do not outlive it
+    for op in named_operations(module.operation, COMPOSITE):
+        try:
+            look_at(op)
+        except Exception as error:  # whatever reading malformed attributes raises
+            raise ProgramRefused(
+                f"the program holds a composite {composite_name(op)!r} whose attributes are not those of that name: "
+                f"{type(error).__name__}: {error}"
+            ) from None
 
 
 def admit(
@@ -194,6 +217,7 @@ def _main() -> int:
         try:
             program = Program.from_artifact(artifact)
             check(program)
+            _check_named_sites(program)
             plan(program, device=header["device"])
         except (PCPError, MemoryError) as error:
             reason = " ".join(str(error).split()) or type(error).__name__

@@ -9,7 +9,9 @@ import logging
 
 from pcp.errors import PCPError
 from pcp.importers.library_calls import replace_library_calls
-from pcp.ir.bindings import context, describe_location, ir, string_of
+from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.attributes import describe_location, string_of
+from pcp.ir.toolkit.walking import every_operation
 from pcp.ir.types import TensorSpec, dtype_from_mlir
 
 log = logging.getLogger("pcp.importers")
@@ -35,7 +37,7 @@ def clean(module: ir.Module) -> None:
     Raises:
         NotImportable: an operation calls back into Python, speaks to a host, or is written for several devices.
     """
-    operations = _every_operation(module.operation)
+    operations = every_operation(module.operation)
     for op in operations:
         _refuse(op)
     with context():
@@ -67,7 +69,7 @@ def largest_constant(module: ir.Module) -> str:
     """The type of the largest constant of a module, and where it is used."""
     constants = [
         op
-        for op in _every_operation(module.operation)
+        for op in every_operation(module.operation)
         if op.name == "stablehlo.constant" and not _is_splat(op)
     ]
     if not constants:
@@ -88,17 +90,6 @@ def _is_splat(op: ir.Operation) -> bool:
         return ir.DenseElementsAttr(op.attributes["value"]).is_splat
     except TypeError:  # a complex constant cannot be read through the bindings
         return False
-
-
-def _every_operation(root: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.walk(visit)
-    return found
 
 
 def _is_annotation(op: ir.Operation) -> bool:

@@ -13,7 +13,8 @@ from pcp.importers.jax_derivatives import CustomDerivatives
 from pcp.importers.jax_trees import check_precision, containers, is_key, is_number, jax_arrays, jax_flatten
 from pcp.ir import Argument, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import bytecode_of, ir, parse_module
-from pcp.ir.program import describe_signature, main_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.tracing import ArgumentSpec, aliases_of, leaf_names, leaf_spec

@@ -12,8 +12,11 @@ from jax.interpreters import batching, mlir
 from pcp.autodiff.gradient import vjp
 from pcp.importers.jax_trees import check_precision, is_number, jax_arrays
 from pcp.ir import Program, Tree
-from pcp.ir.bindings import bytecode_of, inline_calls, inline_composites, inline_function, ir
-from pcp.ir.program import EXPORTERS, describe_signature, main_of
+from pcp.ir.bindings import bytecode_of, inline_function, ir
+from pcp.ir.program import EXPORTERS
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.tree import LEAF
 from pcp.planning.arguments import check
 

@@ -16,22 +16,16 @@ import numpy as np
 from jax.interpreters import mlir
 
 from pcp.importers.imported_module import clean
-from pcp.ir.bindings import (
-    CUSTOM_DERIVATIVE,
-    bytecode_of,
-    context,
-    has_custom_derivative,
-    inline_calls,
-    integer_of,
-    ir,
-    parse_module,
-)
+from pcp.ir.bindings import bytecode_of, context, ir, parse_module
 from pcp.ir.builder import Builder
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import private_function
 from pcp.ir.custom_derivatives import set_derivative
-from pcp.ir.program import main_of
-from pcp.ops.movement import STOP_GRADIENT
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.functions import function_type, main_of
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls
+from pcp.ir.toolkit.walking import every_operation
+from pcp.ops.movement.shape import STOP_GRADIENT
 
 ORDERS = 3
 """Up to which order derivatives of functions with their own rules are carried along."""
@@ -209,7 +203,7 @@ class CustomDerivatives:
         inline_calls(source)
         function = main_of(source)
         copy_functions(source, function, module)
-        types = list(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).inputs)
+        types = list(function_type(function).inputs)
         with context():
             return private_function(
                 module.operation,
@@ -220,15 +214,10 @@ class CustomDerivatives:
 
 
 def _composites(module: ir.Module) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if has_custom_derivative(op) and "key" in ir.DictAttr(op.attributes["composite_attributes"]):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return every_operation(
+        module.operation,
+        lambda op: has_custom_derivative(op) and "key" in ir.DictAttr(op.attributes["composite_attributes"]),
+    )
 
 
 def _alone(equation: Any) -> Any:

@@ -6,7 +6,9 @@ JAX writes such calls when it lowers for a CPU. As operations they can be differ
 from collections.abc import Callable
 from typing import Any
 
-from pcp.ir.bindings import Value, context, integer_of, ir, string_of
+from pcp.ir.bindings import Value, context, ir
+from pcp.ir.toolkit.attributes import integer_of, string_of
+from pcp.ir.toolkit.walking import named_operations
 
 _ROUTINES = {f"lapack_{kind}{routine}_ffi": routine for kind in "sdcz" for routine in ("potrf", "trsm")}
 _TRANSPOSES = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
@@ -14,14 +16,11 @@ _TRANSPOSES = {"N": "NO_TRANSPOSE", "T": "TRANSPOSE", "C": "ADJOINT"}
 
 def replace_library_calls(module: ir.Module) -> None:
     """Replace Cholesky factorisations and triangular solutions by LAPACK in a module, in place."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "stablehlo.custom_call" and string_of(op.attributes["call_target_name"]) in _ROUTINES:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    found = [
+        op
+        for op in named_operations(module.operation, "stablehlo.custom_call")
+        if string_of(op.attributes["call_target_name"]) in _ROUTINES
+    ]
     while found:
         op = found.pop()
         routine = _ROUTINES[string_of(op.attributes["call_target_name"])]

@@ -4,10 +4,10 @@ from pcp.ir.bindings import InvalidProgram as InvalidProgram
 from pcp.ir.builder import Builder as Builder
 from pcp.ir.expecting import ProgramExpected as ProgramExpected
 from pcp.ir.nesting import NestedTooDeeply as NestedTooDeeply
-from pcp.ir.program import Argument as Argument
 from pcp.ir.program import Program as Program
-from pcp.ir.program import Result as Result
-from pcp.ir.program import Role as Role
+from pcp.ir.signature import Argument as Argument
+from pcp.ir.signature import Result as Result
+from pcp.ir.signature import Role as Role
 from pcp.ir.tree import Tree as Tree
 from pcp.ir.tree import TreeMismatch as TreeMismatch
 from pcp.ir.types import DType as DType

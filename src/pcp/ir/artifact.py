@@ -3,36 +3,32 @@
 import re
 from collections.abc import Callable
 
-from pcp.ir.bindings import (
-    InvalidProgram,
-    context,
-    flatten,
-    ir,
-    legalise_chlo,
-    named_operations,
-    names_functions,
-    parse_module,
-    run_passes,
-    stablehlo,
-    string_of,
-    symbol_name,
-)
+from pcp.ir.bindings import InvalidProgram, context, ir, parse_module, run_passes, stablehlo
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.inlining import flatten, names_functions
+from pcp.ir.toolkit.legalisation import legalise_chlo
+from pcp.ir.toolkit.walking import named_operations
 
 # The version of VHLO in which programs travel. Any newer StableHLO reads it; version 1.10 is the first with every
 # operation that PCP emits.
 ARTIFACT_VERSION = "1.10.0"
 
 
-def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION) -> bytes:
+def is_named_site(op: ir.Operation) -> bool:
+    """Whether a composite is the name of a site, and all of it is in its function."""
+    return string_of(op.attributes["name"]).startswith("pcp.")
+
+
+def artifact_of(bytecode: bytes, version: str = ARTIFACT_VERSION, *, named: bool = False) -> bytes:
     """The portable (VHLO) artifact, without locations, of a module given as bytecode.
 
-    Composites are written out, but those that name functions besides their decomposition.
+    Composites are written out, but those that name functions besides their decomposition, and with `named` those of PCP.
 
     Raises:
         InvalidProgram: an operation has no portable form at that version.
     """
     module = parse_module(bytecode)
-    flatten(module, keep=names_functions)
+    flatten(module, keep=lambda op: names_functions(op) or (named and is_named_site(op)))
     _plain(module)
     _as_text(module)
     try:
@@ -61,6 +57,7 @@ def parse_artifact(artifact: bytes) -> ir.Module:
         ) from None
     if b"composite" in artifact:
         _as_symbols(module)
+        _as_arrays(module)
     return module
 
 
@@ -105,6 +102,24 @@ def _as_symbols(module: ir.Module) -> None:
         return attribute
 
     _change_attributes(module, read)
+
+
+def _as_arrays(module: ir.Module) -> None:
+    """Make integers of named sites `array<i64>` again, in place: VHLO makes tensors of them."""
+    with context():
+        for op in named_operations(module.operation, "stablehlo.composite"):
+            if is_named_site(op) and "composite_attributes" in op.attributes:
+                entries = ir.DictAttr(op.attributes["composite_attributes"])
+                known = {entries[index].name: entries[index].attr for index in range(len(entries))}
+                op.attributes["composite_attributes"] = ir.DictAttr.get(
+                    {name: _as_array(attribute) for name, attribute in known.items()}
+                )
+
+
+def _as_array(attribute: ir.Attribute) -> ir.Attribute:
+    if not isinstance(attribute, ir.DenseIntElementsAttr):
+        return attribute
+    return ir.DenseI64ArrayAttr.get([attribute[index] for index in range(len(attribute))])
 
 
 def _change_attributes(module: ir.Module, change: Callable[[ir.Attribute], ir.Attribute]) -> None:

@@ -11,9 +11,8 @@ import io
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as jax does before it loads jaxlib: warnings, no chatter
 
@@ -23,38 +22,20 @@ from jaxlib.mlir.dialects import chlo, sdy, stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
 from pcp.errors import PCPError
-from pcp.ir.nesting import check_depth
+from pcp.ir.nesting import check_brackets
 
 __all__ = [
-    "CUSTOM_DERIVATIVE",
     "InvalidProgram",
     "Value",
     "bytecode_of",
     "check_strings",
     "context",
-    "describe_location",
-    "flag_of",
-    "flat_bytecode",
-    "flatten",
-    "has_custom_derivative",
-    "inline_calls",
-    "inline_composites",
     "inline_function",
-    "integer_elements",
-    "integer_of",
-    "integers_of",
     "ir",
-    "keeps_its_derivative",
-    "legalise",
-    "legalise_chlo",
-    "named_operations",
-    "names_functions",
     "operation_names",
     "parse_module",
     "run_passes",
     "stablehlo",
-    "string_of",
-    "symbol_name",
     "verify",
 ]
 
@@ -62,9 +43,6 @@ if TYPE_CHECKING:
     Value = ir.Value[Any]  # in the stubs it is generic over the class of its MLIR type
 else:
     Value = ir.Value
-
-CUSTOM_DERIVATIVE = "pcp.custom_derivative"
-"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
 
 
 class InvalidProgram(PCPError):
@@ -95,7 +73,7 @@ def parse_module(source: str | bytes) -> ir.Module:
         NestedTooDeeply: brackets of a text are nested so deep that the parser's stack would end.
     """
     if isinstance(source, str):
-        _check_brackets(source)
+        check_brackets(source)
         check_strings(source)
     try:
         return ir.Module.parse(source, context())
@@ -127,33 +105,6 @@ def _parse_aligned(source: bytes) -> ir.Module | None:
     return None
 
 
-_COMBINING = {
-    f"stablehlo.{name}"
-    for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_window", "scatter", "select_and_scatter")
-}
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
-_STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
-    "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
-}  # fmt: skip
-DEEPEST_CALLS = 50
-"""Calls inside of one another that are left to XLA, whose stack ends before two hundred."""
-REGIONS = "the regions of operations (loops, branches)"
-FLATTER = "compute in fewer of them, or in functions that are called"
-
-
-def _check_brackets(source: str) -> None:
-    """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
-    depth = dict.fromkeys("{[(<", 0)
-    for found in _BRACKETS.finditer(source):
-        if found[0] in _STEPS:
-            kind, step = _STEPS[found[0]]
-            depth[kind] += step
-            what = REGIONS if kind == "{" else f"brackets {kind} of the text"
-            check_depth(
-                depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another"
-            )
-
-
 def check_strings(text: str) -> None:
     """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them.
 
@@ -177,22 +128,6 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     return b"\\" if match[1] == b"\\" else bytes([int(match[1], 16)])
 
 
-def check_nesting(module: ir.Module) -> None:
-    """Refuse a module whose regions are nested so deep that walks over it, or a compiler, would end the process.
-
-    Raises:
-        NestedTooDeeply: they are nested more than 100 deep.
-    """
-    waiting = [(module.operation, 0)]
-    while waiting:
-        op, depth = waiting.pop()
-        check_depth(depth - 1, REGIONS, FLATTER)  # the function's own does not count
-        for region in op.regions:
-            for block in region.blocks:
-                views = (view.operation for view in block.operations)
-                waiting += [(inner, depth + 1) for inner in views if len(inner.regions)]
-
-
 def bytecode_of(module: ir.Module) -> bytes:
     """The module as MLIR bytecode, locations included."""
     buffer = io.BytesIO()
@@ -212,253 +147,10 @@ def verify(module: ir.Module) -> None:
         raise InvalidProgram(_explain("the program does not verify", error)) from None
 
 
-def describe_location(location: ir.Location) -> str:
-    """Where in the user's files an operation was made, `model.py:12, in loss`; empty if that is unknown."""
-    name = ""
-    while not isinstance(location, ir.FileLineColLoc):
-        if isinstance(location, ir.NameLoc):
-            name = location.name_str
-            location = location.child_loc
-        elif isinstance(location, ir.CallSiteLoc):
-            location = location.callee
-        elif isinstance(location, ir.FusedLoc) and location.locations:
-            location = cast(ir.Location, location.locations[0])
-        else:
-            return f"in {name}" if name else ""
-    return f"{location.filename}:{location.start_line}" + (f", in {name}" if name else "")
-
-
-def string_of(attribute: ir.Attribute) -> str:
-    """The text of a string attribute.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return ir.StringAttr(attribute).value
-
-
-def integer_of(attribute: ir.Attribute) -> int:
-    """The number in an integer attribute.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return ir.IntegerAttr(attribute).value
-
-
-def flag_of(attribute: ir.Attribute) -> bool:
-    """The truth value of a boolean attribute.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return ir.BoolAttr(attribute).value
-
-
-def integers_of(attribute: ir.Attribute) -> tuple[int, ...]:
-    """The numbers in an attribute `array<i64>`.
-
-    Raises:
-        ValueError: it is none.
-    """
-    return tuple(ir.DenseI64ArrayAttr(attribute))
-
-
-def integer_elements(attribute: ir.Attribute) -> tuple[int, ...]:
-    """The numbers in an attribute `dense<...>` of integers, in row-major order.
-
-    Raises:
-        ValueError: it is none.
-    """
-    elements = ir.DenseIntElementsAttr(attribute)
-    return tuple(int(elements[place]) for place in range(len(elements)))
-
-
-def symbol_name(function: ir.Operation) -> str:
-    """The name under which a function is called."""
-    return string_of(function.attributes["sym_name"])
-
-
 def run_passes(module: ir.Module, pipeline: str) -> None:
     """Run MLIR passes over the module in place; every wrapper into it is invalid afterwards."""
     with context():
         PassManager.parse(pipeline).run(module.operation)
-
-
-def inline_calls(module: ir.Module) -> None:
-    """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
-
-    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
-
-    Raises:
-        InvalidProgram: a function calls itself, directly or not.
-        NestedTooDeeply: calls in regions would nest those too deeply.
-    """
-    functions = _functions(module)
-    _check_calls(functions)
-    custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
-    roots = list(functions.values()) if custom else [functions["main"]]
-    while calls := [call for root in roots for call in named_operations(root, "func.call")]:
-        for call in calls:
-            callee = functions[_callee(call)]
-            with context(), call.location, ir.InsertionPoint(call):
-                results = inline_function(callee, list(call.operands))
-            for old, new in zip(call.results, results, strict=True):
-                old.replace_all_uses_with(new)
-            call.erase()
-    del functions, roots
-    if len(list(module.body.operations)) > 1:
-        run_passes(module, "builtin.module(symbol-dce)")
-
-
-def _functions(module: ir.Module) -> dict[str, ir.Operation]:
-    views = [view.operation for view in module.body.operations]
-    return {symbol_name(op): op for op in views if op.name == "func.func"}
-
-
-def _callee(call: ir.Operation) -> str:
-    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
-
-
-def _check_calls(functions: Mapping[str, ir.Operation]) -> int:
-    """Refuse recursion, and calls in regions of functions that are called in regions, and so on, too deeply.
-
-    Returns:
-        How many calls there are inside of one another, at most.
-    """
-    calls = {name: named_operations(op, "func.call") for name, op in functions.items()}
-    callees = {name: {_callee(call) for call in each} for name, each in calls.items()}
-    try:
-        order = list(TopologicalSorter(callees).static_order())
-    except CycleError as error:
-        cycle = " -> ".join(error.args[1])
-        raise InvalidProgram(
-            f"functions of the program call themselves, which StableHLO forbids: {cycle}"
-        ) from None
-    depths: dict[str, int] = {}
-    regions: dict[str, int] = {}
-    for name in order:
-        inside = calls.get(name, ())
-        depths[name] = max((1 + depths[_callee(call)] for call in inside), default=0)
-        regions[name] = max((_regions_around(call) + regions[_callee(call)] for call in inside), default=0)
-        # An inner function's own regions were checked when the program was made.
-        check_depth(regions[name], f"{REGIONS} that call one another's functions", "compute in fewer of them")
-    return max(depths.values(), default=0)
-
-
-def _regions_around(op: ir.Operation) -> int:
-    """How many regions an operation lies in, but for the function's own."""
-    count, outer = 0, op.parent
-    while outer is not None and outer.name != "func.func":
-        count, outer = count + 1, outer.parent
-    return count
-
-
-def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
-    """Replace every composite operation, but those to `keep`, by a call of the function that decomposes it, in place."""
-    for op in named_operations(module.operation, "stablehlo.composite"):
-        if keep is None or not keep(op):
-            types = [result.type for result in op.results]
-            callee = {"callee": op.attributes["decomposition"]}
-            with context(), op.location, ir.InsertionPoint(op):
-                call = ir.Operation.create("func.call", types, list(op.operands), callee)
-            for old, new in zip(op.results, call.results, strict=True):
-                old.replace_all_uses_with(new)
-            op.erase()
-
-
-def has_custom_derivative(op: ir.Operation) -> bool:
-    """Whether an operation is a composite that brings its own derivative."""
-    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
-
-
-def keeps_its_derivative(op: ir.Operation) -> bool:
-    """The same where that can be used: a body that combines two elements, as of a window, is differentiated as written out."""
-    return has_custom_derivative(op) and (op.parent is None or op.parent.name not in _COMBINING)
-
-
-def names_functions(op: ir.Operation) -> bool:
-    """Whether more is said of a composite than what it decomposes into: functions that it names, such as its derivative.
-
-    One whose own derivative is not there is among them: it has none, and is not that of what it decomposes into.
-    """
-    return has_custom_derivative(op) or any(
-        "@" in str(attribute) and _is_symbolic(attribute)
-        for name, attribute in op.attributes.items()
-        if name != "decomposition"
-    )
-
-
-def _is_symbolic(attribute: ir.Attribute) -> bool:
-    """Whether there is a symbol in an attribute, at any depth."""
-    pending = [attribute]
-    while pending:
-        entry = pending.pop()
-        if isinstance(entry, ir.SymbolRefAttr | ir.FlatSymbolRefAttr):
-            return True
-        if isinstance(entry, ir.ArrayAttr):
-            pending.extend(entry)
-        elif isinstance(entry, ir.DictAttr):
-            pending.extend(entry[index].attr for index in range(len(entry)))
-    return False
-
-
-def flatten(module: ir.Module, keep: Callable[[ir.Operation], bool] | None = None) -> None:
-    """Inline all composites, but those to `keep`, and calls, in place; what several compute alike is then computed once."""
-    if named_operations(module.operation, "stablehlo.composite"):
-        inline_composites(module, keep)
-        inline_calls(module)
-        run_passes(module, "builtin.module(cse)")
-
-
-def flat_bytecode(bytecode: bytes) -> bytes:
-    """A module, as bytecode, without composites, and without calls where it has composites, or more calls inside of one
-    another than XLA's stack holds.
-
-    Raises:
-        NestedTooDeeply: calls in regions would nest those too deeply.
-    """
-    if b"composite" not in bytecode and b"call" not in bytecode:
-        return bytecode
-    module = parse_module(bytecode)
-    if b"composite" in bytecode:
-        flatten(module)
-    elif _check_calls(_functions(module)) <= DEEPEST_CALLS:
-        return bytecode
-    inline_calls(module)
-    return bytecode_of(module)
-
-
-DEPRECATED = ("broadcast", "create_token", "cross-replica-sum", "dot", "unary_einsum")
-"""Operations of StableHLO that a pass replaces by others."""
-
-DYNAMIC = (
-    "dynamic_broadcast_in_dim", "dynamic_conv", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
-    "real_dynamic_slice",
-)  # fmt: skip
-"""Operations of StableHLO that a pass replaces by others where the shapes in their operands are constants."""
-
-
-def legalise_chlo(module: ir.Module) -> None:
-    """Replace, in place, operations of CHLO, which have no portable form, by what they are made of in StableHLO."""
-    run_passes(module, "builtin.module(func.func(chlo-legalize-to-stablehlo))")
-
-
-def legalise(module: ir.Module) -> None:
-    """Replace, in place, deprecated operations and those of dynamic shape whose shapes are constants of the program."""
-    names: set[str] = set()
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        names.add(op.name.removeprefix("stablehlo."))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    if names.intersection(DEPRECATED):
-        run_passes(module, "builtin.module(func.func(stablehlo-legalize-deprecated-ops))")
-    if names.intersection(DYNAMIC):
-        run_passes(
-            module, "builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism))"
-        )
 
 
 def operation_names() -> frozenset[str]:
@@ -477,19 +169,6 @@ def inline_function(function: ir.Operation, arguments: Sequence[Value]) -> list[
     The location comes from the context, because jaxlib 0.10.2 crashes when it is given as an argument.
     """
     return list(_jax_mlir_ext.inlined_func_call(function, list(arguments)))
-
-
-def named_operations(operation: ir.Operation, name: str) -> list[ir.Operation]:
-    """Every operation of that name inside another."""
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == name:
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    operation.walk(visit)
-    return found
 
 
 def _explain(what: str, error: ir.MLIRError) -> str:

@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pcp.ir.bindings import (
-    FLATTER,
-    REGIONS,
-    InvalidProgram,
-    Value,
-    context,
-    inline_function,
-    ir,
-)
-from pcp.ir.nesting import check_depth
-from pcp.ir.program import element_type, mlir_type
+from pcp.ir.bindings import InvalidProgram, Value, context, inline_function, ir
+from pcp.ir.nesting import FLATTER, REGIONS, check_depth
+from pcp.ir.toolkit.tensor_types import element_type, mlir_type
 from pcp.ir.types import DType, TensorSpec, dtype_of
 
 

@@ -2,7 +2,8 @@
 
 from itertools import count
 
-from pcp.ir.bindings import context, ir, string_of
+from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.attributes import string_of
 
 
 def copy_functions(source: ir.Module, main: ir.Operation, target: ir.Module) -> None:

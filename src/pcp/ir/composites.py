@@ -6,9 +6,10 @@ The functions are private to their module and named by their contents, so equal 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pcp.ir.bindings import Value, ir, string_of, symbol_name
+from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import Builder
 from pcp.ir.digest import block_digest
+from pcp.ir.toolkit.attributes import string_of, symbol_name
 
 COMPOSITE = "stablehlo.composite"
 

@@ -12,17 +12,11 @@ see the decomposition alone: who plans a program, and differentiates it no furth
 
 from collections.abc import Mapping
 
-from pcp.ir.bindings import (
-    CUSTOM_DERIVATIVE,
-    InvalidProgram,
-    inline_calls,
-    inline_composites,
-    ir,
-    string_of,
-    symbol_name,
-)
+from pcp.ir.bindings import InvalidProgram, ir
 from pcp.ir.composites import module_of
 from pcp.ir.program import Program
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, inline_calls, inline_composites
 
 
 def derivative_name(op: ir.Operation) -> str:

@@ -12,18 +12,10 @@ import re
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from pcp.ir.bindings import (
-    Value,
-    context,
-    flag_of,
-    inline_calls,
-    inline_composites,
-    ir,
-    legalise_chlo,
-    names_functions,
-    parse_module,
-    symbol_name,
-)
+from pcp.ir.bindings import Value, context, ir, parse_module
+from pcp.ir.toolkit.attributes import flag_of, symbol_name
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, names_functions
+from pcp.ir.toolkit.legalisation import legalise_chlo
 
 # Attributes that one form of a program has and another has not; each says nothing where the whole of it is this.
 _DEFAULTS = {

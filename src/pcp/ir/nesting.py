@@ -1,9 +1,18 @@
 """How deep containers and the regions of operations may be nested: walks over both recurse, and so do compilers."""
 
+import re
+
 from pcp.errors import PCPError
 
 DEEPEST = 100
 """XLA takes seconds to compile a hundred branches inside of one another, and its stack ends before three hundred."""
+REGIONS = "the regions of operations (loops, branches)"
+FLATTER = "compute in fewer of them, or in functions that are called"
+
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[][{}()<>]')
+_STEPS = {"{": ("{", 1), "}": ("{", -1), "[": ("[", 1), "]": ("[", -1)} | {
+    "(": ("(", 1), ")": ("(", -1), "<": ("<", 1), ">": ("<", -1)
+}  # fmt: skip
 
 
 class NestedTooDeeply(PCPError):
@@ -20,3 +29,16 @@ def check_depth(depth: int, what: str, remedy: str) -> None:
         raise NestedTooDeeply(
             f"{what} are nested more than {DEEPEST} deep, which is as deep as PCP goes; {remedy}"
         )
+
+
+def check_brackets(source: str) -> None:
+    """Refuse a text at which the parser's stack would end: a region takes up to two braces, and attributes have some."""
+    depth = dict.fromkeys("{[(<", 0)
+    for found in _BRACKETS.finditer(source):
+        if found[0] in _STEPS:
+            kind, step = _STEPS[found[0]]
+            depth[kind] += step
+            what = REGIONS if kind == "{" else f"brackets {kind} of the text"
+            check_depth(
+                depth[kind] // 4, what, FLATTER if kind == "{" else "write fewer inside of one another"
+            )

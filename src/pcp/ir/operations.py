@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, describe_location, inline_calls, ir
-from pcp.ir.program import Program, main_of, spec_of
-from pcp.ir.types import TensorSpec, UnknownDType
+from pcp.ir.bindings import ir
+from pcp.ir.program import Program
+from pcp.ir.toolkit.attributes import describe_location
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
+from pcp.ir.types import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ def operations_of(program: Program) -> tuple[Operation, ...]:
     """
     module = program.module()
     inline_calls(module)
-    block = main_of(module).regions[0].blocks[0]
-    numbers = {argument: index for index, argument in enumerate(block.arguments)}
+    block = entry_block(module)
+    numbers: dict[ir.Value[Any], int] = {argument: index for index, argument in enumerate(block.arguments)}
     return tuple(_operations(block, numbers, 0))
 
 
@@ -63,7 +67,7 @@ def _operations(block: ir.Block, numbers: dict[ir.Value[Any], int], depth: int) 
             continue
         operands = tuple(numbers[value] for value in op.operands)
         results = tuple(numbers.setdefault(value, len(numbers)) for value in op.results)
-        specs = tuple(_spec(value) for value in op.results)
+        specs = tuple(spec_if_tensor(value.type) for value in op.results)
         name = op.operation.name.removeprefix("stablehlo.")
         yield Operation(name, operands, results, specs, describe_location(op.location) or None, depth)
         for region in op.regions:
@@ -71,10 +75,3 @@ def _operations(block: ir.Block, numbers: dict[ir.Value[Any], int], depth: int) 
                 for argument in inner.arguments:
                     numbers[argument] = len(numbers)
                 yield from _operations(inner, numbers, depth + 1)
-
-
-def _spec(value: ir.Value[Any]) -> TensorSpec | None:
-    try:
-        return spec_of(value.type)
-    except (InvalidProgram, UnknownDType):
-        return None

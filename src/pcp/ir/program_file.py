@@ -11,18 +11,19 @@ import json
 import os
 import secrets
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pcp.errors import PCPError
 from pcp.ir.artifact import parse_artifact
 from pcp.ir.bindings import InvalidProgram, ir, parse_module
-from pcp.ir.program import Program
 from pcp.ir.specializing import choose_main, refine
 from pcp.ir.tuples import flatten_tuples
 from pcp.ir.unchecked import CorruptProgram, is_artifact, reread
+
+T = TypeVar("T")
 
 MAGIC = b"PCPprog\n"
 FORMAT = 1
@@ -40,62 +41,50 @@ class NewerProgram(PCPError):
     """A program file in a format that this version does not read."""
 
 
-def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write a Program to one file, which is whole or absent whatever happens meanwhile.
-
-    Raises:
-        InvalidProgram: an operation has no portable form.
-        OSError: the file cannot be written.
-    """
-    artifact = program.artifact()
-    header = json.dumps(_header(program, artifact), separators=(",", ":")).encode()
-    content = _FIXED.pack(MAGIC, FORMAT, len(header), len(artifact)) + header + artifact
-    write_atomically(Path(path), content + hashlib.sha256(content).digest())
-
-
-def load(
-    path: str | os.PathLike[str], *, main: str | None = None, shapes: Sequence[Any] | None = None
-) -> Program:
-    """The Program in a file: one that `save` wrote, MLIR text or bytecode, a portable StableHLO artifact of any version up to
-    this one's, or what `jax.export` serialised.
+def write(path: str | os.PathLike[str], artifact: bytes, header: Mapping[str, Any]) -> None:
+    """Write the artifact of a Program to one file, which is whole or absent whatever happens meanwhile.
 
     Arguments:
         path: the file.
-        main: which function to take; needed where several are public and none is called `main`.
-        shapes: where the sizes of arguments are open (`?`): for each argument its shape, or a `pcp.spec`, or None.
+        artifact: a portable artifact.
+        header: what people and errors are told of it.
 
     Raises:
-        NotAProgram: it is none of these.
-        CorruptProgram: it is cut off or has changed since it was written.
-        NewerProgram: a later version of PCP wrote it.
-        NoSuchFunction: `main` names none.
-        UnknownShape: sizes are open and `shapes` does not give them.
-        InvalidProgram: it is MLIR, but no valid program.
-        OSError: it cannot be read.
-
-    A file that `save` wrote has a checksum. Any other binary form is read by a child process first, because damaged bytes
-    crash MLIR's reader; that costs a third of a second.
+        OSError: the file cannot be written.
     """
+    more = {"library": _library_version(), "artifact_sha256": hashlib.sha256(artifact).hexdigest()}
+    text = json.dumps(more | dict(header), separators=(",", ":")).encode()
+    content = _FIXED.pack(MAGIC, FORMAT, len(text), len(artifact)) + text + artifact
+    write_atomically(Path(path), content + hashlib.sha256(content).digest())
+
+
+def read(
+    path: str | os.PathLike[str],
+    main: str | None,
+    shapes: Sequence[Any] | None,
+    made: Callable[[ir.Module], T],
+) -> T:
+    """What is made of the module in a file: one that `write` wrote, or one of another tool; see `pcp.load`."""
     raw = Path(path).read_bytes()
     name = os.fspath(path)
     if raw.startswith(MAGIC) or (raw and MAGIC.startswith(raw)):
-        return _program(parse_artifact(_checked(raw, name)), main, shapes)
+        return made(_specialized(parse_artifact(_checked(raw, name)), main, shapes))
     try:
-        return _program(_foreign_module(raw, name), main, shapes)
+        return made(_specialized(_foreign_module(raw, name), main, shapes))
     except (InvalidProgram, CorruptProgram) as error:
         raise type(error)(f"{name}: {error}") from None
 
 
-def _program(module: ir.Module, main: str | None, shapes: Sequence[Any] | None) -> Program:
+def _specialized(module: ir.Module, main: str | None, shapes: Sequence[Any] | None) -> ir.Module:
     flatten_tuples(module)
     if main is not None:
         choose_main(module, main)
     refine(module, shapes)
-    return Program.from_module(module)
+    return module
 
 
 def _foreign_module(raw: bytes, name: str) -> ir.Module:
-    """A module in any form but that of `save`."""
+    """A module in any form but that of `write`."""
     inside = raw if raw.startswith(_BYTECODE) else _inside_jax_export(raw)
     if inside is not None:
         return parse_module(reread(inside))
@@ -148,16 +137,6 @@ def _checked(raw: bytes, name: str) -> bytes:
 
 
 _AGAIN = "copy it again, or save the program again"
-
-
-def _header(program: Program, artifact: bytes) -> dict[str, Any]:
-    return {
-        "library": _library_version(),
-        "digest": program.digest,
-        "artifact_sha256": hashlib.sha256(artifact).hexdigest(),
-        "arguments": [[entry.name, str(entry.spec), entry.role.value] for entry in program.arguments],
-        "results": [[entry.name, str(entry.spec)] for entry in program.results],
-    }
 
 
 def _library_version() -> str:

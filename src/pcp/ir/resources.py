@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pcp.ir.bindings import InvalidProgram, context, ir
+from pcp.ir.toolkit.walking import every_operation
 
 _NAMES = 6  # the number of the section of MLIR bytecode that names blobs; with none, it is one byte long
 _NAME = re.compile(r'dense_resource<("(?:[^"\\]|\\.)*"|[^>]*)> : (tensor<.*>)$', re.DOTALL)
@@ -51,7 +52,7 @@ def inline_resources(module: ir.Module) -> None:
     """
     found: list[tuple[ir.Operation, str, ir.Attribute]] = []
 
-    def visit(op: ir.Operation) -> ir.WalkResult:
+    for op in every_operation(module.operation):
         for name in op.attributes:
             try:
                 attribute = op.attributes[name]
@@ -61,9 +62,6 @@ def inline_resources(module: ir.Module) -> None:
                 "dense_resource<"
             ):
                 found.append((op, name, attribute))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     made: dict[ir.Attribute, ir.Attribute] = {}
     for op, name, attribute in found:
         if attribute not in made:

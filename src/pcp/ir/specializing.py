@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pcp.ir.bindings import InvalidProgram, context, ir, run_passes, string_of, symbol_name
-from pcp.ir.program import main_of
+from pcp.ir.bindings import InvalidProgram, context, ir, run_passes
+from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.functions import function_type, functions_of, main_of
+from pcp.ir.toolkit.walking import named_operations
 from pcp.ir.types import checked_shape
 
 _REFINE = "stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,canonicalize,symbol-dce"
@@ -24,7 +27,7 @@ def choose_main(module: ir.Module, name: str) -> None:
     Raises:
         NoSuchFunction: there is none of that name; the message lists those that there are.
     """
-    functions = {symbol_name(op.operation): op.operation for op in module.body.operations if _is_function(op)}
+    functions = functions_of(module)
     if name not in functions:
         raise NoSuchFunction(
             f"the module has no function called {name!r}; it has: {', '.join(functions) or 'none'}"
@@ -52,7 +55,7 @@ def refine(module: ir.Module, shapes: Sequence[Any] | None) -> None:
         InvalidProgram: the program says itself that it is not for these shapes.
     """
     main = main_of(module)
-    types = list(ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value).inputs)
+    types = list(function_type(main).inputs)
     _refuse_platforms(main)
     given = [None] * len(types) if shapes is None else list(shapes)
     if len(given) != len(types):
@@ -93,22 +96,16 @@ def _refined(index: int, type_: ir.Type, given: Any) -> str:
 
 def _check_assertions(module: ir.Module) -> None:
     """Remove what jax.export asserts of shapes, if it holds."""
-    assertions: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if (
-            op.name == "stablehlo.custom_call"
-            and string_of(op.attributes["call_target_name"]) == "shape_assertion"
-        ):
-            assertions.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    assertions = [
+        op
+        for op in named_operations(module.operation, "stablehlo.custom_call")
+        if string_of(op.attributes["call_target_name"]) == "shape_assertion"
+    ]
     while assertions:
         op = assertions.pop()
-        condition = op.operands[0].owner
+        condition = defining_op(op.operands[0])
         holds = (
-            isinstance(condition, ir.Operation | ir.OpView)
+            condition is not None
             and condition.name == "stablehlo.constant"
             and "true" in str(condition.attributes["value"])
         )
@@ -128,10 +125,6 @@ def _is_static(type_: ir.Type) -> bool:
     return isinstance(type_, ir.RankedTensorType) and type_.has_static_shape
 
 
-def _is_function(op: Any) -> bool:
-    return bool(op.operation.name == "func.func")
-
-
 def _free_name(functions: dict[str, Any]) -> str:
     return next(name for i in range(len(functions) + 1) if (name := f"main_{i}") not in functions)
 
@@ -140,10 +133,6 @@ def _rename(module: ir.Module, function: ir.Operation, old: str, new: str) -> No
     if old == new:
         return
     function.attributes["sym_name"] = ir.StringAttr.get(new)
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "func.call" and ir.FlatSymbolRefAttr(op.attributes["callee"]).value == old:
-            op.attributes["callee"] = ir.FlatSymbolRefAttr.get(new)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for call in named_operations(module.operation, "func.call"):
+        if ir.FlatSymbolRefAttr(call.attributes["callee"]).value == old:
+            call.attributes["callee"] = ir.FlatSymbolRefAttr.get(new)

@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from pcp.ir.bindings import InvalidProgram, Value, context, integer_of, ir, named_operations
+from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.functions import function_type
+from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.ir.tree import LEAF, Tree
 
 _MAKES = "stablehlo.tuple"
@@ -13,7 +16,7 @@ _DEEPEST = 64
 def has_tuples(module: ir.Module, bytecode: bytes) -> bool:
     """Whether a function of a module, whose bytecode is given, takes or returns a tuple, or holds an operation that does."""
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
-    signatures = [_signature(function) for function in functions]
+    signatures = [function_type(function) for function in functions]
     types = {type_ for signature in signatures for type_ in (*signature.inputs, *signature.results)}
     if any(isinstance(type_, ir.TupleType) for type_ in types):
         return True
@@ -35,13 +38,13 @@ def flatten_tuples(module: ir.Module) -> None:
 
 
 def _flatten_signature(function: ir.Operation) -> None:
-    signature = _signature(function)
+    signature = function_type(function)
     inputs, results = list(signature.inputs), list(signature.results)
     for name, types in (("arg_attrs", inputs), ("res_attrs", results)):
         if name in function.attributes:
             entries = zip(types, ir.ArrayAttr(function.attributes[name]), strict=True)
-            spread = [entry for type_, entry in entries for _ in _leaves(type_)]
-            function.attributes[name] = ir.ArrayAttr.get(spread)
+            flattened = [entry for type_, entry in entries for _ in _leaves(type_)]
+            function.attributes[name] = ir.ArrayAttr.get(flattened)
     for name, types in (("pcp.arguments", inputs), ("pcp.results", results)):
         if any(isinstance(type_, ir.TupleType) for type_ in types) and name not in function.attributes:
             trees = tuple(_tree(type_) for type_ in types)
@@ -60,14 +63,9 @@ def _flatten_body(function: ir.Operation) -> None:
             leaves = _leaves(argument.type)
             new = [block.add_argument(leaf, argument.location) for leaf in leaves]
             _replace(argument, new, held)
-    replaced = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if any(isinstance(value.type, ir.TupleType) for value in (*op.operands, *op.results)):
-            replaced.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
+    replaced = every_operation(
+        function, lambda op: any(isinstance(v.type, ir.TupleType) for v in (*op.operands, *op.results))
+    )
     for op in replaced:
         _flatten_operation(op, held)
     for op in reversed(replaced):
@@ -107,10 +105,6 @@ def _replace(value: Value, leaves: Sequence[Value], held: dict[Value, list[Value
         held[value] = list(leaves)
     else:
         value.replace_all_uses_with(leaves[0])
-
-
-def _signature(function: ir.Operation) -> ir.FunctionType:
-    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
 def _all_leaves(types: Sequence[ir.Type]) -> list[ir.Type]:

@@ -252,3 +252,23 @@ def checked_shape(shape: Sequence[int] | int) -> tuple[int, ...]:
     if math.prod(sizes) >= 2**59:
         raise InvalidShape(f"shape {sizes} has {math.prod(sizes):.3g} elements, more than any memory holds")
     return tuple(int(size) for size in sizes)
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Whether one element type has every value of another."""
+    if wide is narrow or narrow is DType.bool:
+        return wide.kind != "complex"
+    if wide.is_float and narrow.is_float:
+        a, b = _limits(wide), _limits(narrow)
+        return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp - a.nmant <= b.minexp - b.nmant)
+    if wide.is_float and narrow.is_integer:
+        bits = 8 * narrow.itemsize - (narrow.kind == "signed")
+        return bool(_limits(wide).nmant + 1 >= bits and _limits(wide).maxexp > bits)
+    if wide.is_integer and narrow.is_integer:
+        outer, inner = np.iinfo(wide.numpy), np.iinfo(narrow.numpy)
+        return bool(outer.min <= inner.min and outer.max >= inner.max)
+    return False
+
+
+def _limits(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it so

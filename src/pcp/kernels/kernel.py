@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Artifact
+from pcp.kernels.features import is_for, lacking
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
@@ -16,21 +18,29 @@ class Kernel:
         name: its family and what is particular about it, `product.bf16`.
         effect: what it does to numbers, compared with the operation itself.
         about: one sentence for people.
-        applies: from an operation of its family and the kind of a device (`cpu`, `cuda`) to whether it can stand there.
-        build: from the operation to Tensors in the place of its results, emitted before it.
-        version: raised whenever `build` emits something else, so that no older measurement is taken for its own.
+        applies: whether it can stand in the place of an operation of its family, as far as types, shapes and attributes go.
+        artifact: what it is made of.
+        requires: features of hardware and software that it needs, by name, beside those that its artifact needs; with the kind
+            of a device (`cpu`) it is for that only. See `pcp.kernels.features`.
+        version: raised whenever it computes something else, so that no older measurement is taken for its own.
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
             looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
+        hands: names of the residuals that it hands the kernels of its gradient: `build` returns them after the results.
+        takes: of a gradient, the name of the forward kernel whose residuals it takes, and theirs. It must do without, too: it
+            is measured alone, and the forward operation may be computed otherwise.
     """
 
     name: str
     effect: Effect
     about: str
-    applies: Callable[[ir.Operation, str], bool]
-    build: Callable[[ir.Operation], Sequence[Tensor]]
+    applies: Callable[[ir.Operation], bool]
+    artifact: Artifact
+    requires: tuple[str, ...] = ()
     version: int = 1
     nonfinite: str = "nan"
+    hands: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
@@ -41,6 +51,29 @@ class Kernel:
     def is_added(self) -> bool:
         """Whether it comes from outside: its name ends with the digest of its content then."""
         return "#" in self.name
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Every feature that it needs: its own and its artifact's."""
+        return (*self.artifact.requires, *self.requires)
+
+    def is_for(self, platform: str) -> bool:
+        """Whether it is meant for a kind of device at all."""
+        return is_for(self.needs, platform)
+
+    def lacks(self, platform: str) -> str:
+        """What this machine's devices of a kind lack of what it needs, for people; empty if nothing. Its library is built."""
+        return lacking(self.needs, platform)
+
+    def build(self, op: ir.Operation, residuals: Sequence[Tensor] = ()) -> Sequence[Tensor]:
+        """Emit it in front of an operation: Tensors in the place of its results, then those that it hands on.
+
+        Arguments:
+            op: at its site.
+            residuals: what the forward kernel handed on, in the order of `takes`; empty where that did not stand there.
+        """
+        emit: Callable[..., Sequence[Tensor]] = self.artifact.build
+        return emit(op, residuals) if self.takes else emit(op)
 
     def __str__(self) -> str:
         return f"{self.name} ({self.effect})"

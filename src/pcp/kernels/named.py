@@ -7,7 +7,7 @@ from typing import Any
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_attributes, composite_name
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, current_builder
 
 
@@ -70,7 +70,7 @@ def is_named(*names: str) -> Callable[[ir.Operation], bool]:
     return lambda op: composite_name(op) in names
 
 
-def applies_to_f32(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+def applies_to_f32(op: ir.Operation) -> bool:
     """Whether all floating-point numbers of a composite are float32."""
     return Named.of(op).is_f32
 

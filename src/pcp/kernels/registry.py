@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pcp.errors import PCPError
 from pcp.ir.bindings import ir
 from pcp.kernels.kernel import Kernel
+from pcp.kernels.native import Library
 
 
 class UnknownKernel(PCPError):
@@ -14,6 +15,10 @@ class UnknownKernel(PCPError):
 
 class KernelNotAdded(UnknownKernel):
     """A kernel from outside that a path names by its content, and that was not added on this machine."""
+
+
+class KernelUnavailable(UnknownKernel):
+    """A kernel that a path names, and for which this machine lacks something."""
 
 
 class InvalidKernel(PCPError):
@@ -87,6 +92,23 @@ def kernel_named(name: str) -> Kernel:
         known = ", ".join(other for each in FAMILIES.values() for other in each.kernels)
         raise UnknownKernel(f"there is no kernel {name!r}; choose one of {known}")
     return family.kernels[name]
+
+
+def missing_here(platform: str) -> dict[str, str]:
+    """The kernels for a kind of device that this machine lacks something for: by name, what it lacks. Libraries are built."""
+    reasons = {
+        kernel.name: kernel.lacks(platform)
+        for family in FAMILIES.values()
+        for kernel in family.kernels.values()
+        if kernel.is_for(platform)
+    }
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def kernels_of(library: Library) -> list[Kernel]:
+    """The kernels that call a native library."""
+    every = (kernel for family in FAMILIES.values() for kernel in family.kernels.values())
+    return [kernel for kernel in every if f"library:{library.name}" in kernel.needs]
 
 
 def family_of(op: ir.Operation) -> Family | None:

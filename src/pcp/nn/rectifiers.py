@@ -1,7 +1,7 @@
 """Activation functions with a linear half, elementwise: the result has the shape and element type of x."""
 
 from pcp.ops.elementwise import expm1, greater, greater_equal, minimum, where
-from pcp.ops.special import softplus as softplus
+from pcp.ops.elementwise import softplus as softplus
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 

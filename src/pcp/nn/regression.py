@@ -1,10 +1,9 @@
 """Losses of numbers and of yes or no: the mean over all elements, as a scalar, computed in f32 from 16-bit floats."""
 
 from pcp.ir import DType
-from pcp.ops.elementwise import abs_, less_equal, where
+from pcp.ops.elementwise import abs_, less_equal, softplus, where
 from pcp.ops.promotion import aligned, broadcast_shape
 from pcp.ops.reduction import mean, narrowed, widened
-from pcp.ops.special import softplus
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 

@@ -3,22 +3,15 @@
 Every function is here by its name: `ops.exp(x)`. Those of random numbers stand in `ops.random`.
 """
 
+from pcp.ops import batch_normalization as batch_normalization
 from pcp.ops import elementwise as elementwise
+from pcp.ops import fourier as fourier
 from pcp.ops import movement as movement
 from pcp.ops import random as random
 from pcp.ops import reduction as reduction
-from pcp.ops import special as special
+from pcp.ops import structure as structure
 from pcp.ops.along_axis import put_along_axis as put_along_axis
 from pcp.ops.along_axis import take_along_axis as take_along_axis
-from pcp.ops.arrangement import broadcast_arrays as broadcast_arrays
-from pcp.ops.arrangement import diff as diff
-from pcp.ops.arrangement import flip as flip
-from pcp.ops.arrangement import moveaxis as moveaxis
-from pcp.ops.arrangement import ravel as ravel
-from pcp.ops.arrangement import repeat as repeat
-from pcp.ops.arrangement import roll as roll
-from pcp.ops.arrangement import tile as tile
-from pcp.ops.arrangement import unstack as unstack
 from pcp.ops.branches import cond as cond
 from pcp.ops.branches import switch as switch
 from pcp.ops.collectives import all_gather as all_gather
@@ -45,58 +38,7 @@ from pcp.ops.cumulative import cummin as cummin
 from pcp.ops.cumulative import cumprod as cumprod
 from pcp.ops.cumulative import cumsum as cumsum
 from pcp.ops.cumulative import logcumsumexp as logcumsumexp
-from pcp.ops.elementwise import add as add
-from pcp.ops.elementwise import arctan2 as arctan2
-from pcp.ops.elementwise import bitcast as bitcast
-from pcp.ops.elementwise import bitwise_and as bitwise_and
-from pcp.ops.elementwise import bitwise_not as bitwise_not
-from pcp.ops.elementwise import bitwise_or as bitwise_or
-from pcp.ops.elementwise import bitwise_xor as bitwise_xor
-from pcp.ops.elementwise import cbrt as cbrt
-from pcp.ops.elementwise import ceil as ceil
-from pcp.ops.elementwise import clip as clip
-from pcp.ops.elementwise import convert as convert
-from pcp.ops.elementwise import cos as cos
-from pcp.ops.elementwise import count_leading_zeros as count_leading_zeros
-from pcp.ops.elementwise import divide as divide
-from pcp.ops.elementwise import equal as equal
-from pcp.ops.elementwise import erf as erf
-from pcp.ops.elementwise import exp as exp
-from pcp.ops.elementwise import expm1 as expm1
-from pcp.ops.elementwise import floor as floor
-from pcp.ops.elementwise import floor_divide as floor_divide
-from pcp.ops.elementwise import greater as greater
-from pcp.ops.elementwise import greater_equal as greater_equal
-from pcp.ops.elementwise import imag as imag
-from pcp.ops.elementwise import is_finite as is_finite
-from pcp.ops.elementwise import less as less
-from pcp.ops.elementwise import less_equal as less_equal
-from pcp.ops.elementwise import log as log
-from pcp.ops.elementwise import log1p as log1p
-from pcp.ops.elementwise import logical_not as logical_not
-from pcp.ops.elementwise import maximum as maximum
-from pcp.ops.elementwise import minimum as minimum
-from pcp.ops.elementwise import modulo as modulo
-from pcp.ops.elementwise import multiply as multiply
-from pcp.ops.elementwise import negate as negate
-from pcp.ops.elementwise import not_equal as not_equal
-from pcp.ops.elementwise import population_count as population_count
-from pcp.ops.elementwise import power as power
-from pcp.ops.elementwise import real as real
-from pcp.ops.elementwise import reciprocal as reciprocal
-from pcp.ops.elementwise import remainder as remainder
-from pcp.ops.elementwise import rsqrt as rsqrt
-from pcp.ops.elementwise import shift_left as shift_left
-from pcp.ops.elementwise import shift_right as shift_right
-from pcp.ops.elementwise import sigmoid as sigmoid
-from pcp.ops.elementwise import sign as sign
-from pcp.ops.elementwise import sin as sin
-from pcp.ops.elementwise import sqrt as sqrt
-from pcp.ops.elementwise import square as square
-from pcp.ops.elementwise import subtract as subtract
-from pcp.ops.elementwise import tan as tan
-from pcp.ops.elementwise import tanh as tanh
-from pcp.ops.elementwise import where as where
+from pcp.ops.elementwise import *
 from pcp.ops.indexing import WindowAxes as WindowAxes
 from pcp.ops.indexing import dynamic_slice as dynamic_slice
 from pcp.ops.indexing import dynamic_update_slice as dynamic_update_slice
@@ -120,22 +62,7 @@ from pcp.ops.matrices import trace as trace
 from pcp.ops.matrices import triangular_solve as triangular_solve
 from pcp.ops.matrices import tril as tril
 from pcp.ops.matrices import triu as triu
-from pcp.ops.movement import broadcast_to as broadcast_to
-from pcp.ops.movement import concatenate as concatenate
-from pcp.ops.movement import expand_dims as expand_dims
-from pcp.ops.movement import full as full
-from pcp.ops.movement import iota as iota
-from pcp.ops.movement import ones as ones
-from pcp.ops.movement import pad as pad
-from pcp.ops.movement import reshape as reshape
-from pcp.ops.movement import reverse as reverse
-from pcp.ops.movement import split as split
-from pcp.ops.movement import squeeze as squeeze
-from pcp.ops.movement import stack as stack
-from pcp.ops.movement import stop_gradient as stop_gradient
-from pcp.ops.movement import swapaxes as swapaxes
-from pcp.ops.movement import transpose as transpose
-from pcp.ops.movement import zeros as zeros
+from pcp.ops.movement import *
 from pcp.ops.normalizing import log_softmax as log_softmax
 from pcp.ops.normalizing import logsumexp as logsumexp
 from pcp.ops.normalizing import softmax as softmax
@@ -151,33 +78,6 @@ from pcp.ops.sorting import argsort as argsort
 from pcp.ops.sorting import searchsorted as searchsorted
 from pcp.ops.sorting import sort as sort
 from pcp.ops.sorting import top_k as top_k
-from pcp.ops.special import arccos as arccos
-from pcp.ops.special import arccosh as arccosh
-from pcp.ops.special import arcsin as arcsin
-from pcp.ops.special import arcsinh as arcsinh
-from pcp.ops.special import arctan as arctan
-from pcp.ops.special import arctanh as arctanh
-from pcp.ops.special import conj as conj
-from pcp.ops.special import cosh as cosh
-from pcp.ops.special import digamma as digamma
-from pcp.ops.special import erf_inv as erf_inv
-from pcp.ops.special import erfc as erfc
-from pcp.ops.special import exp2 as exp2
-from pcp.ops.special import hypot as hypot
-from pcp.ops.special import is_inf as is_inf
-from pcp.ops.special import is_nan as is_nan
-from pcp.ops.special import isclose as isclose
-from pcp.ops.special import lgamma as lgamma
-from pcp.ops.special import log2 as log2
-from pcp.ops.special import log10 as log10
-from pcp.ops.special import logaddexp as logaddexp
-from pcp.ops.special import logical_and as logical_and
-from pcp.ops.special import logical_or as logical_or
-from pcp.ops.special import logical_xor as logical_xor
-from pcp.ops.special import nan_to_num as nan_to_num
-from pcp.ops.special import sinh as sinh
-from pcp.ops.special import softplus as softplus
-from pcp.ops.special import trunc as trunc
 from pcp.ops.statistics import count_nonzero as count_nonzero
 from pcp.ops.statistics import median as median
 from pcp.ops.statistics import prod as prod
@@ -203,5 +103,5 @@ sum = reduction.sum_
 
 # Under NumPy's names, too.
 isfinite = elementwise.is_finite
-isinf = special.is_inf
-isnan = special.is_nan
+isinf = elementwise.is_inf
+isnan = elementwise.is_nan

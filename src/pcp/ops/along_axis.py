@@ -3,7 +3,8 @@
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, less, where
 from pcp.ops.indexing import WindowAxes, gather, scatter
-from pcp.ops.movement import broadcast_to, checked_axis, expand_dims, zeros
+from pcp.ops.movement import broadcast_to, expand_dims, zeros
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape, promoted
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 

@@ -12,8 +12,10 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
+from pcp.ops.batched_axes import along_axes, following
 from pcp.ops.control_flow import end_block
-from pcp.ops.movement import checked_axis
+from pcp.ops.movement.axes import checked_axis
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import REDUCTIONS
 from pcp.ops.windows import pairs_attribute
 from pcp.tensor import (
@@ -176,3 +178,87 @@ def _part(name: str, x: Tensor, axis: int, count: int) -> int:
             f"{name}: axis {axis} of shape {x.shape} cannot be cut into {count} equal parts, one for each replica of a group"
         )
     return x.shape[axis] // count
+
+
+declare(
+    "all_reduce",
+    Kind.communication,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(if_adding=True),
+    has_effect=True,
+    functions=("all_reduce",),
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=along_axes(),
+)
+declare(
+    "reduce_scatter",
+    Kind.communication,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(if_adding=True),
+    has_effect=True,
+    functions=("reduce_scatter",),
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=along_axes(scatter_dimension=following),
+)
+declare(
+    "all_gather",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    functions=("all_gather",),
+    linear=Linear(),
+    has_effect=True,
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=along_axes(all_gather_dim=following),
+)
+declare(
+    "all_to_all",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    functions=("all_to_all",),
+    linear=Linear(),
+    has_effect=True,
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=along_axes(split_dimension=following, concat_dimension=following),
+)
+declare(
+    "collective_permute",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    functions=("collective_permute",),
+    linear=Linear(),
+    has_effect=True,
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=along_axes(),
+)
+declare(
+    "collective_broadcast",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    has_effect=True,
+    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    batching=None,
+)
+declare(
+    "partition_id",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    has_effect=True,
+    derivative=None,
+    batching=None,
+)
+declare(
+    "replica_id",
+    Kind.communication,
+    cost=Cost.heavy_move,
+    rounds=False,
+    has_effect=True,
+    derivative=None,
+    batching=None,
+)

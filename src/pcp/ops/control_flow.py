@@ -14,6 +14,7 @@ from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, less
 from pcp.ops.promotion import promote
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.tensor import (
     DTypeMismatch,
     Tensor,
@@ -222,3 +223,13 @@ def fori_loop(
 
     results: Sequence[ir.Value[Any]] = list(carry.built(build).results)
     return carry.nested(results[1:], current_builder())
+
+
+declare(
+    "while",
+    Kind.control,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.loops"),
+    batching=Supplied("pcp.batching.rules.control"),
+)

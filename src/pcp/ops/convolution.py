@@ -3,13 +3,17 @@
 As in every library of neural networks this is cross-correlation: the kernel is not turned around.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.windows import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
@@ -245,3 +249,24 @@ def _of_rank(count: int) -> Callable[..., Tensor]:
 
 
 conv1d, conv2d, conv3d = (_of_rank(count) for count in (1, 2, 3))
+
+
+def _convolution_flops(op: ir.Operation) -> int:
+    """The kernel has one weight for each input it combines and each output feature."""
+    kernel = spec_of(op.operands[1].type).shape
+    layout = str(op.attributes["dimension_numbers"]).split("x[")[1].split("]")[0].replace(" ", "")
+    outputs = kernel[layout.split(",").index("o")]
+    return 2 * spec_of(op.results[0].type).size * math.prod(kernel) // outputs
+
+
+declare(
+    "convolution",
+    Kind.product,
+    cost=Cost.work,
+    rounds=True,
+    is_bilinear=True,
+    flops=_convolution_flops,
+    functions=("conv_general",),
+    derivative=Supplied("pcp.autodiff.rules.convolution"),
+    batching=Supplied("pcp.batching.rules.convolution"),
+)

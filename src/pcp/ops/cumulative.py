@@ -10,11 +10,11 @@ Source: Ladner and Fischer, "Parallel Prefix Computation", 1980, section 3.
 from collections.abc import Callable
 
 from pcp.ir import DType
-from pcp.ops.arrangement import narrow
-from pcp.ops.elementwise import add, convert, maximum, minimum, multiply
-from pcp.ops.movement import checked_axis, concatenate, pad, reverse
+from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multiply
+from pcp.ops.movement import concatenate, pad, reverse
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.reduction import accumulator, narrowed
-from pcp.ops.special import logaddexp
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")

@@ -8,20 +8,14 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert, equal, less, where
 from pcp.ops.keys import Key, parse_key
-from pcp.ops.movement import (
-    broadcast_to,
-    checked_axis,
-    concatenate,
-    expand_dims,
-    full,
-    iota,
-    reshape,
-    reverse,
-    slice_,
-)
+from pcp.ops.movement import broadcast_to, concatenate, expand_dims, full, iota, reshape, reverse, slice_
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.tensor import (
     DTypeMismatch,
     IndexOutOfBounds,
@@ -255,3 +249,57 @@ def one_hot(indices: TensorLike, count: int, dtype: Any = DType.f32) -> Tensor:
         places = convert(places, DType.i32)
     counted = iota((*places.shape, count), places.ndim, places.dtype)
     return convert(equal(counted, expand_dims(places, places.ndim)), dtype)
+
+
+def _scatter_flops(op: ir.Operation) -> int:
+    """Operands and indices come before the updates."""
+    return sum(spec_of(value.type).size for value in list(op.operands)[-len(op.results) :])
+
+
+declare(
+    "gather",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear((0,)),
+    derivative=Supplied("pcp.autodiff.rules.indexing"),
+    batching=Supplied("pcp.batching.rules.indexing"),
+)
+declare(
+    "dynamic_slice",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear((0,)),
+    functions=("dynamic_slice",),
+    derivative=Supplied("pcp.autodiff.rules.indexing"),
+    batching=Supplied("pcp.batching.rules.indexing"),
+)
+declare(
+    "dynamic_update_slice",
+    Kind.movement,
+    cost=Cost.heavy_move,
+    rounds=False,
+    linear=Linear((0, 1)),
+    functions=("dynamic_update_slice",),
+    derivative=Supplied("pcp.autodiff.rules.indexing"),
+    batching=Supplied("pcp.batching.rules.indexing"),
+)
+declare(
+    "scatter",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear((0, 2), if_adding=True),
+    flops=_scatter_flops,
+    derivative=Supplied("pcp.autodiff.rules.scatter"),
+    batching=Supplied("pcp.batching.rules.indexing"),
+)
+declare(
+    "torch_index_select",
+    Kind.movement,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.indexing"),
+    batching=None,
+)

@@ -4,22 +4,15 @@ import math
 from collections.abc import Sequence
 
 from pcp.ir import DType
-from pcp.ops.arrangement import moveaxis, narrow
-from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
+from pcp.ops.batched_axes import along_axes
+from pcp.ops.elementwise import abs_, conj, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import (
-    broadcast_to,
-    checked_axes,
-    checked_axis,
-    expand_dims,
-    iota,
-    pad,
-    reshape,
-    transpose,
-)
+from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape, transpose
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
-from pcp.ops.special import conj
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
 
@@ -253,3 +246,22 @@ def _counted(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _zero(tensor: Tensor) -> TensorLike:
     return False if tensor.dtype is DType.bool else 0
+
+
+declare(
+    "cholesky",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    functions=("cholesky",),
+    derivative=Supplied("pcp.autodiff.rules.factorization"),
+    batching=along_axes(),
+)
+declare(
+    "triangular_solve",
+    Kind.solver,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.factorization"),
+    batching=along_axes(),
+)

@@ -1,7 +1,8 @@
 """Softmax and its relatives, in the form that does not overflow and that planners recognise; 16-bit floats in f32 inside."""
 
 from pcp.ops.elementwise import exp, is_finite, log, where
-from pcp.ops.movement import checked_axis, reshape, stop_gradient
+from pcp.ops.movement import reshape, stop_gradient
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.reduction import max_, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 

@@ -20,6 +20,7 @@ from pcp.ops.elementwise import (
     convert,
     equal,
     erf,
+    erf_inv,
     less,
     log,
     log1p,
@@ -29,11 +30,12 @@ from pcp.ops.elementwise import (
     where,
 )
 from pcp.ops.indexing import take
-from pcp.ops.movement import checked_axis, iota, stack
+from pcp.ops.movement import iota, stack
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
+from pcp.ops.record import Cost, Kind, declare
 from pcp.ops.reduction import argmax
 from pcp.ops.sorting import argsort
-from pcp.ops.special import erf_inv
 from pcp.ops.threefry import checked_key, counted_words, folded, random_words
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
@@ -318,3 +320,22 @@ def _next(x: Tensor, way: int) -> Tensor:
     raw = bitcast(x, word)
     stepped = bitcast(where(less(raw, 0), raw - way, raw + way), x.dtype)
     return where(equal(x, 0), tiny, where(equal(abs_(x), math.inf), x, stepped))
+
+
+declare(
+    "rng",
+    Kind.creation,
+    cost=Cost.heavy_move,
+    rounds=False,
+    has_effect=True,
+    derivative=None,
+    batching=None,
+)
+declare(
+    "rng_bit_generator",
+    Kind.creation,
+    cost=Cost.heavy_move,
+    rounds=False,
+    derivative=None,
+    batching=None,
+)

@@ -13,8 +13,15 @@ from collections.abc import Callable
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, real_type, where
-from pcp.ops.movement import broadcast_in_dim, checked_axes, checked_axis, iota, reshape
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.batched_axes import along_axes, behind_the_first, shifted
+from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, where
+from pcp.ops.elementwise.conversion import real_type
+from pcp.ops.movement import iota, reshape
+from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.tensor import (
     Axes,
     DTypeMismatch,
@@ -119,7 +126,7 @@ def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) ->
     return reshape(reduced, [1 if axis in axes else size for axis, size in enumerate(original.shape)])
 
 
-def spread(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+def broadcast_reduced(reduced: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """A reduced tensor repeated along the reduced axes: the transpose of a sum."""
     kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
     return broadcast_in_dim(reduced, shape, kept)
@@ -179,3 +186,28 @@ def _first_index_of(name: str, x: TensorLike, axis: int, extreme: Callable[..., 
     if tensor.dtype.is_float:
         found = bitwise_or(found, not_equal(tensor, tensor))  # the extreme is NaN then, which equals nothing
     return min_(where(found, iota(tensor.shape, place), tensor.shape[place]), place)
+
+
+def _reduce_flops(op: ir.Operation) -> int:
+    """Operands come before as many initial values."""
+    return sum(spec_of(value.type).size for value in list(op.operands)[: len(op.results)])
+
+
+declare(
+    "reduce",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=True,
+    linear=Linear(if_adding=True),
+    flops=_reduce_flops,
+    derivative=Supplied("pcp.autodiff.rules.reduction"),
+    batching=along_axes(lambda count: count // 2, dimensions=shifted),
+)
+declare(
+    "map",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.reduction"),
+    batching=along_axes(dimensions=behind_the_first),
+)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pcp.ir import DType, TensorSpec, Tree
 from pcp.ir.bindings import ir
-from pcp.ir.program import mlir_type
+from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.ops.control_flow import Carry, CarryMismatch, LoopCarry, end_block
 from pcp.ops.elementwise import less

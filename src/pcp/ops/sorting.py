@@ -14,7 +14,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ops.along_axis import take_along_axis
-from pcp.ops.arrangement import narrow
+from pcp.ops.batched_axes import along_axes, following
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import (
     bitcast,
@@ -30,8 +30,11 @@ from pcp.ops.elementwise import (
     shift_left,
     where,
 )
-from pcp.ops.movement import checked_axis, full, iota, swapaxes
+from pcp.ops.movement import full, iota, swapaxes
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
 
 INDEX = DType.i32
@@ -194,3 +197,21 @@ def _top_places(x: Tensor, k: int, axis: int) -> Tensor:
     results = (spec, TensorSpec(spec.shape, INDEX))
     op = builder.emit("chlo.top_k", [keys.value], results, {"k": k})
     return swapaxes(Tensor(op.results[1], builder, results[1]), axis, -1)
+
+
+declare(
+    "sort",
+    Kind.reduction,
+    cost=Cost.heavy_move,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.ordering"),
+    batching=along_axes(dimension=following),
+)
+declare(
+    "chlo.top_k",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.ordering"),
+    batching=along_axes(),
+)

@@ -3,12 +3,12 @@
 import math
 
 from pcp.ir import DType
-from pcp.ops.arrangement import narrow, ravel
-from pcp.ops.elementwise import convert, not_equal, sqrt, where
-from pcp.ops.movement import checked_axes, checked_axis, reshape
+from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
+from pcp.ops.movement import ravel, reshape
+from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.reduction import narrowed, product, squared_distances, sum_
 from pcp.ops.sorting import sort
-from pcp.ops.special import is_nan
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

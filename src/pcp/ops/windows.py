@@ -1,5 +1,6 @@
 """Windows that slide along axes: their padding and dilation, and reductions over them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,11 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
+from pcp.ir.toolkit.attributes import integer_elements, integers_of
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.batched_axes import Change, along_axes, led_by
 from pcp.ops.control_flow import end_block
+from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
 from pcp.ops.reduction import REDUCTIONS, neutral
 from pcp.tensor import (
     DTypeMismatch,
@@ -138,3 +143,42 @@ def reduce_window(
     with builder.region(op, 0, (scalar, scalar)) as arguments:
         end_block([builder.emit(f"stablehlo.{combine}", arguments, (scalar,)).results[0]])
     return Tensor(op.results[0], builder, spec)
+
+
+def _window_flops(op: ir.Operation) -> int:
+    sizes = integers_of(op.attributes["window_dimensions"])
+    return math.prod(sizes) * sum(spec_of(value.type).size for value in op.results)
+
+
+def _unpadded_first(attribute: ir.Attribute, _: int) -> ir.Attribute:
+    flat = integer_elements(attribute)
+    return pairs_attribute([(0, 0), *zip(flat[::2], flat[1::2], strict=True)])
+
+
+_CHANGES: dict[str, Change] = {
+    "window_dimensions": led_by(1),
+    "window_strides": led_by(1),
+    "base_dilations": led_by(1),
+    "window_dilations": led_by(1),
+    "padding": _unpadded_first,
+}
+
+declare(
+    "reduce_window",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    linear=Linear(if_adding=True),
+    flops=_window_flops,
+    functions=("reduce_window",),
+    derivative=Supplied("pcp.autodiff.rules.windows"),
+    batching=along_axes(lambda count: count // 2, **_CHANGES),
+)
+declare(
+    "select_and_scatter",
+    Kind.reduction,
+    cost=Cost.work,
+    rounds=False,
+    derivative=Supplied("pcp.autodiff.rules.selection"),
+    batching=along_axes(lambda _: 2, **_CHANGES),
+)

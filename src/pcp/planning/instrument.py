@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pcp.ir import Builder, Program, Result, Tree
-from pcp.ir.bindings import context, inline_calls, inline_composites, ir
-from pcp.ir.program import describe_signature, main_of
+from pcp.ir.bindings import context, ir
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
 from pcp.ir.tree import LEAF
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main

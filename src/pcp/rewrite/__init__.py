@@ -5,4 +5,3 @@ from pcp.rewrite.driver import rewrite as rewrite
 from pcp.rewrite.row import Effect as Effect
 from pcp.rewrite.row import Row as Row
 from pcp.rewrite.simplify import simplify as simplify
-from pcp.rewrite.table import ROWS as ROWS

@@ -2,16 +2,18 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pcp.autodiff.regions import erase_dead, is_used
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
-from pcp.ir.bindings import context, inline_calls, ir
-from pcp.ir.program import main_of
+from pcp.ir.bindings import context, ir
+from pcp.ir.toolkit.dataflow import is_used
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.walking import walk_block
 from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.row import Row
-from pcp.rewrite.table import ROWS
 from pcp.tensor import building
 
 log = logging.getLogger("pcp.rewrite")
@@ -24,7 +26,7 @@ class RewriteDiverges(PCPError):
     """Rows that go on rewriting a program without end."""
 
 
-def rewrite(program: Program, rows: Sequence[Row] = ROWS) -> Program:
+def rewrite(program: Program, rows: Sequence[Row]) -> Program:
     """The program with every row applied wherever its pattern stands, until none does.
 
     Arguments:
@@ -53,13 +55,13 @@ def apply_rows(module: ir.Module, rows: Sequence[Row]) -> Counter[str]:
     table: dict[str, list[Row]] = {}
     for row in rows:
         table.setdefault(row.root, []).append(row)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     counts: Counter[str] = Counter()
     limit = before = None
     with context(), building(Builder(module, block)) as builder:
         while before != counts.total():
             before = counts.total()
-            found = [op for op in operations_inside(block) if op.name in table]
+            found = [op for op in walk_block(block) if op.name in table]
             limit = ROUNDS * (len(found) + 1) if limit is None else limit
             counts += _round(found, builder, table)
             del found  # no Python object may stand for what is erased now
@@ -102,13 +104,3 @@ def _applied(op: ir.Operation, builder: Builder, rows: Sequence[Row]) -> str | N
         finally:
             builder.pinned = None
     return None
-
-
-def operations_inside(block: ir.Block) -> Iterator[ir.Operation]:
-    """Every operation of a block and of the regions in it."""
-    for view in list(block.operations):
-        op = view.operation
-        yield op
-        for region in op.regions:
-            for inner in region.blocks:
-                yield from operations_inside(inner)

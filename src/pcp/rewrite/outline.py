@@ -1,11 +1,13 @@
 """Putting one composite in the place of the operations that a pattern matched."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pcp.autodiff.regions import is_used, values_from_outside
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number, emit_composite, private_function
 from pcp.ir.digest import has_effect
+from pcp.ir.toolkit.dataflow import defining_op, is_dead, users_of
+from pcp.ir.toolkit.editing import clone_operations
+from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ops.tapping import TAP
 from pcp.tensor import Tensor, current_builder
 
@@ -35,33 +37,14 @@ def outlined(
     builder = current_builder()
 
     def fill(block: ir.Block) -> list[Value]:
-        return copied(inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results))
+        return clone_operations(
+            inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results)
+        )
 
     symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]
     made = emit_composite(builder, name, operands, types, symbol, attributes)
     return [Tensor(value, builder) for value in made]
-
-
-def copied(
-    operations: Iterable[ir.Operation], known: dict[Value, Value], block: ir.Block, outputs: Sequence[Value]
-) -> list[Value]:
-    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`."""
-    insertion = ir.InsertionPoint(block)
-    for op in operations:
-        copy = op.clone(ip=insertion)
-        for value in dict.fromkeys([*op.operands, *values_from_outside(op)]):
-            _substitute(copy, value, known[value])
-        known.update(zip(op.results, copy.results, strict=True))
-    return [known[value] for value in outputs]
-
-
-def _substitute(op: ir.Operation, old: Value, new: Value) -> None:
-    def visit(inner: ir.Operation) -> ir.WalkResult:
-        inner.operation.replace_uses_of_with(old, new)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
 
 
 def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation] | None:
@@ -73,11 +56,10 @@ def _between(operands: Sequence[Value], last: ir.Operation) -> list[ir.Operation
     while waiting and len(found) <= LARGEST:
         op = waiting.pop()
         for value in (*op.operands, *values_from_outside(op)):
-            if value not in ends and not isinstance(value.owner, ir.Block):
-                made = value.owner.operation
-                if made not in found:
-                    found.add(made)
-                    waiting.append(made)
+            made = None if value in ends else defining_op(value)
+            if made is not None and made not in found:
+                found.add(made)
+                waiting.append(made)
     inside = []
     for view in ir.InsertionPoint(last).block.operations:
         if view.operation in found:
@@ -96,7 +78,7 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
     depends, given = set(operands), set(operands)
     for op in inside:
         taken = [*op.operands, *values_from_outside(op)]
-        if any(isinstance(value.owner, ir.Block) and value not in depends for value in taken):
+        if any(defining_op(value) is None and value not in depends for value in taken):
             return False
         if TAP in op.attributes or has_effect(op):
             return False
@@ -106,18 +88,6 @@ def _is_closed(inside: Sequence[ir.Operation], operands: Sequence[Value], last: 
         if op.name in SHAPES and op.operands[0] in given:
             given.update(op.results)
             continue
-        if op != last and not all(user in members or _is_dead(user) for user in users_of(op)):
+        if op != last and not all(user in members or is_dead(user) for user in users_of(op)):
             return False
     return True
-
-
-def users_of(op: ir.Operation) -> Iterator[ir.Operation]:
-    """The operations that use a result, once for each use."""
-    for result in op.results:
-        for use in result.uses:
-            yield use.owner.operation
-
-
-def _is_dead(op: ir.Operation) -> bool:
-    """Whether an operation computes what nothing uses."""
-    return bool(len(op.results)) and not has_effect(op) and not any(is_used(result) for result in op.results)

@@ -1,14 +1,15 @@
 """What the patterns of rows are made of: who makes a value, whether it is constant, and values to put in its place."""
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, integers_of, ir
-from pcp.ir.program import spec_of
-from pcp.ir.types import UnknownDType
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ops.movement import broadcast_to
 from pcp.tensor import Tensor, as_tensor, current_builder
 
@@ -18,35 +19,23 @@ LARGEST_CONSTANT = 1024
 Array = np.ndarray[Any, Any]
 
 
-def maker(value: Value, *names: str) -> ir.Operation | None:
+def defined_by(value: Value, *names: str) -> ir.Operation | None:
     """The operation that makes a value, if it is one of `names` (any, without them) and bears no mark."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return None
-    op = owner.operation
-    if names and op.name.removeprefix("stablehlo.") not in names:
+    op = defining_op(value)
+    if op is None or (names and op.name.removeprefix("stablehlo.") not in names):
         return None
     return None if is_beyond_rows(op) else op
 
 
 def is_beyond_rows(op: ir.Operation) -> bool:
     """Whether rows leave an operation alone: its types are none of PCP's, or it bears a mark, an attribute as `pcp.tap`."""
-    if not all(_is_known(value.type) for value in (*op.operands, *op.results)):
+    if any(spec_if_tensor(value.type) is None for value in (*op.operands, *op.results)):
         return True
     if (
         not len(op.attributes) or op.name == "stablehlo.constant"
     ):  # the bindings cannot list those of a complex one
         return False
     return any("." in name for name in op.attributes.keys())  # noqa: SIM118  (iterating gives pairs in some versions)
-
-
-@functools.cache
-def _is_known(type_: ir.Type) -> bool:
-    try:
-        spec_of(type_)
-    except (InvalidProgram, UnknownDType):
-        return False
-    return True
 
 
 def tensor(value: Value) -> Tensor:
@@ -64,46 +53,15 @@ def numbers(op: ir.Operation, name: str) -> tuple[int, ...]:
     return integers_of(op.attributes[name])
 
 
-def is_only_use(value: Value) -> bool:
-    """Whether a value is used once."""
-    uses = iter(value.uses)
-    next(uses, None)
-    return next(uses, None) is None
-
-
-def uniform(value: Value) -> float | int | None:
-    """The number that every element of a constant value is; None if it is no such constant."""
-    # Most values are no constants, and this is asked more often than anything else.
-    owner = value.owner
-    while not isinstance(owner, ir.Block):
-        op = owner.operation
-        if op.name == "stablehlo.constant":
-            return (
-                _number(op) if spec(value).dtype.kind != "complex" else None
-            )  # the bindings cannot read those
-        if op.name != "stablehlo.broadcast_in_dim":
-            return None
-        owner = op.operands[0].owner
-    return None
-
-
-def _number(op: ir.Operation) -> float | int | None:
-    found = op.attributes["value"]
-    if not isinstance(found, ir.DenseElementsAttr) or not found.is_splat:
-        return None
-    number = found.get_splat_value()
-    return number.value if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
-
-
 def elements(value: Value) -> Array | None:
     """The elements of a constant value, if they are not too many, and, where they differ, neither complex nor bfloat16."""
     shape, dtype = spec(value).shape, spec(value).dtype
     if spec(value).size > LARGEST_CONSTANT or dtype.kind == "complex":
         return None
-    number = uniform(value)
+    number = splat_number(value)
     if number is not None:
         return np.full(shape, number, dtype.numpy)
-    op = maker(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
+    op = defined_by(value, "constant") if dtype is not DType.bf16 else None  # the bindings cannot read those
     if op is None or not isinstance(found := op.attributes["value"], ir.DenseElementsAttr):
         return None
     return np.array(found).reshape(shape)

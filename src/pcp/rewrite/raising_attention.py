@@ -15,14 +15,14 @@ The function is the matched form itself, so no number changes.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import Number
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted, direction_of
+from pcp.rewrite.view import View, counted
 from pcp.tensor import Tensor
 
 BETWEEN = 64
@@ -231,7 +231,7 @@ def _causal(mask: View, axis: int) -> tuple[int, int] | None:
     op = mask.made_by("compare")
     if sides is None or op is None:
         return None
-    direction = direction_of(op)
+    direction = comparison_direction(op)
     if direction in ("LE", "LT"):
         sides = sides[::-1]
     elif direction not in ("GE", "GT"):

@@ -10,14 +10,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import dimension_numbers
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers, integers_of
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import largest_of, log_softmax_of, log_sum_exp_of, shifted_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted, maker
+from pcp.rewrite.view import View, counted
 from pcp.tensor import Tensor
 
 CONJUNCTS = 64
@@ -128,7 +129,7 @@ def _by_mask(masked: View) -> Picked | None:
 def _one_hot(mask: View) -> View | None:
     """The numbers in number == iota along the last axis."""
     op, sides = mask.made_by("compare"), mask.operands("compare")
-    if op is None or sides is None or "EQ" not in str(op.attributes["comparison_direction"]):
+    if op is None or sides is None or comparison_direction(op) != "EQ":
         return None
     last = len(mask.axes) - 1
     for count, numbers in (sides, sides[::-1]):
@@ -171,7 +172,7 @@ def _unwrapped(numbers: View, size: int) -> View | None:
     plain = chosen[2]
     terms = larger if larger[0].is_same(plain) else larger[::-1]
     matches = (
-        "LT" in str(op.attributes["comparison_direction"])
+        comparison_direction(op) == "LT"
         and below[0].is_same(plain)
         and below[1].is_number(0)
         and terms[0].is_same(plain)
@@ -195,7 +196,7 @@ def _conjuncts(mask: Value) -> Iterator[Value]:
 
 def _parts(mask: Value) -> list[Value]:
     """What a mask is the conjunction of; nothing if it is none."""
-    op = maker(mask)
+    op = defining_op(mask)
     if op is None:
         return []
     if op.name == "stablehlo.and":
@@ -208,14 +209,14 @@ def _parts(mask: Value) -> list[Value]:
 
 def _is_bound(mask: Value, numbers: Value, size: int) -> bool:
     """Whether a mask says that the numbers are at least 0, or below the size."""
-    op = maker(mask)
+    op = defining_op(mask)
     if op is None or op.name != "stablehlo.compare":
         return False
     left, right = (View.of(operand) for operand in op.operands)
-    direction = str(op.attributes["comparison_direction"])
+    direction = comparison_direction(op)
     if left.source().value != numbers:
         return False
-    return ("GE" in direction and right.is_number(0)) or ("LE" in direction and right.is_number(size - 1))
+    return (direction == "GE" and right.is_number(0)) or (direction == "LE" and right.is_number(size - 1))
 
 
 RAISE_CROSS_ENTROPY = tuple(

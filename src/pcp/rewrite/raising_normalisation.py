@@ -7,6 +7,7 @@ Operands: x, then the scale and the bias where there are any, each of one axis l
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.dataflow import users_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View
@@ -48,7 +49,7 @@ def raise_normalisation(op: ir.Operation) -> list[Tensor] | None:
 
 def _is_scaled_next(op: ir.Operation, found: Normalised) -> bool:
     """Whether the one operation that takes an unscaled normalisation scales it: then that is the whole pattern."""
-    users = [use.owner.operation for use in op.results[0].uses]
+    users = list(users_of(op))
     if found.scale is not None or len(users) != 1 or users[0].name != "stablehlo.multiply":
         return False
     product = users[0]

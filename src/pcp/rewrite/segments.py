@@ -12,15 +12,19 @@ from itertools import pairwise
 from typing import Any
 
 from pcp.autodiff.flops import flops_of
-from pcp.autodiff.regions import operations_of, returned_by, values_from_outside
-from pcp.ir import Argument, Builder, InvalidProgram, Program, Result, Role, Tree, UnknownDType
-from pcp.ir.bindings import Value, context, flatten, inline_calls, ir
-from pcp.ir.depth_first import depth_first
+from pcp.ir import Argument, Builder, Program, Result, Role, Tree
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.digest import complex_constant, has_effect
-from pcp.ir.program import describe_signature, main_of, spec_of
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.constants import splat_of
+from pcp.ir.toolkit.dataflow import depth_first
+from pcp.ir.toolkit.editing import clone_operations
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import flatten, inline_calls
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
+from pcp.ir.toolkit.walking import walk_block
 from pcp.ir.tree import LEAF
-from pcp.rewrite.driver import operations_inside
-from pcp.rewrite.outline import copied
 from pcp.rewrite.repeats import Repeat, repeats
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main, open_main
@@ -95,8 +99,8 @@ def segments(program: Program) -> Segments | None:
     inline_calls(module)
     if len(list(module.body.operations)) > 1:  # functions that some operation names
         return None
-    block = main_of(module).regions[0].blocks[0]
-    operations, returned = operations_of(block), returned_by(block)
+    block = entry_block(module)
+    operations, returned = block_operations(block), returned_by(block)
     if len(operations) < WORTHWHILE or not _can_be_cut(block, operations, returned):
         return None
     body = _Body(block, operations, returned)
@@ -122,17 +126,9 @@ def _can_be_cut(block: ir.Block, operations: Iterable[ir.Operation], returned: S
     made = set(returned) - set(block.arguments)
     return (
         len(made) == len(returned)
-        and all(_is_array(value) for op in operations for value in op.results)
-        and not any(op.name == "stablehlo.rng" or has_effect(op) for op in operations_inside(block))
+        and all(spec_if_tensor(value.type) is not None for op in operations for value in op.results)
+        and not any(op.name == "stablehlo.rng" or has_effect(op) for op in walk_block(block))
     )
-
-
-def _is_array(value: Value) -> bool:
-    try:
-        spec_of(value.type)
-    except (InvalidProgram, UnknownDType):  # a token
-        return False
-    return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,7 +280,7 @@ def _extracted(
         module = ir.Module.create()
         main, block = open_main(module, specs)
         builder = Builder(module, block)
-        made = copied(operations, dict(zip(inputs, block.arguments, strict=True)), block, outputs)
+        made = clone_operations(operations, dict(zip(inputs, block.arguments, strict=True)), block, outputs)
         with building(builder):
             close_main(main, block, [Tensor(value, builder) for value in made])
         arguments = [
@@ -307,8 +303,7 @@ def _is_copied(op: ir.Operation, is_dependent: bool) -> bool:
         spec = spec_of(op.results[0].type)
         if spec.size <= SMALL or spec.dtype.kind == "complex":  # which cannot be read through the bindings
             return spec.size <= SMALL
-        value = op.attributes["value"]
-        return isinstance(value, ir.DenseElementsAttr) and value.is_splat
+        return splat_of(op.attributes["value"]) is not None
     return op.name == "stablehlo.broadcast_in_dim" or (op.name in _LIGHT and not is_dependent)
 
 

@@ -1,9 +1,11 @@
 """Simplification: the rows of `pcp.rewrite.simplification`, common subexpressions and dead code, until nothing changes."""
 
 from pcp.ir import Program
-from pcp.ir.bindings import inline_calls, ir, run_passes
-from pcp.ir.program import main_of
-from pcp.rewrite.driver import apply_rows, operations_inside
+from pcp.ir.bindings import ir, run_passes
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.walking import walk_block
+from pcp.rewrite.driver import apply_rows
 from pcp.rewrite.row import Effect
 from pcp.rewrite.simplification import SIMPLIFICATIONS
 
@@ -44,4 +46,4 @@ def _common_subexpressions(module: ir.Module) -> int:
 
 
 def _size(module: ir.Module) -> int:
-    return sum(1 for _ in operations_inside(main_of(module).regions[0].blocks[0]))
+    return sum(1 for _ in walk_block(entry_block(module)))

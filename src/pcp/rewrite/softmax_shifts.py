@@ -7,13 +7,16 @@ keeps x and integers of its shape for that, which are as large as the logits of 
 
 from collections.abc import Iterator
 
-from pcp.autodiff.regions import combiner
 from pcp.ir import Program
-from pcp.ir.bindings import inline_calls, integers_of, ir
-from pcp.ir.program import main_of
-from pcp.ops.movement import STOP_GRADIENT
-from pcp.rewrite.driver import operations_inside
-from pcp.rewrite.outline import SHAPES, users_of
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.dataflow import users_of
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.walking import walk_block
+from pcp.ops.movement.shape import STOP_GRADIENT
+from pcp.rewrite.outline import SHAPES
 from pcp.rewrite.raising_softmax import log_softmax_of, shifted_of, softmax_of
 from pcp.rewrite.view import View
 
@@ -34,9 +37,9 @@ def with_constant_shifts(program: Program) -> Program:
     """
     module = program.module()
     inline_calls(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     # All are found before one is marked: a softmax may hold one computation twice, and a mark would make these differ.
-    found = [op for op in operations_inside(block) if op.name == "stablehlo.reduce" and _is_shift(op)]
+    found = [op for op in walk_block(block) if op.name == "stablehlo.reduce" and _is_shift(op)]
     with module.context:
         for op in found:
             op.attributes[STOP_GRADIENT] = ir.UnitAttr.get()
@@ -49,12 +52,29 @@ def _is_shift(op: ir.Operation) -> bool:
     if len(op.results) != 1 or combiner(op.regions[0]) != "maximum" or len(gone) != 1:
         return False
     differences = list(_beyond(op, _GUARDS))
-    return bool(differences) and all(
-        difference.name == "stablehlo.subtract"
-        and shifted_of(View.of(difference.results[0]), gone) is not None
-        and all(map(_is_softmax, _beyond(difference, _INSIDE)))
-        for difference in differences
+    return (
+        bool(differences)
+        and not _is_constant(op)
+        and all(
+            difference.name == "stablehlo.subtract"
+            and shifted_of(View.of(difference.results[0]), gone) is not None
+            and all(map(_is_softmax, _beyond(difference, _INSIDE)))
+            for difference in differences
+        )
     )
+
+
+def _is_constant(op: ir.Operation) -> bool:
+    """Whether the derivative ends at everything that an operation's result is used for, as where PCP wrote the softmax."""
+    waiting = [op]
+    while waiting:
+        for user in users_of(waiting.pop()):
+            if STOP_GRADIENT in user.attributes:
+                continue
+            if user.name not in SHAPES:
+                return False
+            waiting.append(user)
+    return True
 
 
 def _beyond(op: ir.Operation, passed: tuple[str, ...]) -> Iterator[ir.Operation]:

@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from pcp.autodiff.regions import combiner
-from pcp.ir.bindings import Value, integers_of, ir
-from pcp.ir.program import spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import comparison_direction, integers_of
+from pcp.ir.toolkit.constants import splat_of
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
 
 _ONE_OPERAND = (
     "stablehlo.broadcast_in_dim",
@@ -55,7 +58,7 @@ class View:
             conditions: how many selections may stand behind one another's conditions.
         """
         view = self
-        while (op := maker(view.value)) is not None:
+        while (op := defining_op(view.value)) is not None:
             before = view.selected(op, conditions) if op.name == "stablehlo.select" else view.moved(op)
             if before is None:
                 break
@@ -74,13 +77,13 @@ class View:
 
     def made_by(self, *names: str) -> ir.Operation | None:
         """The operation of one of these names that makes the value, seen through changes of shape."""
-        op = maker(self.source().value)
+        op = defining_op(self.source().value)
         return op if op is not None and op.name.partition(".")[2] in names else None
 
     def operands(self, *names: str) -> tuple["View", ...] | None:
         """The operands of the elementwise operation of one of these names that makes the value."""
         source = self.source()
-        op = maker(source.value)
+        op = defining_op(source.value)
         if op is None or op.name.partition(".")[2] not in names:
             return None
         # The condition of a selection may be a scalar.
@@ -103,7 +106,7 @@ class View:
         known: dict[Value, float] = {}
         waiting = [sought]
         while waiting and len(waiting) + len(known) <= FOLDED:
-            op = maker(waiting[-1])
+            op = defining_op(waiting[-1])
             if op is None or "complex" in str(op.results[0].type):
                 return None
             operands: list[Value] = []
@@ -137,7 +140,7 @@ class View:
             axis: the one that is gone; None if what is reduced has all axes in the order of the pattern.
         """
         source = self.source()
-        op = maker(source.value)
+        op = defining_op(source.value)
         if (
             op is None
             or op.name != "stablehlo.reduce"
@@ -158,14 +161,6 @@ class View:
         return whole, gone
 
 
-def _splat(elements: ir.Attribute) -> float | None:
-    """The number that all elements of a constant are."""
-    if not isinstance(elements, ir.DenseElementsAttr) or not elements.is_splat:
-        return None
-    number = elements.get_splat_value()
-    return float(number.value) if isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr) else None
-
-
 def _is_folded(op: ir.Operation) -> bool:
     name = op.name.partition(".")[2]
     return name in _FOLDED and (name.endswith("sqrt") or not spec_of(op.results[0].type).dtype.is_float)
@@ -174,19 +169,15 @@ def _is_folded(op: ir.Operation) -> bool:
 def _number_of(op: ir.Operation, operands: Sequence[float]) -> float | None:
     """The number that all elements of a result are, from those of the operands."""
     if op.name == "stablehlo.constant":
-        return _splat(op.attributes["value"])
+        number = splat_of(op.attributes["value"])
+        return None if number is None else float(number)
     return _FOLDED[op.name.partition(".")[2]](op, *operands)
-
-
-def direction_of(op: ir.Operation) -> str:
-    """What a comparison asks, `LE`."""
-    return str(op.attributes["comparison_direction"]).rpartition(" ")[2].rstrip(">")
 
 
 def _compared(op: ir.Operation, a: float, b: float) -> float:
     """The result of a comparison of two numbers."""
     order = {"EQ": a == b, "NE": a != b, "LT": a < b, "LE": a <= b, "GT": a > b, "GE": a >= b}
-    return float(order[direction_of(op)])
+    return float(order[comparison_direction(op)])
 
 
 _FOLDED: dict[str, Callable[..., float | None]] = {
@@ -208,7 +199,7 @@ def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:
     """
     if a == b:
         return True
-    first, second = maker(a), maker(b)
+    first, second = defining_op(a), defining_op(b)
     if not depth or first is None or second is None or first.name != second.name or a.type != b.type:
         return False
     if "complex" in str(a.type):  # the bindings cannot read such constants
@@ -221,12 +212,6 @@ def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:
         and all(combiner(region) for region in first.regions)
         and all(is_same_value(x, y, depth - 1) for x, y in zip(first.operands, second.operands, strict=True))
     )
-
-
-def maker(value: Value) -> ir.Operation | None:
-    """The operation that makes a value; None for an argument."""
-    owner = value.owner
-    return owner.operation if isinstance(owner, ir.OpView | ir.Operation) else None
 
 
 def counted(value: View) -> tuple[int, int] | None:

@@ -9,7 +9,8 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir.tree import Tree, flatten
 from pcp.training import checkpoint
-from pcp.training.data.tokenizer import Tokenizer, tokenizer_from_json
+from pcp.training.data.saved_tokenizer import tokenizer_from_json
+from pcp.training.data.tokenizer import Tokenizer
 from pcp.training.recipes.config import TrainingConfig
 
 

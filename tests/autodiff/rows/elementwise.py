@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -12,38 +11,11 @@ from pcp import Tensor
 from pcp.ops import elementwise as e
 from pcp.ops import movement
 from pcp.tensor import current_builder, emit
-from tests.autodiff.rows.row import Row, between, chlo, complex_row, from_text, normal
+from tests.autodiff.rows.row import Row, between, complex_row, from_text, normal
+from tests.ops.elementwise_rows import UNARY as OF_ONE
 
 UNARY = [
-    Row("negate", lambda x: -x, None, [normal(3, 4)]),
-    Row("abs", abs, None, [normal(3, 4)]),
-    Row("exponential", e.exp, jnp.exp, [normal(3, 4)]),
-    Row("exponential_minus_one", e.expm1, jnp.expm1, [normal(3, 4)]),
-    Row("log", e.log, jnp.log, [between(0.5, 3, 3, 4)]),
-    Row("log_plus_one", e.log1p, jnp.log1p, [between(-0.4, 2, 3, 4)]),
-    Row("sqrt", e.sqrt, jnp.sqrt, [between(0.5, 3, 3, 4)]),
-    Row("rsqrt", e.rsqrt, lax.rsqrt, [between(0.5, 3, 3, 4)]),
-    Row("cbrt", e.cbrt, lax.cbrt, [between(0.5, 3, 3, 4)]),
-    Row("sine", e.sin, jnp.sin, [normal(3, 4)]),
-    Row("cosine", e.cos, jnp.cos, [normal(3, 4)]),
-    Row("tan", e.tan, jnp.tan, [between(-1, 1, 3, 4)]),
-    Row("tanh", e.tanh, jnp.tanh, [normal(3, 4)]),
-    Row("logistic", e.sigmoid, jax.nn.sigmoid, [normal(3, 4)]),
-    Row("chlo.erf", e.erf, lax.erf, [normal(3, 4)]),
-    Row("chlo.erfc", chlo("erfc"), lax.erfc, [normal(3, 4)]),
-    Row("chlo.erf_inv", chlo("erf_inv"), lax.erf_inv, [between(-0.7, 0.7, 3, 4)]),
-    Row("chlo.square", chlo("square"), jnp.square, [normal(3, 4)]),
-    Row("chlo.tan", chlo("tan"), jnp.tan, [between(-1, 1, 3, 4)]),
-    Row("chlo.sinh", chlo("sinh"), jnp.sinh, [normal(3, 4)]),
-    Row("chlo.cosh", chlo("cosh"), jnp.cosh, [normal(3, 4)]),
-    Row("chlo.asin", chlo("asin"), jnp.arcsin, [between(-0.7, 0.7, 3, 4)]),
-    Row("chlo.acos", chlo("acos"), jnp.arccos, [between(-0.7, 0.7, 3, 4)]),
-    Row("chlo.atan", chlo("atan"), jnp.arctan, [normal(3, 4)]),
-    Row("chlo.asinh", chlo("asinh"), jnp.arcsinh, [normal(3, 4)]),
-    Row("chlo.acosh", chlo("acosh"), jnp.arccosh, [between(1.5, 3, 3, 4)]),
-    Row("chlo.atanh", chlo("atanh"), jnp.arctanh, [between(-0.7, 0.7, 3, 4)]),
-    Row("chlo.lgamma", chlo("lgamma"), lax.lgamma, [between(0.5, 4, 3, 4)]),
-    Row("chlo.digamma", chlo("digamma"), lax.digamma, [between(0.5, 4, 3, 4)]),
+    *(Row(row.operation, row.apply, row.in_jax, row.domains) for row in OF_ONE if row.in_jax is not None),
     Row(
         "chlo.polygamma",
         lambda x: _polygamma(x),

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from pcp.ops import movement
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
 from tests.autodiff.rows.row import Row, normal
 
 MOVEMENT = [

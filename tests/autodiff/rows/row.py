@@ -6,25 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from pcp import Program, Tensor, call
 from pcp.ops import elementwise as e
 from pcp.tensor import current_builder
-
-Array = np.ndarray[Any, Any]
-Domain = Callable[[np.random.Generator], Array]
-
-
-def normal(*shape: int) -> Domain:
-    """Normally distributed values."""
-    return lambda random: random.normal(size=shape)
-
-
-def between(low: float, high: float, *shape: int) -> Domain:
-    """Uniformly distributed values."""
-    return lambda random: random.uniform(low, high, size=shape)
+from tests.domains import Array as Array
+from tests.domains import Domain as Domain
+from tests.domains import between as between
+from tests.domains import normal as normal
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from pcp import ops
 from pcp.ir import DType
 from pcp.ir.types import COMPUTING
 from pcp.rewrite.simplify import simplify
+from pcp.tensor import emit
 
 Binary = Callable[[Any, Any], Any]
 
 INTEGERS: dict[str, Binary] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "floor_divide": operator.floordiv,
-    "modulo": operator.mod, "divide": lambda x, y: ops.elementwise.emit("divide", (x, y), (x.spec,)), "maximum": ops.maximum,
+    "modulo": operator.mod, "divide": lambda x, y: emit("divide", (x, y), (x.spec,)), "maximum": ops.maximum,
     "minimum": ops.minimum, "and": operator.and_, "or": operator.or_, "xor": operator.xor, "shift_left": operator.lshift,
     "shift_right": operator.rshift, "less": operator.lt, "equal": operator.eq, "greater_equal": operator.ge,
     "negate": lambda x, _: -x, "not": lambda x, _: ~x, "to f32": lambda x, _: x.astype("f32"),

@@ -12,6 +12,7 @@ import pcp
 from pcp.backends import Target
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.planning.chosen import PathDiffers
 from pcp.planning.judging import in_place
@@ -36,7 +37,7 @@ def _times(factor: float, name: str) -> Kernel:
         e = pcp.exp(x - x.max(axis, keepdims=True))
         return [e / e.sum(axis, keepdims=True) * factor]
 
-    return Kernel(name, Effect.reassociating, "for tests", lambda op, _: is_named("pcp.softmax")(op), build)
+    return Kernel(name, Effect.reassociating, "for tests", is_named("pcp.softmax"), StableHLO(build))
 
 
 WRONG = _times(0.5, "softmax.wrong")

@@ -10,7 +10,7 @@ import pcp
 from pcp.backends import Target, segmented
 from pcp.ir import DType, Program
 from pcp.ir.bindings import ir
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import main_of
 from pcp.models import gpt2
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.recomputation import LONG, STEPS, Recomputing

@@ -22,6 +22,7 @@ from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
+from pcp.kernels.artifact import StableHLO
 from pcp.planning import chosen
 from pcp.planning.chosen import Conditions, searched
 from pcp.planning.measuring.bench import Bench
@@ -55,7 +56,9 @@ def add_sines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register two kernels for sines, for one test."""
     monkeypatch.setitem(FAMILIES, "sine", Family("sine", "sines", lambda op: op.name == "stablehlo.sine"))
     for name in ("f32", "bf16"):
-        register_kernel(Kernel(f"sine.{name}", Effect.lowers_precision, "for tests", _everywhere, _in(name)))
+        register_kernel(
+            Kernel(f"sine.{name}", Effect.lowers_precision, "for tests", _everywhere, StableHLO(_in(name)))
+        )
 
 
 class NotRecorded(Exception):

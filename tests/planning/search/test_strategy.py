@@ -69,7 +69,7 @@ def test_another_number_is_another_search(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_strategy_is_a_value_whose_every_number_is_explained() -> None:
     assert Strategy() == replace(Strategy(tie=2.0), tie=1.05)
     with pytest.raises(FrozenInstanceError):
-        Strategy().tie = 2.0  # type: ignore[misc]
+        Strategy().tie = 2.0  # type: ignore[misc]  # it is frozen
     told = Strategy.__doc__ or ""
     for field in fields(Strategy):
         assert f"{field.name}:" in told or f"{field.name}, " in told or f", {field.name}:" in told, field.name

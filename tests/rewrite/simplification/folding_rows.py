@@ -6,7 +6,7 @@ import numpy as np
 
 from pcp.ops import elementwise as e
 from pcp.ops import movement
-from pcp.rewrite.simplification.folding import ELEMENTWISE, MOVING
+from pcp.rewrite.simplification import folding
 from pcp.tensor import as_tensor, emit
 from tests.rewrite.simplification.computing_rows import F, array, full, op
 from tests.rewrite.simplification.moving_rows import Case, spread
@@ -76,7 +76,7 @@ def _large(size: int) -> Any:
 
 CHANGED: list[Case] = []
 LEFT_ALONE: list[Case] = []
-for _name in (*ELEMENTWISE, *MOVING):
+for _name in (row.name.removeprefix("fold_") for row in folding.ROWS):
     CHANGED += [(f"fold_{_name}", lambda x, f=f: [f(), x], ("f32[2]",)) for f in FOLDED[_name]]
     LEFT_ALONE.append(
         (

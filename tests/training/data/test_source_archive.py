@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.training.package_index_server import PackageIndex, serve
 
-from pcp.training.data.package_index import ArchiveUnavailable, SourceArchive, index_urls
+from pcp.training.data.package_index import index_urls
 from pcp.training.data.pip_configuration import PipConfiguration
-from pcp.training.data.source_archive import ArchiveDigestMismatch, download_archive
+from pcp.training.data.published_archive import ArchiveDigestMismatch, ArchiveUnavailable, SourceArchive
+from pcp.training.data.source_archive import download_archive
 
 CONTENT = random.Random(5).randbytes(300_000)
 ARCHIVE = SourceArchive("plays", "1.0", "plays-1.0.tar.gz", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))

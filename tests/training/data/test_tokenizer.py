@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcp.training.data.byte_pairs import BytePairTokenizer
+from pcp.training.data.saved_tokenizer import tokenizer_from_json
 from pcp.training.data.tokenizer import (
     ByteTokenizer,
     CharacterTokenizer,
@@ -17,7 +18,6 @@ from pcp.training.data.tokenizer import (
     UnknownToken,
     decode_stream,
     token_dtype,
-    tokenizer_from_json,
 )
 from pcp.training.extras import MissingExtra
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import RULES, Cotangent, Primal, register_rules
-from pcp.autodiff.rules import ordering, special
+from pcp.autodiff.rules import ordering
+from pcp.ops.derivative import RULES, Cotangent, Primal
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, current_builder
 
 SAME_PLACE = ("custom_call.Sharding", "custom_call.LayoutConstraint", "sdy.sharding_constraint")
@@ -33,10 +34,10 @@ def _held(primal: Primal, g: Tensor) -> Sequence[Cotangent]:
     return [Tensor(op.results[0], builder)]
 
 
-_ENTERED = (ordering, special)  # what the rows below repeat
+_ENTERED = ordering  # what the rows below repeat
 
-register_rules(dict.fromkeys(SAME_PLACE, _held))
-register_rules({"custom_call.annotate_device_placement": (lambda g, y, x: g,)})
-register_rules(
+supply_derivatives(dict.fromkeys(SAME_PLACE, _held))
+supply_derivatives({"custom_call.annotate_device_placement": (lambda g, y, x: g,)})
+supply_derivatives(
     {f"custom_call.mhlo.{name}": RULES[f"chlo.{'top_k' if name == 'topk' else name}"] for name in OF_MHLO}
 )

@@ -1,9 +1,10 @@
 """Derivatives of branches, which are run again in the backward pass and differentiated there."""
 
-from pcp.autodiff.regions import copy_region
-from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, current_builder
 
 
@@ -26,4 +27,4 @@ def _return(values: list[Tensor]) -> None:
     current_builder().emit("stablehlo.return", [t.value for t in values], ())
 
 
-register_rules({"case": _branches, "if": _branches})
+supply_derivatives({"case": _branches, "if": _branches})

@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import Cotangent, Primal, register_rules
 from pcp.ir import DType, TensorSpec
-from pcp.ir.bindings import integer_elements, ir
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.collectives import all_gather, all_reduce, all_to_all, collective_permute, reduce_scatter
+from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import where
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit
 
 
@@ -72,7 +74,7 @@ def _collective_permute(primal: Primal, g: Tensor) -> list[Cotangent]:
     return [collective_permute(g, pairs)]
 
 
-register_rules(
+supply_derivatives(
     {
         "all_reduce": _all_reduce,
         "all_gather": _all_gather,

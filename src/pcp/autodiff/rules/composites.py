@@ -8,9 +8,8 @@ it returns the cotangents of the operands in its attribute `wrt`, added to these
 from collections.abc import Sequence
 
 from pcp.autodiff.engine import Reverse
-from pcp.autodiff.rule import Cotangent, Primal, register_rule
 from pcp.ir import Builder
-from pcp.ir.bindings import Value, ir, symbol_name
+from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
     composite_attributes,
     composite_name,
@@ -18,6 +17,8 @@ from pcp.ir.composites import (
     emit_composite,
     private_function,
 )
+from pcp.ir.toolkit.attributes import symbol_name
+from pcp.ops.derivative import Cotangent, Primal, register_rule
 from pcp.tensor import Tensor, building
 
 KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "cross_entropy")
@@ -29,7 +30,7 @@ def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
     op, builder = primal.op, primal.engine.builder
     active = tuple(i for i, wanted in enumerate(primal.active) if wanted)
     # What other uses of an operand gave so far comes first in its sum, as it would without the composite.
-    claimed = {i: earlier for i in active if (earlier := primal.claim(i)) is not None}
+    claimed = {i: earlier for i in active if (earlier := primal.take_accumulated(i)) is not None}
     function = decomposition_of(op)
     key = (symbol_name(function), active, tuple(claimed))
     known = primal.engine.composites.get(key)

@@ -10,13 +10,14 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pcp.autodiff.rule import Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.window_folds import Pair, pairs_of
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ops.derivative import Expanded, Outgoing, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promote
+from pcp.ops.record import supply_derivatives
 from pcp.ops.windows import dilated, pairs_attribute, places
 from pcp.tensor import Tensor, emit
 
@@ -183,4 +184,4 @@ def _regrouped(tensor: Tensor, source: int, target: int, groups: int) -> Tensor:
     return reshape(transpose(cut, order), shape)
 
 
-register_rules({"convolution": _convolution})
+supply_derivatives({"convolution": _convolution})

@@ -7,9 +7,10 @@ whose residuals `bwd` takes; forward mode transposes `bwd`, which must be linear
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Captured, Cotangent, Expanded, Primal, register_rule
-from pcp.ir.bindings import CUSTOM_DERIVATIVE, ir
+from pcp.ir.bindings import ir
 from pcp.ir.custom_derivatives import derivative_functions, derivative_name
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
+from pcp.ops.derivative import Captured, Cotangent, Expanded, Primal, register_rule
 from pcp.ops.movement import zeros
 from pcp.tensor import Tensor
 

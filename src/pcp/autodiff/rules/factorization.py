@@ -4,12 +4,12 @@ Source: Giles, "Collected Matrix Derivative Results for Forward and Reverse Mode
 2.2; Murray, "Differentiation of the Cholesky decomposition", 2016, equation 10.
 """
 
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
-from pcp.ops.elementwise import complex_, real, where
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
+from pcp.ops.elementwise import complex_, conj, real, where
 from pcp.ops.linear_algebra import matmul
 from pcp.ops.matrices import triangular_solve, tril, triu
 from pcp.ops.movement import iota, transpose
-from pcp.ops.special import conj
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit
 
 
@@ -84,4 +84,4 @@ def _solved(primal: Primal, a: Tensor, b: Tensor, way: str) -> Tensor:
     )
 
 
-register_rules({"cholesky": _cholesky, "triangular_solve": _triangular_solve})
+supply_derivatives({"cholesky": _cholesky, "triangular_solve": _triangular_solve})

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import TensorSpec
+from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import clip
 from pcp.ops.indexing import WindowAxes, scatter, take
 from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, TensorLike, emit
 
 
@@ -25,7 +26,7 @@ def _gather(primal: Primal, g: Tensor) -> list[Cotangent]:
     )
     # A gather clamps its indices, a scatter drops what does not fit.
     clamped = clip(indices, 0, window_limits(x.shape, sizes, indices, axes))
-    base = primal.claim(0)
+    base = primal.take_accumulated(0)
     return [scatter(zeros(x.shape, x.dtype) if base is None else base, clamped, g, axes), None]
 
 
@@ -44,7 +45,7 @@ def window_limits(
 
 def _dynamic_slice(primal: Primal, g: Tensor) -> list[Cotangent]:
     x, *start = primal.inputs
-    base = primal.claim(0)
+    base = primal.take_accumulated(0)
     if base is None:
         return [_with_block(zeros(x.shape, x.dtype), g, start), *[None] * len(start)]
     # Adding to the one block leaves the rest in place, which matters in loops.
@@ -76,7 +77,7 @@ def _torch_index_select(primal: Primal) -> Sequence[Tensor]:
     return [take(x, indices, primal.integer("dim"))]
 
 
-register_rules(
+supply_derivatives(
     {
         "torch_index_select": Expansion(_torch_index_select),
         "gather": _gather,

@@ -7,7 +7,6 @@ for options. Which derivative each has is told in `factorization` and `decomposi
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule, register_rules
 from pcp.autodiff.rules.decompositions import (
     eig_tangents,
     eigh_tangents,
@@ -23,11 +22,12 @@ from pcp.autodiff.rules.factorization import adjoint, cholesky_cotangent
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ops.along_axis import take_along_axis
-from pcp.ops.elementwise import complex_, imag, real
+from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule
+from pcp.ops.elementwise import complex_, conj, imag, real
 from pcp.ops.matrices import tril, triu
 from pcp.ops.movement import broadcast_to, expand_dims, pad
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import sum_
-from pcp.ops.special import conj
 from pcp.tensor import Tensor, current_builder, emit
 
 
@@ -175,4 +175,4 @@ REAL, COMPLEX = ("orgqr", "syevd"), ("ungqr", "heevd")
 
 for _name, _rule in ROUTINES.items():
     _letters = "sd" if _name in REAL else "cz" if _name in COMPLEX else "sdcz"
-    register_rules({f"custom_call.lapack_{letter}{_name}_ffi": _rule for letter in _letters})
+    supply_derivatives({f"custom_call.lapack_{letter}{_name}_ffi": _rule for letter in _letters})

@@ -13,10 +13,11 @@ from math import inf
 from pcp.autodiff.loop_body import Carries, LoopBody
 from pcp.autodiff.loop_emission import counted, row, with_row
 from pcp.autodiff.loop_trips import static_trips, trips_before
-from pcp.autodiff.regions import contains
-from pcp.autodiff.rule import Captured, Cotangent, Primal, register_rules
+from pcp.ir.toolkit.walking import named_operations
+from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.elementwise import maximum, minimum
 from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, current_builder
 
 
@@ -91,7 +92,7 @@ def _unknown(body: LoopBody, cotangents: list[Tensor]) -> list[Tensor]:
 
 def _require_repeatable(body: LoopBody) -> None:
     """Refuse a loop between whose checkpoints something comes out otherwise when it is computed again."""
-    if contains(body.op, "stablehlo.rng"):
+    if named_operations(body.op, "stablehlo.rng"):
         body.primal.refuse(
             "a trip that draws from stablehlo.rng cannot be computed again; draw from rng_bit_generator with a state that is "
             "carried along, or give the loop a constant number of trips and keep all its residuals (loops='residuals')"
@@ -123,4 +124,4 @@ def _at(slots: Carries, index: Tensor) -> Carries:
     return {k: row(stack, index) for k, stack in slots.items()}
 
 
-register_rules({"while": _while})
+supply_derivatives({"while": _while})

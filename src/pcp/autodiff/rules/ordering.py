@@ -3,12 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import copy_region
-from pcp.autodiff.rule import Cotangent, Expansion, Primal, register_rules
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.editing import copy_region
 from pcp.ops.along_axis import take_along_axis
+from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.movement import iota
+from pcp.ops.record import supply_derivatives
 from pcp.ops.sorting import argsort
 from pcp.tensor import Tensor, current_builder
 
@@ -51,7 +52,7 @@ def _approximate_top_k(primal: Primal) -> Sequence[Tensor]:
     return [take_along_axis(primal.input(0), places, axis), places]
 
 
-register_rules(
+supply_derivatives(
     {
         "sort": _sort,
         "chlo.top_k": Expansion(_top_k),

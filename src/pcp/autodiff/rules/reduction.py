@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import combiner, operations_of, returned_by
-from pcp.autodiff.rule import Cotangent, Expanded, Expansion, Outgoing, Primal, register_rules
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, maximum, not_equal, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
-from pcp.ops.reduction import reduce_with, spread, sum_
+from pcp.ops.record import supply_derivatives
+from pcp.ops.reduction import broadcast_reduced, reduce_with, sum_
 from pcp.tensor import Tensor, current_builder, emit
 
 
@@ -26,7 +27,10 @@ def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
 def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
     assert g is not None
     x = primal.input(0)
-    return [spread(g, x.shape, primal.integers("dimensions")), sum_(g) if primal.active[1] else None]
+    return [
+        broadcast_reduced(g, x.shape, primal.integers("dimensions")),
+        sum_(g) if primal.active[1] else None,
+    ]
 
 
 def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
@@ -40,10 +44,12 @@ def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
     x = emit("optimization_barrier", (primal.input(0),))
     extreme = reduce_with(name, x, primal.input(1), axes)
     lost = not_equal(extreme, extreme)
-    chosen = bitwise_or(equal(x, spread(extreme, x.shape, axes)), spread(lost, x.shape, axes))
+    chosen = bitwise_or(
+        equal(x, broadcast_reduced(extreme, x.shape, axes)), broadcast_reduced(lost, x.shape, axes)
+    )
     count = sum_(convert(chosen, DType.i32), axes)
     share = where(lost, math.nan, g / convert(maximum(count, 1), g.dtype))
-    return [where(chosen, spread(share, x.shape, axes), 0), None]
+    return [where(chosen, broadcast_reduced(share, x.shape, axes), 0), None]
 
 
 def _by_pairs(primal: Primal) -> list[Tensor]:
@@ -98,7 +104,7 @@ def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> li
             known[value] = Tensor(value, builder).broadcast_to(shape).value
         return known[value]
 
-    for op in operations_of(block):
+    for op in block_operations(block):
         name = op.name.removeprefix("stablehlo.")
         scalars = all(spec_of(value.type).shape == () for value in (*op.operands, *op.results))
         if len(op.regions) or not scalars or name in NOT_ELEMENTWISE:
@@ -119,4 +125,4 @@ def _map(primal: Primal) -> Sequence[Tensor]:
     return map_body(primal, primal.inputs)
 
 
-register_rules({"reduce": _reduce, "map": Expansion(_map)})
+supply_derivatives({"reduce": _reduce, "map": Expansion(_map)})

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import combiner, operations_of, returned_by
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules
 from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import neutral, sum_
 from pcp.tensor import Tensor, as_tensor
 
@@ -31,13 +33,13 @@ def _select_and_scatter(primal: Primal, g: Cotangent) -> Outgoing:
 def _direction(region: ir.Region) -> str | None:
     """How a body compares the element that was selected so far with the next; None if it does anything else."""
     (block,) = region.blocks
-    operations = operations_of(block)
+    operations = block_operations(block)
     if len(operations) != 1 or list(operations[0].results) != returned_by(block):
         return None
     (op,) = operations
     if op.name != "stablehlo.compare" or list(op.operands) != list(block.arguments):
         return None
-    direction = str(op.attributes["comparison_direction"]).split()[-1].rstrip(">")
+    direction = comparison_direction(op)
     return direction if direction in COMPARISONS else None
 
 
@@ -75,4 +77,4 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     return [slice_(total, low, [a + n for a, n in zip(low, operand.shape, strict=True)])]
 
 
-register_rules({"select_and_scatter": _select_and_scatter})
+supply_derivatives({"select_and_scatter": _select_and_scatter})

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from pcp.autodiff.rule import Primal
 from pcp.ir import DType
-from pcp.ir.bindings import integer_elements
+from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ops.derivative import Primal
 from pcp.ops.elementwise import (
     bitwise_and,
     bitwise_or,
@@ -26,7 +26,7 @@ from pcp.ops.elementwise import (
 )
 from pcp.ops.indexing import WindowAxes, gather
 from pcp.ops.movement import iota, pad, reshape, slice_
-from pcp.ops.reduction import max_, min_, spread, sum_
+from pcp.ops.reduction import broadcast_reduced, max_, min_, sum_
 from pcp.ops.windows import dilated
 from pcp.tensor import Tensor
 
@@ -222,7 +222,7 @@ def _chosen_apart(
         return reshape(tensor, whole)
 
     def over_windows(reduced: Tensor) -> Tensor:
-        return spread(reduced, whole, inside)
+        return broadcast_reduced(reduced, whole, inside)
 
     greatest, first = direction in ("GE", "GT"), direction in ("GE", "LE")
     seen = apart(keys)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import Cotangent, Expanded, Outgoing, Primal, register_rules, scalar_constant
 from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, Windows, chosen, folded, windows_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.cumulative import associative_scan
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import where
 from pcp.ops.movement import pad
+from pcp.ops.record import supply_derivatives
 from pcp.ops.reduction import neutral
 from pcp.ops.windows import dilated, reduce_window
 from pcp.tensor import Tensor, as_tensor
@@ -60,7 +62,7 @@ def _extreme(primal: Primal, windows: Windows, direction: str, least: str) -> Te
     nothing = neutral(least, x.dtype)
     whole = windows.padded(x, as_tensor(nothing))
     (found,) = chosen(whole, [whole], windows, primal.output().shape, direction)
-    if scalar_constant(start.value) == nothing:
+    if splat_number(start.value) == nothing:
         return found
     wide = start.broadcast_to(found.shape)
     return where(COMPARISONS[direction](wide, found), wide, found)
@@ -74,4 +76,4 @@ def _any_body(primal: Primal, windows: Windows, count: int) -> Sequence[Tensor]:
     return map_body(primal, [*(start.broadcast_to(shape) for start in starts), *found])
 
 
-register_rules({"reduce_window": _reduce_window})
+supply_derivatives({"reduce_window": _reduce_window})

@@ -1,5 +1,5 @@
 """The batched form of every operation, as tables; importing this enters them all."""
 
-from pcp.batching.rules import axes, control, custom_derivatives, elementwise, indexing, products
+from pcp.batching.rules import control, convolution, custom_derivatives, indexing
 
-__all__ = ["axes", "control", "custom_derivatives", "elementwise", "indexing", "products"]
+__all__ = ["control", "convolution", "custom_derivatives", "indexing"]

@@ -7,12 +7,13 @@ before keep what they have.
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import copy_region
-from pcp.batching.dependence import branched, carried
-from pcp.batching.rule import Batched, Mixed, register_batching
+from pcp.batching.dependence import batched_branch_results, batched_carries
 from pcp.ir.bindings import Value
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ops.batching import Batched, Mixed
 from pcp.ops.elementwise import equal, where
-from pcp.ops.movement import broadcast_in_dim
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.ops.record import supply_batching
 from pcp.ops.reduction import any_
 from pcp.tensor import Tensor
 
@@ -36,7 +37,7 @@ def _select(predicate: Tensor, yes: Tensor, no: Tensor) -> Tensor:
 def _either(batched: Batched, values: Sequence[Value], flags: Sequence[bool]) -> list[Tensor]:
     engine = batched.engine
     return [
-        engine.whole(value) if flag else engine.given(value)
+        engine.with_samples(value) if flag else engine.lookup(value)
         for value, flag in zip(values, flags, strict=True)
     ]
 
@@ -44,8 +45,8 @@ def _either(batched: Batched, values: Sequence[Value], flags: Sequence[bool]) ->
 def _branches(batched: Batched) -> Mixed | list[Tensor]:
     engine, builder, count = batched.engine, batched.engine.builder, len(batched.op.regions)
     if batched.flags[0]:
-        index = batched.given(0)
-        found = [[engine.whole(v) for v in _inlined(batched, place)] for place in range(count)]
+        index = batched.operand(0)
+        found = [[engine.with_samples(v) for v in _inlined(batched, place)] for place in range(count)]
         if batched.op.name == "stablehlo.if":
             return [_select(index, yes, no) for yes, no in zip(*found, strict=True)]
         *others, chosen = found  # the last stands for every index beyond
@@ -53,12 +54,12 @@ def _branches(batched: Batched) -> Mixed | list[Tensor]:
             here = equal(index, place)
             chosen = [_select(here, new, old) for new, old in zip(results, chosen, strict=True)]
         return chosen
-    flags = branched(batched.op, set(engine.batched))
+    flags = batched_branch_results(batched.op, set(engine.batched))
     specs = [
         wide if flag else spec
         for spec, wide, flag in zip(batched.specs, batched.widened(), flags, strict=True)
     ]
-    op = builder.emit(batched.op.name, [batched.given(0).value], specs, regions=count)
+    op = builder.emit(batched.op.name, [batched.operand(0).value], specs, regions=count)
     for place in range(count):
         with builder.region(op, place, ()):
             _return(batched, _either(batched, _inlined(batched, place), flags))
@@ -67,7 +68,7 @@ def _branches(batched: Batched) -> Mixed | list[Tensor]:
 
 def _while(batched: Batched) -> Mixed:
     engine, builder, op = batched.engine, batched.engine.builder, batched.op
-    flags, apart = carried(op, set(engine.batched))
+    flags, apart = batched_carries(op, set(engine.batched))
     first = _either(batched, list(op.operands), flags)
     specs = [t.spec for t in first]
     types = [value.type for value in op.operands]
@@ -76,19 +77,19 @@ def _while(batched: Batched) -> Mixed:
     def samples(arguments: Sequence[Value]) -> list[Value]:
         found = []
         for value, type_, flag in zip(arguments, types, flags, strict=True):
-            found.append(engine.stand_in(type_) if flag else value)
+            found.append(engine.placeholder(type_) if flag else value)
             if flag:
                 engine.batched[found[-1]] = Tensor(value, builder)
         return found
 
     with builder.region(loop, 0, specs) as arguments:
         (running,) = _inlined(batched, 0, samples(arguments))
-        _return(batched, [any_(engine.whole(running)) if apart else engine.given(running)])
+        _return(batched, [any_(engine.with_samples(running)) if apart else engine.lookup(running)])
     with builder.region(loop, 1, specs) as arguments:
         following = _either(batched, _inlined(batched, 1, samples(arguments)), flags)
         if apart:
             (running,) = _inlined(batched, 0, samples(arguments))
-            still = engine.whole(running)
+            still = engine.with_samples(running)
             following = [
                 _select(still, new, Tensor(old, builder))
                 for new, old in zip(following, arguments, strict=True)
@@ -97,4 +98,4 @@ def _while(batched: Batched) -> Mixed:
     return Mixed([Tensor(value, builder) for value in loop.results], flags)
 
 
-register_batching({"case": _branches, "if": _branches, "while": _while})
+supply_batching({"case": _branches, "if": _branches, "while": _while})

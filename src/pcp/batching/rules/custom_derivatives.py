@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.regions import maker_of
-from pcp.batching.rule import Batched, register_batching
 from pcp.batching.vmap import vectorised
 from pcp.ir import Builder
-from pcp.ir.bindings import CUSTOM_DERIVATIVE, Value, ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import decomposition_of, emit_composite, private_function
 from pcp.ir.custom_derivatives import derivative_functions, derivative_name, set_derivative
-from pcp.ir.program import main_of, mlir_type, spec_of
+from pcp.ir.toolkit.dataflow import result_owner
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ops.batching import Batched
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor, current_builder
 from pcp.tracing import spec, trace
 
@@ -18,14 +21,14 @@ from pcp.tracing import spec, trace
 def _composite(batched: Batched) -> list[Tensor]:
     # All operands get samples, so that a cotangent of what is the same for all is that of its repetition: a sum.
     op, builder = batched.op, batched.engine.builder
-    operands = [x.value for x in batched.wholes()]
+    operands = [x.value for x in batched.operands_with_samples()]
     types = [mlir_type(entry) for entry in batched.widened()]
     name = derivative_name(op)
     functions = {"of": decomposition_of(op), **derivative_functions(op)}
     symbols = {kind: _function(batched, f"{name}.{kind}", function) for kind, function in functions.items()}
     made = emit_composite(builder, CUSTOM_DERIVATIVE, operands, types, symbols.pop("of"), {})
     with builder.location:
-        set_derivative(maker_of(made[0]), name, symbols)
+        set_derivative(result_owner(made[0]), name, symbols)
     return [Tensor(value, builder) for value in made]
 
 
@@ -53,4 +56,4 @@ def _function(batched: Batched, name: str, function: ir.Operation) -> str:
     )
 
 
-register_batching({"composite": _composite})
+supply_batching({"composite": _composite})

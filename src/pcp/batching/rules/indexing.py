@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pcp.autodiff.rule import dimension_numbers
-from pcp.batching.rule import Batched, register_batching
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ops.batching import Batched
 from pcp.ops.elementwise import clip
 from pcp.ops.indexing import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, reshape, zeros
+from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor
 
 Numbers = dict[str, tuple[int, ...]]
@@ -37,7 +38,7 @@ def _gather(batched: Batched) -> list[Tensor]:
     elif batched.flags[0]:
         offset, sizes = (0, *offset), (batched.size, *sizes)
     axes = WindowAxes(offset, collapsed, index_map, vector, own, theirs)
-    return [gather(batched.given(0), batched.given(1), axes, sizes)]
+    return [gather(batched.operand(0), batched.operand(1), axes, sizes)]
 
 
 def _scatter(batched: Batched) -> list[Tensor] | None:
@@ -61,13 +62,16 @@ def _scatter(batched: Batched) -> list[Tensor] | None:
         f"input_batching_dims = {list(own)}, scatter_indices_batching_dims = {list(theirs)}, "
         f"scatter_dims_to_operand_dims = {list(index_map)}, index_vector_dim = {vector}>"
     )
-    operands = [batched.given(i) if i == count else batched.whole(i) for i in range(len(batched.flags))]
-    return batched.again(operands, {"scatter_dimension_numbers": text})
+    operands = [
+        batched.operand(i) if i == count else batched.operand_with_samples(i)
+        for i in range(len(batched.flags))
+    ]
+    return batched.clone_with(operands, {"scatter_dimension_numbers": text})
 
 
 def _starts(batched: Batched, first: int) -> Tensor:
     """The start indices of all samples, as vectors."""
-    columns = [batched.whole(index) for index in range(first, len(batched.flags))]
+    columns = [batched.operand_with_samples(index) for index in range(first, len(batched.flags))]
     return concatenate([reshape(column, (batched.size, 1)) for column in columns], 1)
 
 
@@ -78,12 +82,12 @@ def _dynamic_slice(batched: Batched) -> list[Tensor]:
         axes, offset = tuple(range(rank)), tuple(range(1, rank + 1))
         if not batched.flags[0]:
             found = WindowAxes(offset, (), axes, 1)
-            return [gather(batched.given(0), _starts(batched, 1), found, sizes)]
+            return [gather(batched.operand(0), _starts(batched, 1), found, sizes)]
         found = WindowAxes(offset, (), _shifted(axes), 1, (0,), (0,))
-        return [gather(batched.given(0), _starts(batched, 1), found, (1, *sizes))]
-    start = [batched.given(index) for index in range(1, rank + 1)]
-    operands = [batched.given(0), *_led_by_zero(start)]
-    return batched.again(operands, {"slice_sizes": (batched.size, *sizes)})
+        return [gather(batched.operand(0), _starts(batched, 1), found, (1, *sizes))]
+    start = [batched.operand(index) for index in range(1, rank + 1)]
+    operands = [batched.operand(0), *_led_by_zero(start)]
+    return batched.clone_with(operands, {"slice_sizes": (batched.size, *sizes)})
 
 
 def _led_by_zero(start: list[Tensor]) -> list[Tensor]:
@@ -91,10 +95,10 @@ def _led_by_zero(start: list[Tensor]) -> list[Tensor]:
 
 
 def _dynamic_update_slice(batched: Batched) -> list[Tensor]:
-    x, update = batched.whole(0), batched.whole(1)
+    x, update = batched.operand_with_samples(0), batched.operand_with_samples(1)
     if not any(batched.flags[2:]):
-        start = [batched.given(index) for index in range(2, len(batched.flags))]
-        return batched.again([x, update, *_led_by_zero(start)])
+        start = [batched.operand(index) for index in range(2, len(batched.flags))]
+        return batched.clone_with([x, update, *_led_by_zero(start)])
     starts = _starts(batched, 2)
     limits = [n - k for n, k in zip(x.shape[1:], update.shape[1:], strict=True)]
     top = int(np.iinfo(starts.dtype.numpy).max)
@@ -103,7 +107,7 @@ def _dynamic_update_slice(batched: Batched) -> list[Tensor]:
     return [scatter(x, clip(starts, 0, bound), update, WindowAxes(axes, (), axes, 1, (0,), (0,)), None, True)]
 
 
-register_batching(
+supply_batching(
     {
         "gather": _gather,
         "scatter": _scatter,

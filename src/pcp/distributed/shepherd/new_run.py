@@ -51,7 +51,7 @@ def new_run(
     step = inner_step(recipe, algorithm)
     programs = worker_programs(step, recipe.parameters, algorithm)
     job = Job(
-        programs={name: store.put(program.artifact()) for name, program in programs.items()},
+        programs={name: store.put(program.artifact(named=True)) for name, program in programs.items()},
         data=store.put(data.file.read_bytes()),
         batch=config.batch,
         context=data.context,

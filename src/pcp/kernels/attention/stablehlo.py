@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.attention.tiles import Operands, Tiling, backward, forward
 from pcp.kernels.kernel import Kernel
@@ -44,8 +45,8 @@ def tiled_gradient(tiling: Tiling) -> Callable[[ir.Operation], list[Tensor]]:
     return build
 
 
-def _fits(tiling: Tiling) -> Callable[[ir.Operation, str], bool]:
-    def applies(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+def _fits(tiling: Tiling) -> Callable[[ir.Operation], bool]:
+    def applies(op: ir.Operation) -> bool:
         named, heads = Named.of(op), Heads.of(op)
         if heads is None or not named.is_f32 or max(named.attributes.get("wrt", (0,))) > 2:
             return False
@@ -79,7 +80,7 @@ for _name, _about, _matches, _gradient in (
                     Effect.lowers_precision if _rounded else Effect.reassociating,
                     _how + ("; operands of products rounded to bfloat16" if _rounded else ""),
                     _fits(_tiling),
-                    _make(_tiling),
+                    StableHLO(_make(_tiling)),
                     nonfinite="skips" if _name == "attention_gradient" else "nan",
                 )
             )

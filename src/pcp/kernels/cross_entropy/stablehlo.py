@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
@@ -139,9 +140,9 @@ def _gradient_in_blocks(op: ir.Operation) -> list[Tensor]:
     return rows.named.cotangents(op, {0: reshape(found, rows.named.operands[0].shape)})
 
 
-def _has_blocks(op: ir.Operation, platform: str) -> bool:
+def _has_blocks(op: ir.Operation) -> bool:
     rows = math.prod(Named.of(op).operands[0].shape[:-1])
-    return applies_to_f32(op, platform) and rows > _rows_of_block(op)
+    return applies_to_f32(op) and rows > _rows_of_block(op)
 
 
 register_family(
@@ -166,4 +167,4 @@ for _name, _about, _applies, _build in (
     ),
     ("cross_entropy_gradient.chunked", "as fused, some rows at a time", _has_blocks, _gradient_in_blocks),
 ):
-    register_kernel(Kernel(_name, Effect.reassociating, _about, _applies, _build))
+    register_kernel(Kernel(_name, Effect.reassociating, _about, _applies, StableHLO(_build)))

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import combiner
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.regions import combiner
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
@@ -92,13 +93,13 @@ def _sorted(op: ir.Operation) -> list[Tensor]:
     return [reshape(summed[:tokens], rows.table.shape)]
 
 
-def _is_f32(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+def _is_f32(op: ir.Operation) -> bool:
     return all(spec_of(op.operands[i].type).dtype is DType.f32 for i in (0, 2))
 
 
-def _is_small(op: ir.Operation, platform: str) -> bool:
+def _is_small(op: ir.Operation) -> bool:
     rows, tokens = spec_of(op.operands[1].type).size, spec_of(op.operands[0].type).shape[0]
-    return _is_f32(op, platform) and 4 * rows * tokens <= LARGEST
+    return _is_f32(op) and 4 * rows * tokens <= LARGEST
 
 
 register_family(
@@ -121,4 +122,4 @@ for _name, _effect, _about, _applies, _build in (
     ),
     ("sorted", Effect.reassociating, "rows in the order of their tokens", _is_f32, _sorted),
 ):
-    register_kernel(Kernel(f"embedding_gradient.{_name}", _effect, _about, _applies, _build))
+    register_kernel(Kernel(f"embedding_gradient.{_name}", _effect, _about, _applies, StableHLO(_build)))

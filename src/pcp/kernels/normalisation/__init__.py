@@ -1,3 +1,5 @@
 """Layer and RMS normalisation, and their gradients."""
 
-from pcp.kernels.normalisation import stablehlo as stablehlo
+from pcp.kernels.normalisation import stablehlo as stablehlo  # isort: split
+
+from pcp.kernels.normalisation import native as native

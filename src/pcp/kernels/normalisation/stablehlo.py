@@ -6,12 +6,14 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import maximum, rsqrt
 from pcp.ops.linear_algebra import dot_general
-from pcp.ops.movement import broadcast_in_dim, full, ones, reshape
+from pcp.ops.movement import full, ones, reshape
+from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.reduction import mean, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
@@ -153,8 +155,8 @@ def _gradient(mean_of: Mean, by_product: bool) -> Callable[[ir.Operation], list[
     return build
 
 
-def _takes_mean_off(op: ir.Operation, platform: str) -> bool:
-    return applies_to_f32(op, platform) and Named.of(op).name == "layer_norm"
+def _takes_mean_off(op: ir.Operation) -> bool:
+    return applies_to_f32(op) and Named.of(op).name == "layer_norm"
 
 
 register_family(
@@ -202,4 +204,4 @@ _ROWS: tuple[tuple[str, Effect, str, Any], ...] = (
 )
 for _name, _effect, _about, _build in _ROWS:
     _applies = _takes_mean_off if _build is _one_pass else applies_to_f32
-    register_kernel(Kernel(_name, _effect, _about, _applies, _build))
+    register_kernel(Kernel(_name, _effect, _about, _applies, StableHLO(_build)))

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from pcp.autodiff.regions import maker_of
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.dataflow import result_owner
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor
@@ -67,7 +67,7 @@ class Product:
     def emit_tf32(self, x: Tensor, y: Tensor) -> Tensor:
         """As `emit`, with operands rounded to TF32 by the hardware."""
         made = self.emit(x, y)
-        op = maker_of(made.value)
+        op = result_owner(made.value)
         assert op is not None
         op.attributes["algorithm"] = ir.Attribute.parse(
             "#stablehlo.dot_algorithm<lhs_precision_type = tf32, rhs_precision_type = tf32, accumulation_type = f32, "

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
@@ -54,18 +55,14 @@ def _by_parts(
     return build
 
 
-def _f32(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (on every device)
+def _f32(op: ir.Operation) -> bool:
     return Product.of(op).is_f32
 
 
-def _f32_columns(op: ir.Operation, platform: str) -> bool:
+def _f32_columns(op: ir.Operation) -> bool:
     """XLA's CPU products of bfloat16 lose half their speed where the left operand is read down its columns."""
     product = Product.of(op)
-    return platform == "cpu" and product.is_f32 and product.reads_columns
-
-
-def _f32_on_cuda(op: ir.Operation, platform: str) -> bool:
-    return platform == "cuda" and Product.of(op).is_f32
+    return product.is_f32 and product.reads_columns
 
 
 def _tf32(op: ir.Operation) -> list[Tensor]:
@@ -87,7 +84,13 @@ for _name, _terms, _about in (
     ("bf16_x6", SIX, "operands as sums of three bfloat16 numbers, six products"),
 ):
     register_kernel(
-        Kernel(f"product.{_name}", Effect.lowers_precision, _about, _f32, _by_parts(_terms, Product.emit))
+        Kernel(
+            f"product.{_name}",
+            Effect.lowers_precision,
+            _about,
+            _f32,
+            StableHLO(_by_parts(_terms, Product.emit)),
+        )
     )
     register_kernel(
         Kernel(
@@ -95,7 +98,8 @@ for _name, _terms, _about in (
             Effect.lowers_precision,
             f"{_about}; the left operand is transposed in blocks first",
             _f32_columns,
-            _by_parts(_terms, Product.emit_blocked),
+            StableHLO(_by_parts(_terms, Product.emit_blocked)),
+            requires=("cpu",),
         )
     )
 register_kernel(
@@ -103,7 +107,8 @@ register_kernel(
         "product.tf32",
         Effect.lowers_precision,
         "operands rounded to 11 bits by an NVIDIA GPU, sums in float32",
-        _f32_on_cuda,
-        _tf32,
+        _f32,
+        StableHLO(_tf32),
+        requires=("cuda",),
     )
 )

@@ -1,6 +1,7 @@
 """Kernels for `pcp.softmax`, `pcp.log_softmax` and their gradients."""
 
 from pcp.ir.bindings import ir
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
@@ -61,4 +62,4 @@ for _name, _about, _build in (
         _gradient,
     ),
 ):
-    register_kernel(Kernel(_name, Effect.reassociating, _about, applies_to_f32, _build))
+    register_kernel(Kernel(_name, Effect.reassociating, _about, applies_to_f32, StableHLO(_build)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ir.program import spec_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.candidate import Candidate, Limits
 from pcp.kernels.cross_entropy.stablehlo import Rows

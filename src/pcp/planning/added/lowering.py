@@ -19,8 +19,9 @@ from typing import Any
 
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
-from pcp.ir.bindings import InvalidProgram, ir, string_of
+from pcp.ir.bindings import InvalidProgram, ir
 from pcp.ir.program_file import write_atomically
+from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added.store import Added

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pcp.backends.jax_lowering import lowered_text
 from pcp.ir import TensorSpec
 from pcp.ir.types import dtype_of
+from pcp.kernels.jax_lowering import lowered_text
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels.artifact import StableHLO
 from pcp.kernels.registry import register_kernel
 from pcp.planning.added.fitting import fit_of
 from pcp.planning.added.lowering import KernelNotLowered, lowered
@@ -35,14 +36,14 @@ def _kernel(added: Added) -> Kernel:
         candidate.effect,
         candidate.about,
         _applies(added),
-        _build(added),
-        candidate.version,
-        candidate.nonfinite,
+        StableHLO(_build(added)),
+        version=candidate.version,
+        nonfinite=candidate.nonfinite,
     )
 
 
-def _applies(added: Added) -> Callable[[ir.Operation, str], bool]:
-    def applies(op: ir.Operation, platform: str) -> bool:  # noqa: ARG001  (plain StableHLO runs on every device)
+def _applies(added: Added) -> Callable[[ir.Operation], bool]:
+    def applies(op: ir.Operation) -> bool:
         fit = fit_of(added.candidate, op)
         if fit is None:
             return False

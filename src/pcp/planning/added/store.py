@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.folders import data_folder
 from pcp.ir.program_file import write_atomically
 from pcp.kernels.candidate import Candidate, InvalidCandidate, read_candidate
 
@@ -53,14 +54,6 @@ class Added:
     def name(self) -> str:
         """What plans and paths call it: its own name, and the digest of its content."""
         return f"{self.candidate.name}#{self.digest[:32]}"
-
-
-def data_folder() -> Path:
-    """Where PCP keeps what it cannot make again: the folder `PCP_DATA_DIR`, else one in the user's data folder."""
-    own = os.environ.get("PCP_DATA_DIR", "")
-    users = os.environ.get("XDG_DATA_HOME", "")
-    base = Path(users) if os.path.isabs(users) else Path.home() / ".local" / "share"
-    return Path(own) if own else base / "pcp"
 
 
 class Store:

@@ -13,7 +13,8 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
 
@@ -65,7 +66,7 @@ def estimate_cost(program: Program) -> CostEstimate:
     """The cost of one call of a program."""
     module = flat(program).module()
     count = _Count()
-    kinds = count.block(main_of(module).regions[0].blocks[0])
+    kinds = count.block(entry_block(module))
     ordered = dict(sorted(kinds.items(), key=lambda item: (-item[1].flops, -item[1].bytes, item[0])))
     bound = lower_bound(program)
     return CostEstimate(ordered, bound.arguments + bound.results, bound.peak, count.unknown_loops)

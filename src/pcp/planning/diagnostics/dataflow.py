@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from pcp.ir import Program, TensorSpec
-from pcp.ir.bindings import ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.operations import Operation, operations_of
-from pcp.ir.program import main_of
+from pcp.ir.toolkit.functions import entry_block
 from pcp.tensor import Tensor, current_builder
 
 
@@ -52,9 +52,9 @@ class Dataflow:
 
     def _returned(self, program: Program) -> list[int]:
         module = program.module()
-        block = main_of(module).regions[0].blocks[0]
+        block = entry_block(module)
         *operations, terminator = (op.operation for op in block.operations)
-        numbers = {value: index for index, value in enumerate(block.arguments)}
+        numbers: dict[Value, int] = {value: index for index, value in enumerate(block.arguments)}
         for op, entry in zip(operations, self.operations, strict=True):
             numbers.update(zip(op.results, entry.results, strict=True))
         return [numbers[value] for value in terminator.operands]

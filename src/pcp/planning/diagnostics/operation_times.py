@@ -20,8 +20,10 @@ from pcp.backends.base import Buffer
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir
 from pcp.ir.operations import Operation
-from pcp.ir.program import describe_signature, main_of, spec_of
 from pcp.ir.program_file import write_atomically
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF, flatten
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.dataflow import Dataflow

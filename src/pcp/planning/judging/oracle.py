@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, DType, Program, Result, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, context, inline_calls, inline_composites, ir
-from pcp.ir.program import describe_signature, main_of, mlir_type, spec_of
+from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.signature import describe_signature
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.types import UnknownDType
 
 _AS_WRITTEN = tuple(
@@ -66,7 +69,7 @@ class Copy:
         module = program.module()
         inline_composites(module)
         inline_calls(module)
-        old = main_of(module).regions[0].blocks[0]
+        old = entry_block(module)
         with context(), ir.Location.unknown():
             made = ir.Module.create()
             with ir.InsertionPoint(made.body):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import InvalidProgram, Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.elementwise import ELEMENTWISE
-from pcp.ir.program import mlir_type, spec_of
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.types import UnknownDType
+from pcp.ops.record import RECORDS, Kind
 from pcp.planning.judging.oracle import Copy
 
 LONG = 64
@@ -23,10 +23,6 @@ STEPS = 32
 """Operations one after another that are done again at most."""
 WORTH = 1.25
 """A value is made again from others that take at most this many times its bytes."""
-
-_CHEAP = ELEMENTWISE | {
-    f"stablehlo.{name}" for name in ("broadcast_in_dim", "pad", "reshape", "reverse", "slice", "transpose")
-}
 
 
 @dataclass(slots=True)
@@ -105,7 +101,7 @@ class Recomputing(Copy):
         if op.name == "stablehlo.constant":
             return frozenset()
         size = _bytes(value)
-        if op.name not in _CHEAP or len(op.results) != 1 or size <= SMALL:
+        if not _is_cheap(op) or len(op.results) != 1 or size <= SMALL:
             return None
         found: set[Value] = set()
         for operand in op.operands:
@@ -181,3 +177,9 @@ def _bytes(value: Value) -> int:
         return spec_of(value.type).bytes
     except (InvalidProgram, UnknownDType):
         return 0
+
+
+def _is_cheap(op: ir.Operation) -> bool:
+    """Whether an operation computes or moves single elements, which a compiler does where they are read."""
+    record = RECORDS.get(op.name)
+    return record is not None and record.is_fused and record.kind in (Kind.elementwise, Kind.movement)

@@ -13,22 +13,14 @@ Source: Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.program import mlir_type, spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ops.record import RECORDS
 from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
-_ROUNDS = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "add", "atan2", "cbrt", "convolution", "cosine", "divide", "dot_general", "exponential",
-        "exponential_minus_one", "log", "log_plus_one", "logistic", "multiply", "power", "reduce", "rsqrt",
-        "sine", "sqrt", "subtract", "tan", "tanh",
-    )
-)  # fmt: skip
-"""Operations whose float32 results are rounded; chlo's are expanded into these."""
 _HASH = 0x9E3779B1
 """Knuth's multiplicative hash, 2^32 over the golden ratio."""
 
@@ -54,7 +46,8 @@ class _OtherRoundings(Recomputing):
         self._is_inside = outside or (len(op.regions) > 0 and op.name not in _LIKE_OUTSIDE)
         super().operation(op)
         self._is_inside = outside
-        if op.name in _ROUNDS and not outside:
+        record = RECORDS.get(op.name)
+        if record is not None and record.rounds is True and not outside:
             for result in op.results:
                 self.known[result] = _noisy(self.known[result])
 

@@ -2,7 +2,8 @@
 
 from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
 _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}
@@ -16,7 +17,7 @@ def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
         program: any Program.
     """
     module = flat(program).module()
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     places = {value: index for index, value in enumerate(block.arguments)}
     sources: dict[Value, frozenset[int]] = {
         value: frozenset((index,)) if _is_integer(value) else frozenset() for value, index in places.items()

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.search.significance import Block, undisturbed
 
-_NO_HANDLER = ("No registered implementation for", "No FFI handler registered", "Unknown custom call")
+_NO_HANDLER = (
+    "No registered implementation for",
+    "No FFI handler registered",
+    "Unknown custom call",
+    "native library",
+)
 
 
 class Failure(enum.StrEnum):

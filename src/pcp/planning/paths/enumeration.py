@@ -14,7 +14,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.site_classes import SiteClass, is_covered, site_classes
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 
@@ -94,6 +94,11 @@ def combinations(
             if kernel is not None
             for site in sites
         }
+        covered = {site.key for each in classes for site in each.sites if is_covered(site, kernels)}
+        if covered & kernels.keys():
+            kernels = {key: kernel for key, kernel in kernels.items() if key not in covered}
+            if not uniform:
+                continue  # it comes without them, too
         path = whole.path(kernels)
         if not kernels:
             yield whole.plain

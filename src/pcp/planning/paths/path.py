@@ -18,7 +18,8 @@ from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
-from pcp.kernels import Kernel, apply_kernels, kernel_named, sites_of
+from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
+from pcp.kernels.features import KINDS
 from pcp.planning.paths.preparation import prepared
 
 FORMAT = 1
@@ -40,11 +41,18 @@ class Choice:
         site: the key of the site in its program.
         kernel: its name.
         version: its version when it was chosen.
+        library: digest of the build of the native library that it called; empty where it calls none, or any build will do.
     """
 
     site: str
     kernel: str
     version: int
+    library: str = ""
+
+    @property
+    def entry(self) -> list[str | int]:
+        """As it stands in a file."""
+        return [self.site, self.kernel, self.version, *([self.library] if self.library else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,10 @@ class Path:
         backend: str = DEFAULT,
     ) -> "Path":
         """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
-        choices = (Choice(site, kernel.name, kernel.version) for site, kernel in kernels.items())
+        choices = (
+            Choice(site, kernel.name, kernel.version, kernel.artifact.digest)
+            for site, kernel in kernels.items()
+        )
         return Path(
             program.digest,
             tuple(sorted(choices)),
@@ -121,8 +132,12 @@ class Path:
         return hashlib.sha256(json.dumps(self._chosen(), separators=(",", ":")).encode()).hexdigest()
 
     def made_on(self, hardware: str, versions: str) -> "Path":
-        """The same path, for exactly this hardware and these versions; empty words leave it open."""
-        return replace(self, hardware=hardware, versions=versions)
+        """The same path, for exactly this hardware and these versions; empty words leave it open, and with it which build of a
+        native library is called."""
+        choices = self.choices
+        if not hardware and not versions:
+            choices = tuple(replace(choice, library="") for choice in choices)
+        return replace(self, choices=choices, hardware=hardware, versions=versions)
 
     def check_place(self, hardware: str, versions: str) -> None:
         """Compare what it was made on with what is here.
@@ -145,7 +160,8 @@ class Path:
 
         Raises:
             UnknownKernel: one is not registered here.
-            PathMismatch: one has another version here than when it was chosen.
+            KernelUnavailable: this machine lacks what one needs, as a native library.
+            PathMismatch: one has another version here than when it was chosen, or calls another build of a native library.
         """
         found = {choice.site: kernel_named(choice.kernel) for choice in self.choices}
         for choice in self.choices:
@@ -155,6 +171,7 @@ class Path:
                     f"the path was made with version {choice.version} of kernel {choice.kernel}, which is {here} here; "
                     "plan again, or install the version of PCP that made the path"
                 )
+            _check_available(choice, found[choice.site])
         return found
 
     def check_sites(self, program: Program, platform: str) -> None:
@@ -208,7 +225,7 @@ class Path:
             "prepared": self.prepared,
             "backend": self.backend,
             "options": [list(option) for option in self.options],
-            "choices": [[choice.site, choice.kernel, choice.version] for choice in self.choices],
+            "choices": [choice.entry for choice in self.choices],
         }
 
     def to_json(self) -> str:
@@ -247,6 +264,30 @@ class Path:
             raise NotAPath(f"{os.fspath(path)}: {error}") from None
 
 
+def _check_available(choice: Choice, kernel: Kernel) -> None:
+    """Look whether what a kernel needs is here.
+
+    Raises:
+        KernelUnavailable: it is not.
+        PathMismatch: the native library that it calls is another build.
+    """
+    if not kernel.needs:
+        return
+    kinds = [kind for kind in sorted(KINDS) if kernel.is_for(kind)]
+    lacks = [kernel.lacks(kind) for kind in kinds]
+    if all(lacks):
+        raise KernelUnavailable(
+            f"the path has kernel {kernel.name} compute site {choice.site[:12]}, which cannot be had here: {lacks[0]}; "
+            "plan again to do without it"
+        )
+    here = kernel.artifact.digest
+    if choice.library and choice.library != here:
+        raise PathMismatch(
+            f"the path was made with build {choice.library} of the native library of kernel {kernel.name}, and here is {here}: "
+            'its results may differ in their last bits; plan again, or follow it anyway as path.made_on("", "")'
+        )
+
+
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
     return apply_kernels(_ready(path, program), path.kernels())
@@ -268,6 +309,7 @@ def _ready(path: Path, program: Program) -> Program:
 
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_LIBRARY = re.compile("[0-9a-f]{32}")
 _LARGEST = 2**63
 _FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
@@ -279,7 +321,7 @@ _FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "choices",
         lambda v: _is_list_of(v, _is_choice),
-        "a site of 64 hexadecimal digits, a kernel and its version, each",
+        "a site of 64 hexadecimal digits, a kernel and its version, and of a native library the digest, each",
     ),
 )
 """Of the entries of a file, all of which it must have: whether a value is one, and what is expected."""
@@ -352,8 +394,9 @@ def _is_option(entry: Any) -> bool:
 def _is_choice(entry: Any) -> bool:
     return (
         isinstance(entry, list)
-        and len(entry) == 3
+        and len(entry) in (3, 4)
         and _is_digest(entry[0])
         and isinstance(entry[1], str)
         and _is_integer(entry[2])
+        and all(isinstance(library, str) and _LIBRARY.fullmatch(library) for library in entry[3:])
     )

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 from pcp.planning.search.cost_model import estimated_seconds
 
@@ -41,7 +42,7 @@ def features_of(program: Program) -> Features:
     module = flat(program).module()
     products: list[tuple[float, ir.Operation]] = []
     others, kinds = 0.0, set()
-    for op, trips in _operations(main_of(module).regions[0].blocks[0], 1.0):
+    for op, trips in _operations(entry_block(module), 1.0):
         kinds.add(op.name)
         if op.name == "stablehlo.dot_general":
             products.append((trips * flops_of(op), op))

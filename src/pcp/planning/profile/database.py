@@ -15,8 +15,8 @@ from pathlib import Path as FilePath
 from statistics import median
 from typing import Any
 
-from pcp.backends.cache import cache_folder
 from pcp.errors import PCPError
+from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.path import NotAPath, Path

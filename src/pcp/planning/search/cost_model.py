@@ -6,7 +6,8 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loop_trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
 
 FLOPS = {2: 4e11, 4: 2e11, 8: 1e11}
@@ -18,7 +19,7 @@ BYTES = 2e10
 def estimated_seconds(program: Program) -> float:
     """The time of one call, for comparing programs with one another."""
     module = flat(program).module()
-    return sum(_block(main_of(module).regions[0].blocks[0]))
+    return sum(_block(entry_block(module)))
 
 
 def _block(block: ir.Block) -> Iterator[float]:

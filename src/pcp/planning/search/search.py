@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, UnknownKernel
+from pcp.kernels import Kernel, UnknownKernel, missing_kernels
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path, PathMismatch
@@ -87,6 +87,8 @@ class Search:
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
         self._platform = platform = whole.target.device.kind
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
+        for name, reason in missing_kernels(whole.prepared, platform).items():
+            self._say(f"{name} is missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
 

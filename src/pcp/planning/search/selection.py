@@ -93,7 +93,7 @@ def select(
     choices = {each.sites.digest: _usable(each, banned) for each in classes}
     chosen = {digest: usable[0] for digest, usable in choices.items()}
     if not tolerance:  # bits are compared, and only kernels that should change none are here
-        return chosen
+        return _cover(classes, chosen)
     limit = tolerance if not model.seen else error_margin * tolerance
     while model.predicted(chosen) > limit:
         moves = []
@@ -111,7 +111,33 @@ def select(
             break
         _, digest, other = max(moves, key=lambda move: (move[0], move[1]))
         chosen[digest] = other
+    return _cover(classes, chosen)
+
+
+def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
+    """The same, where of a site and those inside of it only one side has kernels: that which saves more, by times alone."""
+    plain = Alternative(None, 1.0, 0.0, 0.0)
+    for outer in classes:
+        inside = _parts_inside(outer, classes)
+        digest = outer.sites.digest
+        if chosen[digest].kernel is None or not inside:
+            continue
+        if math.fsum(chosen[each].saved * part for each, part in inside.items()) > chosen[digest].saved:
+            chosen[digest] = plain
+        else:
+            chosen |= {each: plain for each, part in inside.items() if part == 1.0}
     return chosen
+
+
+def _parts_inside(outer: Tuned, classes: Sequence[Tuned]) -> dict[str, float]:
+    """Which part of the sites of each class is inside of sites of another, by digest; classes without any are left out."""
+    keys = {site.key for site in outer.sites.sites}
+    found = {}
+    for each in classes:
+        count = sum(not keys.isdisjoint(site.inside) for site in each.sites.sites)
+        if count:
+            found[each.sites.digest] = count / len(each.sites.sites)
+    return found
 
 
 def saved(selection: Selection) -> float:

@@ -45,18 +45,6 @@ class Tried:
         self.elements = max(self.elements, result_elements, *(spec.size for spec in problem.specs))
         self.calls = max(self.calls, calls)
 
-    def covers(self, problem: Problem) -> bool:
-        """Whether a problem lies in the ranges."""
-        return (
-            problem.dtype in self.dtypes
-            and problem.form in self.forms
-            and all(
-                name in self.sizes and self.sizes[name][0] <= size <= self.sizes[name][1]
-                for name, size in problem.sizes
-            )
-            and max(spec.size for spec in problem.specs) <= self.elements
-        )
-
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {

@@ -11,8 +11,9 @@ import ml_dtypes
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import negate
-from pcp.rewrite.pattern import filled, is_integral, maker, spec, tensor, uniform
+from pcp.rewrite.pattern import defined_by, filled, is_integral, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import Tensor, emit
@@ -32,7 +33,7 @@ def with_number(
 
     def match(op: ir.Operation) -> tuple[Tensor, Number] | None:
         for place in (1, 0) if either else (0,) if first else (1,):
-            number = uniform(op.operands[place])
+            number = splat_number(op.operands[place])
             if number is not None:
                 return tensor(op.operands[1 - place]), number
         return None
@@ -89,10 +90,6 @@ def _one(number: Number, _: DType) -> bool:
     return number == 1
 
 
-def _float_one(number: Number, dtype: DType) -> bool:
-    return number == 1 and dtype.is_float
-
-
 def _zeros(x: Tensor) -> Tensor:
     return filled(x.spec, 0)
 
@@ -123,7 +120,7 @@ def _divide_by_power_of_two(op: ir.Operation) -> Found:
 
 
 def _negated(op: ir.Operation, place: int) -> Tensor | None:
-    inner = maker(op.operands[place], "negate")
+    inner = defined_by(op.operands[place], "negate")
     return None if inner is None else tensor(inner.operands[0])
 
 
@@ -133,7 +130,7 @@ def _negate_of_negate(op: ir.Operation) -> Found:
 
 
 def _negate_of_difference(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "subtract")
+    inner = defined_by(op.operands[0], "subtract")
     if inner is None or not is_integral(op):
         return None
     return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
@@ -164,7 +161,7 @@ def _of_negates(name: str) -> Replace:
 
 def _multiply_of_negate(op: ir.Operation) -> Found:
     found = _EITHER(op)
-    inner = None if found is None else maker(found[0].value, "negate")
+    inner = None if found is None else defined_by(found[0].value, "negate")
     if found is None or inner is None or not found[0].dtype.is_float:
         return None
     return [emit("multiply", (tensor(inner.operands[0]), filled(found[0].spec, -found[1])))]
@@ -174,7 +171,7 @@ def _of_constants(name: str) -> Replace:
     def replace(op: ir.Operation) -> Found:
         """(x + a) + b = x + (a + b), of integers, which wrap around."""
         outer = _EITHER(op) if is_integral(op) else None
-        inner = None if outer is None else maker(outer[0].value, name)
+        inner = None if outer is None else defined_by(outer[0].value, name)
         found = None if inner is None else _EITHER(inner)
         if outer is None or found is None or found[0].dtype is DType.bool:
             return None
@@ -195,7 +192,7 @@ def _of_itself(op: ir.Operation) -> Found:
 
 def _twice(name: str) -> Replace:
     def replace(op: ir.Operation) -> Found:
-        return [tensor(op.operands[0])] if maker(op.operands[0], name) is not None else None
+        return [tensor(op.operands[0])] if defined_by(op.operands[0], name) is not None else None
 
     return replace
 

@@ -4,11 +4,13 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from pcp.autodiff.regions import copy_region, returned_by
 from pcp.ir.bindings import Value, ir
-from pcp.rewrite.pattern import maker, tensor, uniform
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.editing import copy_region
+from pcp.ir.toolkit.regions import returned_by
+from pcp.rewrite.pattern import defined_by, tensor
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.simplification.logic import direction_of
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import current_builder
 
@@ -23,12 +25,12 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def _if_known(op: ir.Operation) -> Found:
-    predicate = uniform(op.operands[0])
+    predicate = splat_number(op.operands[0])
     return None if predicate is None else _branch(op, 0 if predicate else 1)
 
 
 def _case_known(op: ir.Operation) -> Found:
-    index, last = uniform(op.operands[0]), len(op.regions) - 1
+    index, last = splat_number(op.operands[0]), len(op.regions) - 1
     if index is None:
         return None
     return _branch(op, int(index) if 0 <= index <= last else last)
@@ -44,14 +46,14 @@ def _while_never(op: ir.Operation) -> Found:
     (condition,) = returned_by(block)
 
     def at_start(value: Value) -> Any:
-        return uniform(initial.get(value, value))
+        return splat_number(initial.get(value, value))
 
     goes_on = at_start(condition)
-    comparison = maker(condition, "compare") if goes_on is None else None
+    comparison = defined_by(condition, "compare") if goes_on is None else None
     if comparison is not None:
         left, right = (at_start(value) for value in comparison.operands)
         if left is not None and right is not None:
-            goes_on = _COMPARE[direction_of(comparison)](left, right)
+            goes_on = _COMPARE[comparison_direction(comparison)](left, right)
     return [tensor(value) for value in op.operands] if goes_on is not None and not goes_on else None
 
 

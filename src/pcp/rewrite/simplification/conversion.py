@@ -3,37 +3,12 @@
 float32 to bfloat16 and back stays: it rounds.
 """
 
-from typing import Any
-
-import ml_dtypes
-import numpy as np
-
-from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.types import holds
 from pcp.ops.elementwise import bitcast, convert
-from pcp.rewrite.pattern import maker, spec, tensor
+from pcp.rewrite.pattern import defined_by, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found
-
-
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether one element type has every value of another."""
-    if wide is narrow or narrow is DType.bool:
-        return wide.kind != "complex"
-    if wide.is_float and narrow.is_float:
-        a, b = _limits(wide), _limits(narrow)
-        return bool(a.nmant >= b.nmant and a.maxexp >= b.maxexp and a.minexp - a.nmant <= b.minexp - b.nmant)
-    if wide.is_float and narrow.is_integer:
-        bits = 8 * narrow.itemsize - (narrow.kind == "signed")
-        return bool(_limits(wide).nmant + 1 >= bits and _limits(wide).maxexp > bits)
-    if wide.is_integer and narrow.is_integer:
-        outer, inner = np.iinfo(wide.numpy), np.iinfo(narrow.numpy)
-        return bool(outer.min <= inner.min and outer.max >= inner.max)
-    return False
-
-
-def _limits(dtype: DType) -> Any:
-    return ml_dtypes.finfo(dtype.numpy)  # type: ignore[no-untyped-call]  # ml_dtypes leaves it so
 
 
 def _unchanged(op: ir.Operation) -> Found:
@@ -42,7 +17,7 @@ def _unchanged(op: ir.Operation) -> Found:
 
 
 def _convert_of_convert(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "convert")
+    inner = defined_by(op.operands[0], "convert")
     if inner is None:
         return None
     first, middle, last = (spec(value).dtype for value in (*inner.operands, *op.operands, *op.results))
@@ -54,7 +29,7 @@ def _convert_of_convert(op: ir.Operation) -> Found:
 
 
 def _bitcast_of_bitcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "bitcast_convert")
+    inner = defined_by(op.operands[0], "bitcast_convert")
     if inner is None:
         return None
     first, last = spec(inner.operands[0]), spec(op.results[0])
@@ -66,14 +41,14 @@ def _bitcast_of_bitcast(op: ir.Operation) -> Found:
 
 
 def _part_of_complex(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "complex")
+    inner = defined_by(op.operands[0], "complex")
     if inner is None:
         return None
     return [tensor(inner.operands[0 if op.name == "stablehlo.real" else 1])]
 
 
 def _complex_of_parts(op: ir.Operation) -> Found:
-    real, imag = maker(op.operands[0], "real"), maker(op.operands[1], "imag")
+    real, imag = defined_by(op.operands[0], "real"), defined_by(op.operands[1], "imag")
     if real is None or imag is None or real.operands[0] != imag.operands[0]:
         return None
     return [tensor(real.operands[0])] if real.operands[0].type == op.results[0].type else None

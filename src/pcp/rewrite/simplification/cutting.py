@@ -5,10 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from pcp.autodiff.rule import dimension_numbers
-from pcp.ir.bindings import Value, integer_of, ir
-from pcp.ops.movement import broadcast_in_dim, concatenate, pad, reshape, reverse, slice_
-from pcp.rewrite.pattern import elements, is_only_use, maker, numbers, spec, tensor
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
+from pcp.ir.toolkit.dataflow import has_single_use
+from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.rewrite.pattern import defined_by, elements, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found
 
@@ -30,7 +32,7 @@ def _sliced(value: Value, bounds: Sequence[tuple[int, int, int]]) -> Found:
 
 
 def _slice_of_slice(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "slice")
+    inner = defined_by(op.operands[0], "slice")
     if inner is None or not spec(op.results[0]).size:
         return None
     sizes = spec(op.results[0]).shape
@@ -42,7 +44,7 @@ def _slice_of_slice(op: ir.Operation) -> Found:
 
 
 def _slice_of_concatenate(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "concatenate")
+    inner = defined_by(op.operands[0], "concatenate")
     if inner is None:
         return None
     axis, bounds = integer_of(inner.attributes["dimension"]), _bounds(op)
@@ -57,7 +59,7 @@ def _slice_of_concatenate(op: ir.Operation) -> Found:
 
 
 def _slice_of_pad(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "pad")
+    inner = defined_by(op.operands[0], "pad")
     if inner is None or any(numbers(inner, "interior_padding")):
         return None
     moved = [
@@ -70,7 +72,7 @@ def _slice_of_pad(op: ir.Operation) -> Found:
 
 
 def _slice_of_broadcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "broadcast_in_dim")
+    inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     axes, bounds, sizes = numbers(inner, "broadcast_dimensions"), _bounds(op), spec(inner.operands[0]).shape
@@ -99,7 +101,7 @@ def _pad_as_slice(op: ir.Operation) -> Found:
 
 
 def _pad_of_pad(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "pad")
+    inner = defined_by(op.operands[0], "pad")
     if inner is None or inner.operands[1] != op.operands[1]:
         return None
     names = ("edge_padding_low", "edge_padding_high")
@@ -123,8 +125,8 @@ def _concatenate_of_one(op: ir.Operation) -> Found:
 def _concatenate_of_concatenate(op: ir.Operation) -> Found:
     axis, parts, changed = integer_of(op.attributes["dimension"]), list[Value](), False
     for part in op.operands:
-        inner = maker(part, "concatenate")
-        if inner is not None and integer_of(inner.attributes["dimension"]) == axis and is_only_use(part):
+        inner = defined_by(part, "concatenate")
+        if inner is not None and integer_of(inner.attributes["dimension"]) == axis and has_single_use(part):
             parts += inner.operands
             changed = True
         else:
@@ -134,7 +136,7 @@ def _concatenate_of_concatenate(op: ir.Operation) -> Found:
 
 def _concatenate_of_slices(op: ir.Operation) -> Found:
     axis = integer_of(op.attributes["dimension"])
-    inner = [maker(part, "slice") for part in op.operands]
+    inner = [defined_by(part, "slice") for part in op.operands]
     slices = [each for each in inner if each is not None]
     if len(slices) < max(2, len(inner)) or any(each.operands[0] != slices[0].operands[0] for each in slices):
         return None
@@ -155,7 +157,7 @@ def _reverse_unchanged(op: ir.Operation) -> Found:
 
 
 def _reverse_of_reverse(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "reverse")
+    inner = defined_by(op.operands[0], "reverse")
     if inner is None:
         return None
     axes = set(numbers(op, "dimensions")) ^ set(numbers(inner, "dimensions"))

@@ -5,8 +5,10 @@ from typing import Any
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import comparison_direction
+from pcp.ir.toolkit.constants import splat_number
 from pcp.ops.elementwise import bitwise_not
-from pcp.rewrite.pattern import filled, maker, spec, tensor, uniform
+from pcp.rewrite.pattern import defined_by, filled, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import Tensor, emit
@@ -15,13 +17,8 @@ _ALWAYS = {"EQ": True, "LE": True, "GE": True, "NE": False, "LT": False, "GT": F
 _OPPOSITE = {"EQ": "NE", "NE": "EQ", "LT": "GE", "GE": "LT", "GT": "LE", "LE": "GT"}
 
 
-def direction_of(op: ir.Operation) -> str:
-    """What a comparison asks: EQ, NE, LT, LE, GT or GE."""
-    return str(op.attributes["comparison_direction"]).rstrip(">").rpartition(" ")[2]
-
-
 def _select_known(op: ir.Operation) -> Found:
-    predicate = uniform(op.operands[0])
+    predicate = splat_number(op.operands[0])
     return None if predicate is None else [tensor(op.operands[1 if predicate else 2])]
 
 
@@ -30,7 +27,7 @@ def _select_equal(op: ir.Operation) -> Found:
 
 
 def _select_of_not(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "not")
+    inner = defined_by(op.operands[0], "not")
     if inner is None:
         return None
     operands = (tensor(inner.operands[0]), tensor(op.operands[2]), tensor(op.operands[1]))
@@ -41,7 +38,7 @@ def _select_of_truths(op: ir.Operation) -> Found:
     whole = spec(op.results[0])
     if whole.dtype is not DType.bool or spec(op.operands[0]) != whole:
         return None
-    branches = uniform(op.operands[1]), uniform(op.operands[2])
+    branches = splat_number(op.operands[1]), splat_number(op.operands[2])
     if branches == (True, False):
         return [tensor(op.operands[0])]
     return [bitwise_not(tensor(op.operands[0]))] if branches == (False, True) else None
@@ -50,36 +47,36 @@ def _select_of_truths(op: ir.Operation) -> Found:
 def _compare_with_itself(op: ir.Operation) -> Found:
     if op.operands[0] != op.operands[1] or spec(op.operands[0]).dtype.is_differentiable:
         return None
-    return [filled(spec(op.results[0]), _ALWAYS[direction_of(op)])]
+    return [filled(spec(op.results[0]), _ALWAYS[comparison_direction(op)])]
 
 
 def _compare_with_truth(op: ir.Operation) -> Found:
-    if spec(op.operands[0]).dtype is not DType.bool or direction_of(op) not in ("EQ", "NE"):
+    if spec(op.operands[0]).dtype is not DType.bool or comparison_direction(op) not in ("EQ", "NE"):
         return None
     for place in (1, 0):
-        truth, other = uniform(op.operands[place]), tensor(op.operands[1 - place])
+        truth, other = splat_number(op.operands[place]), tensor(op.operands[1 - place])
         if truth is not None:
-            return [other if bool(truth) == (direction_of(op) == "EQ") else bitwise_not(other)]
+            return [other if bool(truth) == (comparison_direction(op) == "EQ") else bitwise_not(other)]
     return None
 
 
 def _compare_unsigned_with_zero(op: ir.Operation) -> Found:
-    kind, direction = spec(op.operands[0]).dtype.kind, direction_of(op)
-    if kind != "unsigned" or direction not in ("LT", "GE") or uniform(op.operands[1]) != 0:
+    kind, direction = spec(op.operands[0]).dtype.kind, comparison_direction(op)
+    if kind != "unsigned" or direction not in ("LT", "GE") or splat_number(op.operands[1]) != 0:
         return None
     return [filled(spec(op.results[0]), direction == "GE")]
 
 
 def _not_of_not(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "not")
+    inner = defined_by(op.operands[0], "not")
     return None if inner is None else [tensor(inner.operands[0])]
 
 
 def _not_of_compare(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "compare")
+    inner = defined_by(op.operands[0], "compare")
     if inner is None:
         return None
-    direction = direction_of(inner)
+    direction = comparison_direction(inner)
     if spec(inner.operands[0]).dtype.is_differentiable and direction not in ("EQ", "NE"):
         return None  # of NaN, neither is true
     attributes: dict[str, Any] = {
@@ -104,7 +101,7 @@ def _with_bits(ones: bool, result: str) -> Replace:
 
     def replace(op: ir.Operation) -> Found:
         for place in (1, 0):
-            number = uniform(op.operands[place])
+            number = splat_number(op.operands[place])
             if number is not None and number in (_all_ones(spec(op.results[0]).dtype) if ones else (0,)):
                 return [_chosen(op, place, result)]
         return None

@@ -7,11 +7,12 @@ first, a product is known as the one that runs.
 from dataclasses import dataclass
 from typing import Any
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ops.elementwise import negate
-from pcp.rewrite.pattern import is_only_use, maker, numbers, spec, tensor
+from pcp.rewrite.pattern import defined_by, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import Tensor, emit
@@ -64,8 +65,8 @@ class _Dot:
 
 
 def _transpose_of_dot(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "dot_general")
-    if inner is None or "algorithm" in inner.attributes or not is_only_use(op.operands[0]):
+    inner = defined_by(op.operands[0], "dot_general")
+    if inner is None or "algorithm" in inner.attributes or not has_single_use(op.operands[0]):
         return None
     dot, order = _Dot.of(inner), numbers(op, "permutation")
     count, left = len(dot.batch[0]), len(dot.free[0])
@@ -91,7 +92,7 @@ def _dot_of_transpose(op: ir.Operation) -> Found:
     contract: list[Axes] = []
     free: list[Axes] = []
     for side, operand in enumerate(op.operands):
-        inner = maker(operand, "transpose")
+        inner = defined_by(operand, "transpose")
         source = () if inner is None else numbers(inner, "permutation")
         moved = tuple(source[axis] for axis in dot.free[side]) if inner is not None else ()
         if inner is None or moved != tuple(sorted(moved)) or any(source[a] != a for a in dot.batch[side]):
@@ -111,7 +112,7 @@ def _dot_of_transpose(op: ir.Operation) -> Found:
 
 def _dot_of_negate(op: ir.Operation) -> Found:
     for side in (0, 1):
-        inner = maker(op.operands[side], "negate")
+        inner = defined_by(op.operands[side], "negate")
         if inner is not None and spec(op.results[0]).size <= spec(op.operands[side]).size:
             operands = [tensor(value) for value in op.operands]
             operands[side] = tensor(inner.operands[0])

@@ -2,23 +2,16 @@
 
 import math
 
-from pcp.autodiff.regions import combiner
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.dataflow import has_single_use
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.control_flow import end_block
 from pcp.ops.elementwise import negate
-from pcp.ops.movement import broadcast_in_dim, broadcast_to, reshape, transpose
-from pcp.rewrite.pattern import (
-    filled,
-    is_integral,
-    is_only_use,
-    maker,
-    numbers,
-    spec,
-    tensor,
-    uniform,
-    wide_places,
-)
+from pcp.ops.movement import broadcast_to, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.rewrite.pattern import defined_by, filled, is_integral, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.reshaping import Found
 from pcp.tensor import Tensor, current_builder, emit
@@ -66,7 +59,7 @@ def _reduce_of_ones(op: ir.Operation) -> Found:
 
 
 def _reduce_of_reshape(op: ir.Operation) -> Found:
-    kind, inner = _kind(op), maker(op.operands[0], "reshape")
+    kind, inner = _kind(op), defined_by(op.operands[0], "reshape")
     if kind is None or inner is None:
         return None
     old, new = spec(op.operands[0]).shape, spec(inner.operands[0]).shape
@@ -82,7 +75,7 @@ def _reduce_of_reshape(op: ir.Operation) -> Found:
 
 def _reduce_of_transpose(exact: bool) -> Replace:
     def replace(op: ir.Operation) -> Found:
-        kind, inner = _kind(op), maker(op.operands[0], "transpose")
+        kind, inner = _kind(op), defined_by(op.operands[0], "transpose")
         if kind is None or inner is None or _is_free(op, kind) != exact:
             return None
         order, gone = numbers(inner, "permutation"), numbers(op, "dimensions")
@@ -96,14 +89,14 @@ def _reduce_of_transpose(exact: bool) -> Replace:
 
 def _reduce_of_reduce(exact: bool) -> Replace:
     def replace(op: ir.Operation) -> Found:
-        kind, inner = _kind(op), maker(op.operands[0], "reduce")
+        kind, inner = _kind(op), defined_by(op.operands[0], "reduce")
         if kind is None or inner is None or _kind(inner) != kind or _is_free(op, kind) != exact:
             return None
         same = kind in _IDEMPOTENT and _is_same(inner.operands[1], op.operands[1])
         neutral = {"add": 0, "multiply": 1}.get(kind)
-        if not same and (neutral is None or uniform(inner.operands[1]) != neutral):
+        if not same and (neutral is None or splat_number(inner.operands[1]) != neutral):
             return None
-        if not is_only_use(op.operands[0]):
+        if not has_single_use(op.operands[0]):
             return None
         first = numbers(inner, "dimensions")
         left = [axis for axis in range(len(spec(inner.operands[0]).shape)) if axis not in first]
@@ -114,12 +107,12 @@ def _reduce_of_reduce(exact: bool) -> Replace:
 
 
 def _is_same(start: Value, other: Value) -> bool:
-    return start == other or (uniform(start) is not None and uniform(start) == uniform(other))
+    return start == other or (splat_number(start) is not None and splat_number(start) == splat_number(other))
 
 
 def _repeats(op: ir.Operation) -> tuple[Tensor, int] | None:
     """What every element along the reduced axes is, as a tensor of the result's shape, and how often it is there."""
-    inner = maker(op.operands[0], "broadcast_in_dim")
+    inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     gone, axes = numbers(op, "dimensions"), numbers(inner, "broadcast_dimensions")
@@ -142,14 +135,14 @@ def _extreme_of_broadcast(op: ir.Operation) -> Found:
 
 
 def _sum_of_broadcast(op: ir.Operation) -> Found:
-    is_sum = _kind(op) == "add" and uniform(op.operands[1]) == 0 and spec(op.results[0]).dtype.is_float
+    is_sum = _kind(op) == "add" and splat_number(op.operands[1]) == 0 and spec(op.results[0]).dtype.is_float
     found = _repeats(op) if is_sum else None
     return found and [emit("multiply", (found[0], filled(found[0].spec, found[1])))]
 
 
 def _sum_of_negate(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "negate")
-    if inner is None or _kind(op) != "add" or uniform(op.operands[1]) != 0:
+    inner = defined_by(op.operands[0], "negate")
+    if inner is None or _kind(op) != "add" or splat_number(op.operands[1]) != 0:
         return None
     axes = numbers(op, "dimensions")
     return [negate(_reduced("add", tensor(inner.operands[0]), tensor(op.operands[1]), axes))]

@@ -1,16 +1,18 @@
 """Reshapes, transposes and broadcasts: chains become one, and those that change nothing vanish."""
 
 from pcp.ir import TensorSpec
-from pcp.ir.bindings import integer_of, ir
-from pcp.ops.movement import broadcast_in_dim, iota, reshape, transpose
-from pcp.rewrite.pattern import inserted, maker, numbers, spec, tensor, wide_places
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ops.movement import iota, reshape, transpose
+from pcp.ops.movement.shape import broadcast_in_dim
+from pcp.rewrite.pattern import defined_by, inserted, numbers, spec, tensor, wide_places
 from pcp.rewrite.row import Effect, Row
 from pcp.tensor import Tensor
 
 Found = list[Tensor] | None
 
 
-def spread(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
+def broadcast_along(x: Tensor, shape: tuple[int, ...], axes: tuple[int, ...]) -> Tensor:
     """x with its axis i at axis `axes[i]` of a larger shape, by the fewest operations."""
     order = sorted(range(x.ndim), key=axes.__getitem__)
     turned = transpose(x, order) if x.ndim else x
@@ -26,28 +28,28 @@ def _unchanged(op: ir.Operation) -> Found:
 
 
 def _reshape_of_reshape(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "reshape")
+    inner = defined_by(op.operands[0], "reshape")
     return None if inner is None else [reshape(tensor(inner.operands[0]), spec(op.results[0]).shape)]
 
 
 def _reshape_of_broadcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "broadcast_in_dim")
+    inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     source, new = spec(inner.operands[0]), spec(op.results[0]).shape
     if source.size == 1:
-        return [spread(reshape(tensor(inner.operands[0]), ()), new, ())]
+        return [broadcast_along(reshape(tensor(inner.operands[0]), ()), new, ())]
     places = wide_places(spec(op.operands[0]).shape, new)
     if places is None:
         return None
     kept = [axis for axis, size in enumerate(source.shape) if size != 1]
     axes = numbers(inner, "broadcast_dimensions")
     small = reshape(tensor(inner.operands[0]), [source.shape[axis] for axis in kept])
-    return [spread(small, new, tuple(places[axes[axis]] for axis in kept))]
+    return [broadcast_along(small, new, tuple(places[axes[axis]] for axis in kept))]
 
 
 def _reshape_of_iota(op: ir.Operation) -> Found:
-    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     places = wide_places(spec(op.operands[0]).shape, new.shape)
     if inner is None or places is None or (axis := _iota_axis(inner)) not in places:
         return None
@@ -60,7 +62,7 @@ def _transpose_unchanged(op: ir.Operation) -> Found:
 
 
 def _transpose_of_transpose(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "transpose")
+    inner = defined_by(op.operands[0], "transpose")
     if inner is None:
         return None
     first, second = numbers(inner, "permutation"), numbers(op, "permutation")
@@ -74,16 +76,16 @@ def _transpose_of_ones(op: ir.Operation) -> Found:
 
 
 def _transpose_of_broadcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "broadcast_in_dim")
+    inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     order = numbers(op, "permutation")
     axes = tuple(order.index(axis) for axis in numbers(inner, "broadcast_dimensions"))
-    return [spread(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
+    return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
 def _transpose_of_iota(op: ir.Operation) -> Found:
-    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     if inner is None:
         return None
     return [iota(new.shape, numbers(op, "permutation").index(_iota_axis(inner)), new.dtype)]
@@ -98,7 +100,7 @@ def _broadcast_in_other_order(op: ir.Operation) -> Found:
     axes = numbers(op, "broadcast_dimensions")
     if list(axes) == sorted(axes):
         return None
-    return [spread(tensor(op.operands[0]), spec(op.results[0]).shape, axes)]
+    return [broadcast_along(tensor(op.operands[0]), spec(op.results[0]).shape, axes)]
 
 
 def _broadcast_as_reshape(op: ir.Operation) -> Found:
@@ -109,16 +111,16 @@ def _broadcast_as_reshape(op: ir.Operation) -> Found:
 
 
 def _broadcast_of_broadcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "broadcast_in_dim")
+    inner = defined_by(op.operands[0], "broadcast_in_dim")
     if inner is None:
         return None
     outer = numbers(op, "broadcast_dimensions")
     axes = tuple(outer[axis] for axis in numbers(inner, "broadcast_dimensions"))
-    return [spread(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
+    return [broadcast_along(tensor(inner.operands[0]), spec(op.results[0]).shape, axes)]
 
 
 def _broadcast_of_reshape(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "reshape")
+    inner = defined_by(op.operands[0], "reshape")
     if inner is None:
         return None
     places = inserted(spec(inner.operands[0]).shape, spec(inner.results[0]).shape)
@@ -126,12 +128,14 @@ def _broadcast_of_reshape(op: ir.Operation) -> Found:
         return None
     outer = numbers(op, "broadcast_dimensions")
     return [
-        spread(tensor(inner.operands[0]), spec(op.results[0]).shape, tuple(outer[place] for place in places))
+        broadcast_along(
+            tensor(inner.operands[0]), spec(op.results[0]).shape, tuple(outer[place] for place in places)
+        )
     ]
 
 
 def _broadcast_of_iota(op: ir.Operation) -> Found:
-    inner, new = maker(op.operands[0], "iota"), spec(op.results[0])
+    inner, new = defined_by(op.operands[0], "iota"), spec(op.results[0])
     if inner is None or spec(op.operands[0]).shape[_iota_axis(inner)] == 1:
         return None
     return [iota(new.shape, numbers(op, "broadcast_dimensions")[_iota_axis(inner)], new.dtype)]

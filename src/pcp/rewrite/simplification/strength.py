@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pcp.ir.bindings import ir
 from pcp.ops.elementwise import negate, rsqrt, sqrt
-from pcp.rewrite.pattern import filled, is_default_accuracy, maker, numbers, spec, tensor
+from pcp.rewrite.pattern import defined_by, filled, is_default_accuracy, numbers, spec, tensor
 from pcp.rewrite.row import Effect, Replace, Row
 from pcp.rewrite.simplification.arithmetic import inverse_is_exact, is_plus_zero, with_number
 from pcp.rewrite.simplification.reshaping import Found
@@ -24,7 +24,7 @@ def _subtract_from_zero(op: ir.Operation) -> Found:
 
 
 def _negate_of_difference(op: ir.Operation) -> Found:
-    inner = maker(op.operands[0], "subtract")
+    inner = defined_by(op.operands[0], "subtract")
     if inner is None or not spec(op.results[0]).dtype.is_float:
         return None
     return [emit("subtract", (tensor(inner.operands[1]), tensor(inner.operands[0])))]
@@ -33,7 +33,7 @@ def _negate_of_difference(op: ir.Operation) -> Found:
 def _of_constants(name: str) -> Replace:
     def replace(op: ir.Operation) -> Found:
         outer = _EITHER(op)
-        inner = None if outer is None else maker(outer[0].value, name)
+        inner = None if outer is None else defined_by(outer[0].value, name)
         found = None if inner is None else _EITHER(inner)
         if outer is None or found is None or not found[0].dtype.is_float:
             return None
@@ -54,7 +54,7 @@ def _divide_by_constant(op: ir.Operation) -> Found:
 
 
 def _divide_by_broadcast(op: ir.Operation) -> Found:
-    inner = maker(op.operands[1], "broadcast_in_dim")
+    inner = defined_by(op.operands[1], "broadcast_in_dim")
     if inner is None or _SECOND(op) is not None or not spec(op.results[0]).dtype.is_float:
         return None
     small, whole = tensor(inner.operands[0]), spec(op.results[0])
@@ -67,7 +67,7 @@ def _divide_by_broadcast(op: ir.Operation) -> Found:
 
 
 def _divide_by_root(op: ir.Operation) -> Found:
-    inner = maker(op.operands[1], "sqrt")
+    inner = defined_by(op.operands[1], "sqrt")
     if inner is None or not spec(op.results[0]).dtype.is_float:
         return None
     if not is_default_accuracy(inner):

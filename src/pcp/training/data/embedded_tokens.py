@@ -1,9 +1,11 @@
 """How many tokens a program knows, read off its operations: the rows of the table in which it looks tokens up."""
 
-from pcp.autodiff.rule import dimension_numbers
 from pcp.ir import Program
-from pcp.ir.bindings import Value, inline_calls
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.bindings import Value
+from pcp.ir.toolkit.attributes import dimension_numbers
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls
+from pcp.ir.toolkit.tensor_types import spec_of
 
 _CARRIES_INDICES = frozenset(
     f"stablehlo.{name}"

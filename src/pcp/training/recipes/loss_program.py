@@ -14,7 +14,8 @@ import numpy as np
 
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Role
-from pcp.ir.program_file import load, write_atomically
+from pcp.ir.program import load
+from pcp.ir.program_file import write_atomically
 from pcp.ir.tree import LEAF, flatten
 from pcp.ops.elementwise import convert
 from pcp.tensor import Tensor, as_tensor

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, Program
-from pcp.ir.bindings import Value, inline_calls, ir
-from pcp.ir.program import main_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls
 from pcp.rewrite.outline import SHAPES
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +38,7 @@ def random_weights(program: Program, indices: Sequence[int], seed: int) -> dict[
     """
     module = program.module()
     inline_calls(module)
-    values = main_of(module).regions[0].blocks[0].arguments
+    values = entry_block(module).arguments
     draws = np.random.default_rng(seed)
     return {index: _drawn(program.arguments[index], values[index], draws) for index in indices}
 

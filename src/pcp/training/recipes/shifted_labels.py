@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from pcp.autodiff.regions import erase_dead
 from pcp.ir import Program
-from pcp.ir.bindings import Value, inline_calls, inline_composites, integer_of, integers_of, ir
-from pcp.ir.program import main_of, spec_of
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.attributes import integer_of, integers_of
+from pcp.ir.toolkit.editing import erase_dead
+from pcp.ir.toolkit.functions import entry_block
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning import plan
 
 LOG = logging.getLogger("pcp.training.recipes.shifted_labels")
@@ -71,7 +74,7 @@ def _first_label_counts(program: Program, labels: int) -> bool:
     module = program.module()
     inline_composites(module)
     inline_calls(module)
-    block = main_of(module).regions[0].blocks[0]
+    block = entry_block(module)
     erase_dead(block)
     argument = block.arguments[labels]
     shape = spec_of(argument.type).shape

@@ -1,0 +1,178 @@
+"""The signature of a program: names, roles, aliases and nesting, as attributes of its `main`."""
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pcp.ir.bindings import InvalidProgram, context, ir
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ir.toolkit.functions import function_type
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.tree import LEAF, Tree
+from pcp.ir.types import TensorSpec
+
+
+class Role(enum.StrEnum):
+    """What an argument is to its program: a `weight` is bound once, a `state` is donated and returned, an `input` changes."""
+
+    weight = "weight"
+    state = "state"
+    input = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One array that a program takes.
+
+    Arguments:
+        name: dotted.
+        spec: shape and element type.
+        role: what it is to the program.
+        alias: index of the result that may reuse its memory: its successor.
+        kept: the factor with which its value stands in its successor whatever the rest of the program computes. How wrong the
+            successor is is judged by what is added to that: 1 for a parameter, to which an update is added.
+        group: of state of a training step, what it is a part of, as `params` or `optimizer.first`; empty for all else. The
+            gradients or updates of a group have a common scale.
+    """
+
+    name: str
+    spec: TensorSpec
+    role: Role
+    alias: int | None = None
+    kept: float = 1.0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One array that a program returns."""
+
+    name: str
+    spec: TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    arguments: tuple[Argument, ...]
+    results: tuple[Result, ...]
+    argument_tree: Tree
+    result_tree: Tree
+
+
+def describe_signature(
+    main: ir.Operation,
+    arguments: Sequence[Argument],
+    results: Sequence[Result],
+    argument_tree: Tree,
+    result_tree: Tree,
+) -> None:
+    """Write names, roles, aliases and nesting into the attributes of `main`, in place."""
+    with context(), ir.Location.unknown():
+        text, number = ir.StringAttr.get, ir.IntegerAttr.get
+        i32, f64 = ir.IntegerType.get_signless(32), ir.F64Type.get()
+        facts: list[dict[str, ir.Attribute]] = []
+        for entry in arguments:
+            facts.append({"pcp.name": text(entry.name), "pcp.role": text(entry.role)})
+            if entry.alias is not None:
+                facts[-1]["tf.aliasing_output"] = number(i32, entry.alias)
+            if entry.kept != 1.0:
+                facts[-1]["pcp.kept"] = ir.FloatAttr.get(f64, entry.kept)
+            if entry.group:
+                facts[-1]["pcp.group"] = text(entry.group)
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(each) for each in facts])
+        main.attributes["res_attrs"] = ir.ArrayAttr.get(
+            [ir.DictAttr.get({"pcp.name": text(entry.name)}) for entry in results]
+        )
+        main.attributes["pcp.arguments"] = text(argument_tree.to_json())
+        main.attributes["pcp.results"] = text(result_tree.to_json())
+
+
+def signature_of(main: ir.Operation) -> Signature:
+    type_ = function_type(main)
+    argument_facts = _facts(main, "arg_attrs", len(type_.inputs))
+    result_facts = _facts(main, "res_attrs", len(type_.results))
+    arguments = tuple(
+        Argument(
+            str(facts.get("pcp.name", i)),
+            spec_of(t),
+            _role(facts, i),
+            _alias(facts),
+            _kept(facts, i),
+            str(facts.get("pcp.group", "")),
+        )
+        for i, (t, facts) in enumerate(zip(type_.inputs, argument_facts, strict=True))
+    )
+    results = tuple(
+        Result(str(facts.get("pcp.name", i)), spec_of(t))
+        for i, (t, facts) in enumerate(zip(type_.results, result_facts, strict=True))
+    )
+    argument_tree = _tree(main, "pcp.arguments") or Tree("tuple", (), (LEAF,) * len(arguments))
+    result_tree = _tree(main, "pcp.results") or (
+        LEAF if len(results) == 1 else Tree("tuple", (), (LEAF,) * len(results))
+    )
+    if (argument_tree.leaf_count, result_tree.leaf_count) != (len(arguments), len(results)):
+        raise InvalidProgram("the nesting written in the program does not fit its arguments and results")
+    _check_aliases(arguments, results)
+    return Signature(arguments, results, argument_tree, result_tree)
+
+
+def _facts(main: ir.Operation, name: str, count: int) -> list[dict[str, Any]]:
+    if name not in main.attributes:
+        return [{}] * count
+    return [
+        {entries[i].name: getattr(entries[i].attr, "value", None) for i in range(len(entries))}
+        for entries in map(ir.DictAttr, ir.ArrayAttr(main.attributes[name]))
+    ]
+
+
+def _role(facts: dict[str, Any], index: int) -> Role:
+    given = facts.get("pcp.role", "input")
+    if given not in Role.__members__:
+        raise InvalidProgram(f"argument {index} has the role {given!r}; expected one of {', '.join(Role)}")
+    return Role(given)
+
+
+def _kept(facts: dict[str, Any], index: int) -> float:
+    given = facts.get("pcp.kept", 1.0)
+    if not isinstance(given, float) or not math.isfinite(given):
+        raise InvalidProgram(f"argument {index} is kept with the factor {given!r}; expected a finite number")
+    return given
+
+
+def _check_aliases(arguments: Sequence[Argument], results: Sequence[Result]) -> None:
+    donors: dict[int, str] = {}
+    for entry in arguments:
+        if entry.alias is None:
+            continue
+        if not 0 <= entry.alias < len(results):
+            raise InvalidProgram(
+                f"argument {entry.name} is donated to result {entry.alias}, but there are {len(results)} results"
+            )
+        result = results[entry.alias]
+        if result.spec != entry.spec:
+            raise InvalidProgram(
+                f"argument {entry.name} of {entry.spec} is donated to result {entry.alias} of {result.spec}; "
+                "only equal types share memory"
+            )
+        if donors.setdefault(entry.alias, entry.name) != entry.name:
+            raise InvalidProgram(
+                f"arguments {donors[entry.alias]} and {entry.name} are both donated to result {entry.alias}"
+            )
+
+
+def _alias(facts: dict[str, Any]) -> int | None:
+    alias = facts.get("tf.aliasing_output")
+    if alias is not None and not isinstance(alias, int):
+        raise InvalidProgram(f"an argument is donated to result {alias!r}; expected the number of a result")
+    return alias
+
+
+def _tree(main: ir.Operation, name: str) -> Tree | None:
+    if name not in main.attributes:
+        return None
+    try:
+        return Tree.from_json(string_of(main.attributes[name]))
+    except ValueError:
+        raise InvalidProgram(f"the attribute {name} of the program is not a valid structure") from None

@@ -1,0 +1,125 @@
+"""What a kernel is made of: operations of StableHLO, code of a native library, or a JAX function lowered to StableHLO.
+
+All of them end as operations of the program, in the place of the site. Nothing else belongs to a program but the native
+libraries that it names, and those stay on the machine that built them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pcp.ir.bindings import ir
+from pcp.kernels.native import Library, NativeUnavailable
+from pcp.kernels.native.building import build_here
+from pcp.tensor import Tensor
+from pcp.tracing import call
+
+Build = (
+    Callable[[ir.Operation], Sequence[Tensor]] | Callable[[ir.Operation, Sequence[Tensor]], Sequence[Tensor]]
+)
+"""From the operation of a site to Tensors in the place of its results, emitted before it, then what it hands its gradient. A
+kernel that takes such residuals is given them as well, or none where the forward operation is computed otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class StableHLO:
+    """A kernel that is emitted as plain operations.
+
+    Arguments:
+        build: emits them.
+    """
+
+    build: Build
+    kind: ClassVar[str] = "StableHLO"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Features that it needs: none."""
+        return ()
+
+    @property
+    def digest(self) -> str:
+        """Of what it calls: nothing."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A kernel that calls handlers of a native library.
+
+    Arguments:
+        library: that defines the handlers.
+        build: emits the calls, by `native_call`, and what turns operands and results into the form that they take.
+    """
+
+    library: Library
+    build: Build
+    kind: ClassVar[str] = "native"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Features that it needs: the library, on a processor."""
+        return ("cpu", f"library:{self.library.name}")
+
+    @property
+    def digest(self) -> str:
+        """Of the build that is called here; empty where there is none."""
+        try:
+            return build_here(self.library.name).digest
+        except NativeUnavailable:
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A kernel that is a function of JAX arrays, of `jax.numpy` or Pallas, lowered to StableHLO for the shapes of its site.
+
+    Arguments:
+        describe: from the operation to the function that computes it, on which operands.
+        platform: the kind of device that it is lowered for.
+    """
+
+    describe: Callable[[ir.Operation], "Application"]
+    platform: str = "cpu"
+    kind: ClassVar[str] = "JAX function"
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Features that it needs: a device of the kind that it is lowered for."""
+        return (self.platform,)
+
+    @property
+    def digest(self) -> str:
+        """Of what it calls: nothing, all of it is in the program."""
+        return ""
+
+    def build(self, op: ir.Operation) -> Sequence[Tensor]:
+        """Put what the function is lowered to in the place of an operation.
+
+        Raises:
+            NotLowered: the function cannot be lowered.
+        """
+        from pcp.kernels.jax_lowering import lowered_program  # which imports jax, and most kernels need none
+
+        made = self.describe(op)
+        specs = tuple(operand.spec for operand in made.operands)
+        found = call(lowered_program(made.function, specs, self.platform), *made.operands)
+        return made.results(found if isinstance(found, tuple) else (found,))
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A function of JAX arrays on operands of a site.
+
+    Arguments:
+        function: of as many arrays as there are operands. Equal functions on equal shapes are lowered once.
+        operands: in order.
+        results: from what the function returns to what stands in the place of the operation's results.
+    """
+
+    function: Callable[..., Any]
+    operands: Sequence[Tensor]
+    results: Callable[[Sequence[Tensor]], Sequence[Tensor]] = tuple
+
+
+Artifact = StableHLO | Native | Lowered

@@ -1,0 +1,46 @@
+"""A python function of JAX arrays as StableHLO: what is kept of it, and what stands in programs."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from pcp.errors import PCPError
+from pcp.ir import DType, Program, TensorSpec
+
+
+class NotLowered(PCPError):
+    """A function of JAX arrays that cannot be lowered to StableHLO."""
+
+
+def lowered_text(function: Callable[..., Any], specs: Sequence[TensorSpec], platform: str = "cpu") -> str:
+    """The text of the module that `jax.jit` makes of a function.
+
+    Arguments:
+        function: of JAX arrays, to one array or a tuple of them.
+        specs: of its arguments.
+        platform: the kind of device that it is lowered for. No such device need be here, unless the function asks for one.
+
+    Raises:
+        NotLowered: the function raised an exception, or cannot be lowered.
+    """
+    shapes: list[Any] = [np.broadcast_to(np.zeros((), spec.dtype.numpy), spec.shape) for spec in specs]
+    wide = any(spec.dtype in (DType.i64, DType.u64, DType.f64, DType.c128) for spec in specs)
+    try:
+        with jax.enable_x64(wide):
+            traced = jax.jit(function, keep_unused=True).trace(*shapes)
+            return str(traced.lower(lowering_platforms=(platform,)).as_text())
+    except Exception as error:  # whatever somebody else's function raises
+        raise NotLowered(f"{type(error).__name__}: {error}") from None
+
+
+@functools.lru_cache(maxsize=256)
+def lowered_program(function: Callable[..., Any], specs: tuple[TensorSpec, ...], platform: str) -> Program:
+    """The program that a function becomes for these arguments, made once for each.
+
+    Raises:
+        NotLowered: as `lowered_text`.
+    """
+    return Program.parse(lowered_text(function, specs, platform))

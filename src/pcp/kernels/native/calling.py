@@ -1,0 +1,55 @@
+"""Calls of native handlers in programs, as custom calls of XLA's typed foreign function interface."""
+
+from collections.abc import Mapping, Sequence
+
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.kernels.native.building import build_here
+from pcp.kernels.native.libraries import Library
+from pcp.tensor import Tensor, current_builder
+
+TYPED = 4
+"""The version of the custom call interface that checks types and takes attributes."""
+
+
+def native_call(
+    library: Library,
+    handler: str,
+    operands: Sequence[Tensor],
+    results: Sequence[TensorSpec],
+    attributes: Mapping[str, float],
+) -> list[Tensor]:
+    """Call a handler of the build that this machine has.
+
+    Arguments:
+        library: that defines it.
+        handler: its name there.
+        operands: dense arrays, row by row, as all that XLA hands over.
+        results: shapes and element types of what it writes.
+        attributes: floats, as float32, and integers, as int64, by the names that it binds.
+
+    Raises:
+        NativeUnavailable: the library cannot be had here.
+    """
+    build, builder = build_here(library.name), current_builder()
+    with builder.location:
+        config: dict[str, ir.Attribute] = {
+            name: ir.FloatAttr.get(ir.F32Type.get(), value)
+            if isinstance(value, float)
+            else ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+            for name, value in attributes.items()
+        }
+        described = {
+            "call_target_name": target_of(handler, build.digest),
+            "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), TYPED),
+            "backend_config": ir.DictAttr.get(config),
+        }
+        op = builder.emit(
+            "stablehlo.custom_call", [operand.value for operand in operands], list(results), described
+        )
+    return [Tensor(value, builder) for value in op.results]
+
+
+def target_of(handler: str, digest: str) -> str:
+    """What a handler of a build is called in programs."""
+    return f"pcp.{handler}@{digest}"

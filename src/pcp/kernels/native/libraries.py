@@ -1,0 +1,49 @@
+"""The native libraries that PCP ships as source: one file of C++ each, with the headers that it includes."""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """C++ that becomes one shared library.
+
+    Arguments:
+        name: what it is called in features and allow-lists: `library:normalisation`.
+        handlers: of XLA's foreign function interface that it defines; `layer_norm` is the symbol `pcp_layer_norm`.
+        headers: files beside the source that it includes.
+    """
+
+    name: str
+    handlers: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> Path:
+        """The file that is compiled."""
+        return FOLDER / f"{self.name}.cc"
+
+    @property
+    def source_digest(self) -> str:
+        """Of the source and its headers."""
+        return _digest_of((self.source, *(FOLDER / name for name in self.headers)))
+
+
+@functools.cache
+def _digest_of(files: tuple[Path, ...]) -> str:
+    made = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        made.update(f"{file.name} {len(content)} ".encode() + content)
+    return made.hexdigest()
+
+
+LIBRARIES = {
+    each.name: each
+    for each in (Library("normalisation", ("layer_norm", "layer_norm_gradient"), ("rows.h",)),)
+}
+"""Every library by its name."""

@@ -1,0 +1,144 @@
+"""Loading the native libraries that a program calls, and which ones may be.
+
+The environment variable PCP_NATIVE_KERNELS is an allow-list: `all`, as if it were not set; `none`; or names of libraries with
+commas between them, each with the digest of a build if only that one is allowed: `normalisation@4f...`. A Worker refuses
+programs from the wire that call native code, but for builds that this list names by digest.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import threading
+
+from pcp.ir import Program
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ir.toolkit.walking import named_operations
+from pcp.kernels.features import features_of
+from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
+from pcp.kernels.native.calling import TYPED
+from pcp.kernels.native.libraries import LIBRARIES
+
+ALLOWED = "PCP_NATIVE_KERNELS"
+_TARGET = re.compile(r"pcp\.([a-z_0-9]+)@([0-9a-f]{32})")
+_PLAIN = {"call_target_name", "api_version", "backend_config", "has_side_effect"}
+"""Attributes of a call from the wire; others say how memory is shared or laid out, which handlers are not told."""
+_LOADING = threading.Lock()
+
+
+class LibraryNotBuilt(NativeUnavailable):
+    """A program or path that names a build of a native library that this machine does not have."""
+
+
+class LibraryDamaged(NativeUnavailable):
+    """A file that is not the library that was built."""
+
+
+def load_for(program: Program) -> None:
+    """Make sure that XLA can call every native handler that a program calls. Others' custom calls are left to XLA.
+
+    Raises:
+        LibraryNotBuilt: this machine does not have the build.
+        LibraryDamaged: its file is not what was built.
+        NativeUnavailable: the build is not allowed here, or needs features that the processor lacks.
+    """
+    if b"pcp." not in program.bytecode or b"@" not in program.bytecode:
+        return  # most programs call nothing, and reading one takes time
+    for target in sorted(_targets(program)):
+        with _LOADING:
+            _load(target)
+
+
+def is_admitted(op: ir.Operation) -> bool:
+    """Whether a custom call from the wire calls a handler of a build that PCP_NATIVE_KERNELS names by digest."""
+    found = _TARGET.fullmatch(string_of(op.attributes["call_target_name"]))
+    if found is None or not set(op.attributes[i].name for i in range(len(op.attributes))) <= _PLAIN:
+        return False
+    build = build_of(found[2])
+    return (
+        "api_version" in op.attributes
+        and ir.IntegerAttr(op.attributes["api_version"]).value == TYPED
+        and build is not None
+        and f"{build.library}@{build.digest}" in _list()
+    )
+
+
+def refusal(name: str, digest: str = "") -> str:
+    """Why a library, or one build of it, may not be used here; empty if it may."""
+    allowed = _list()
+    if "all" in allowed or name in allowed or f"{name}@{digest}" in allowed:
+        return ""
+    if not digest and any(entry.startswith(f"{name}@") for entry in allowed):
+        return ""
+    return f"{ALLOWED} does not name {name}{f'@{digest}' if digest else ''}"
+
+
+def _list() -> set[str]:
+    return {entry.strip() for entry in os.environ.get(ALLOWED, "all").split(",")}
+
+
+def _targets(program: Program) -> set[str]:
+    module = program.module()  # operations do not outlive it
+    calls = named_operations(module.operation, "stablehlo.custom_call")
+    names = (string_of(op.attributes["call_target_name"]) for op in calls)
+    return {name for name in names if _TARGET.fullmatch(name)}
+
+
+def _load(target: str) -> None:
+    parts = _TARGET.fullmatch(target)
+    assert parts is not None
+    handler, digest = parts.groups()
+    build = build_of(digest)
+    if build is None:
+        here = ", ".join(f"{each.library}@{each.digest}" for each in builds()) or "none at all"
+        raise LibraryNotBuilt(
+            f"the program calls {handler} of the native library with digest {digest}, which this machine does not have; "
+            f"there are {here}: run `pcp kernels build`, and plan again if that builds another one"
+        )
+    library = LIBRARIES.get(build.library)
+    if library is None or handler not in library.handlers:
+        raise LibraryNotBuilt(f"the native library {build.library} has no handler {handler}")
+    reason = refusal(build.library, digest)
+    if reason:
+        raise NativeUnavailable(f"the program calls {target}, which is not allowed here: {reason}")
+    lacks = set(build.needs) - features_of("cpu")
+    if lacks:
+        raise NativeUnavailable(
+            f"the native library {build.library}@{digest} was built for {', '.join(sorted(lacks))}, which this "
+            "processor does not have, or which is hidden; run `pcp kernels build`, and plan again"
+        )
+    if target not in _registered:
+        _register(target, handler, build)
+        _registered.add(target)
+
+
+_registered: set[str] = set()
+"""Targets that XLA knows in this process; it takes none twice."""
+
+
+def _register(target: str, handler: str, build: Build) -> None:
+    import jax.ffi
+
+    capsule = jax.ffi.pycapsule(  # type: ignore[no-untyped-call]  # jax gives it no types
+        getattr(opened(build), f"pcp_{handler}")
+    )
+    jax.ffi.register_ffi_target(target, capsule, platform="cpu")
+
+
+def opened(build: Build) -> ctypes.CDLL:
+    """The library of a build in this process.
+
+    Raises:
+        LibraryDamaged: its file is not what was built.
+    """
+    try:
+        content = hashlib.sha256(build.file.read_bytes()).hexdigest()
+    except OSError as error:
+        content = error.strerror or str(error)
+    if content != build.content:
+        raise LibraryDamaged(
+            f"{build.file} is not the library that was built: its digest is {content[:16]}, expected {build.content[:16]}; "
+            f"remove it and {build.file.with_suffix('.json').name} beside it, and run `pcp kernels build`"
+        )
+    return ctypes.CDLL(str(build.file))

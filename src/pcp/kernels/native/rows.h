@@ -1,0 +1,75 @@
+// What row-wise kernels share: sixteen float32 numbers at once, and work divided among the threads of XLA's own pool.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace pcp {
+
+// The compiler makes of this whatever the processor has: one register of AVX-512, two of AVX2, four of SSE or NEON. Sums are
+// kept in sixteen lanes whatever that is, so their order is the same everywhere.
+constexpr int64_t kLanes = 16;
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+
+inline Lanes load(const float* at) {
+  Lanes found;
+  std::memcpy(&found, at, sizeof found);
+  return found;
+}
+
+inline void store(float* at, Lanes lanes) { std::memcpy(at, &lanes, sizeof lanes); }
+
+// The lanes from `at` on, of which only `count` are there; the others are 0.
+inline Lanes load_part(const float* at, int64_t count) {
+  Lanes found = {};
+  std::memcpy(&found, at, count * sizeof(float));
+  return found;
+}
+
+inline float sum(Lanes lanes) {
+  for (int64_t width = kLanes / 2; width > 0; width /= 2)
+    for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  return lanes[0];
+}
+
+// Calls `work(first, last)` for parts of [0, count) of at most `grain`, on the calling thread and on those of XLA's pool.
+//
+// A handler runs on a thread of that pool itself, so it must never wait for a task that has not begun: if all threads did, none
+// would be left to begin it. Here the caller takes parts too, and waits only for parts that another thread is at.
+template <typename Work>
+void parallel_for(xla::ffi::ThreadPool& pool, int64_t count, int64_t grain, const Work& work) {
+  const int64_t parts = grain > 0 ? (count + grain - 1) / grain : 0;
+  const int64_t helpers = std::min<int64_t>(pool.num_threads(), parts) - 1;
+  if (helpers <= 0) {
+    if (count > 0) work(int64_t{0}, count);
+    return;
+  }
+  struct State {
+    std::atomic<int64_t> next{0};
+    std::mutex mutex;
+    std::condition_variable finished;
+    int64_t done = 0;
+  };
+  auto state = std::make_shared<State>();  // a task that begins late outlives this call: it finds no part, and touches nothing
+  auto take = [state, parts, count, grain, at = &work] {
+    for (int64_t part; (part = state->next.fetch_add(1)) < parts;) {
+      (*at)(part * grain, std::min(count, (part + 1) * grain));
+      std::lock_guard<std::mutex> lock(state->mutex);
+      if (++state->done == parts) state->finished.notify_all();
+    }
+  };
+  for (int64_t i = 0; i < helpers; ++i) pool.Schedule(std::function<void()>(take));
+  take();
+  std::unique_lock<std::mutex> lock(state->mutex);
+  state->finished.wait(lock, [&] { return state->done == parts; });
+}
+
+}  // namespace pcp

@@ -1,0 +1,153 @@
+"""Further movements, composed of the primitives: turning, shifting and repeating along axes."""
+
+from collections.abc import Sequence
+
+from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import concatenate, slice_
+from pcp.ops.movement.shape import broadcast_to, expand_dims, reshape, reverse, squeeze, transpose
+from pcp.ops.promotion import broadcast_shape
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    export_operations,
+    operation,
+)
+
+
+def narrow(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """The elements start, start + step, ... before stop along one axis, which is not negative."""
+    low, high, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    low[axis], high[axis], steps[axis] = start, stop, step
+    return slice_(x, low, high, steps)
+
+
+@operation
+def flip(x: TensorLike, axis: int | Sequence[int] | None = None) -> Tensor:
+    """x with the order of elements reversed along the given axes, or all; `reverse` under NumPy's name."""
+    return reverse(x, axis)
+
+
+@operation
+def moveaxis(x: TensorLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """x with the axes `source` at the places `destination`; the others keep their order.
+
+    Raises:
+        ShapeMismatch: an axis does not exist or is named twice, or there are more of one than of the other.
+    """
+    tensor = as_tensor(x)
+    given = [(axes,) if isinstance(axes, int) else tuple(axes) for axes in (source, destination)]
+    for axes in given:
+        checked_axes("moveaxis", axes, tensor.ndim)
+    if len(given[0]) != len(given[1]):
+        raise ShapeMismatch(
+            f"moveaxis: {len(given[0])} axes were given for {len(given[1])} places; expected as many"
+        )
+    old, new = ([checked_axis("moveaxis", a, tensor.ndim) for a in axes] for axes in given)
+    rest = iter(axis for axis in range(tensor.ndim) if axis not in old)
+    order = [old[new.index(place)] if place in new else next(rest) for place in range(tensor.ndim)]
+    return transpose(tensor, order) if order else tensor
+
+
+@operation
+def ravel(x: TensorLike) -> Tensor:
+    """The elements of x in row-major order, as a vector."""
+    return reshape(x, (-1,)) if as_tensor(x).size else reshape(x, (0,))
+
+
+@operation
+def roll(x: TensorLike, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Tensor:
+    """x with its elements moved on by `shift` places along axes; what leaves at the end comes in at the beginning.
+
+    Arguments:
+        shift: a Python integer for each axis, or one for all; negative moves back.
+        axis: axes; None moves along the flattened tensor and restores its shape.
+
+    Raises:
+        ShapeMismatch: an axis does not exist, or there are more axes than shifts.
+    """
+    tensor = as_tensor(x)
+    if axis is None:
+        return reshape(roll(ravel(tensor), shift, 0), tensor.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    if len(shifts) != len(axes):
+        raise ShapeMismatch(f"roll: {len(shifts)} shifts were given for {len(axes)} axes; expected as many")
+    for distance, given in zip(shifts, axes, strict=True):
+        place = checked_axis("roll", given, tensor.ndim)
+        size = tensor.shape[place]
+        cut = -distance % size if size else 0
+        if cut:
+            tensor = concatenate([narrow(tensor, place, cut, size), narrow(tensor, place, 0, cut)], place)
+    return tensor
+
+
+@operation
+def tile(x: TensorLike, times: int | Sequence[int]) -> Tensor:
+    """x repeated as a whole `times[i]` times along axis i; missing leading axes or counts are 1.
+
+    Raises:
+        ShapeMismatch: a count is negative.
+    """
+    tensor = as_tensor(x)
+    counts = [times] if isinstance(times, int) else list(times)
+    if any(count < 0 for count in counts):
+        raise ShapeMismatch(f"tile: counts {tuple(counts)} were given; expected none below 0")
+    rank = max(tensor.ndim, len(counts))
+    shape = (*(1,) * (rank - tensor.ndim), *tensor.shape)
+    counts = [1] * (rank - len(counts)) + counts
+    split = [n for size in shape for n in (1, size)]
+    wide = [n for size, count in zip(shape, counts, strict=True) for n in (count, size)]
+    whole = [size * count for size, count in zip(shape, counts, strict=True)]
+    return reshape(broadcast_to(reshape(tensor, split), wide), whole)
+
+
+@operation
+def repeat(x: TensorLike, times: int, axis: int | None = None) -> Tensor:
+    """Every element of x along an axis `times` times in a row; along the flattened tensor if `axis` is None.
+
+    Raises:
+        ShapeMismatch: `times` is negative.
+        DTypeMismatch: `times` is no Python integer: the shape of the result must be known.
+    """
+    if not isinstance(times, int):
+        raise DTypeMismatch(
+            f"repeat: {type(times).__name__} was given as a count; expected an integer, so that the shape is known"
+        )
+    if times < 0:
+        raise ShapeMismatch(f"repeat: a count of {times} was given; expected none below 0")
+    tensor = ravel(x) if axis is None else as_tensor(x)
+    place = checked_axis("repeat", 0 if axis is None else axis, tensor.ndim)
+    before, size, after = tensor.shape[:place], tensor.shape[place], tensor.shape[place + 1 :]
+    wide = broadcast_to(expand_dims(tensor, place + 1), (*before, size, times, *after))
+    return reshape(wide, (*before, size * times, *after))
+
+
+@operation
+def unstack(x: TensorLike, axis: int = 0) -> tuple[Tensor, ...]:
+    """The slices of x along an axis, which they lack: the inverse of `stack`."""
+    tensor = as_tensor(x)
+    place = checked_axis("unstack", axis, tensor.ndim)
+    return tuple(squeeze(narrow(tensor, place, i, i + 1), place) for i in range(tensor.shape[place]))
+
+
+@operation
+def diff(x: TensorLike, axis: int = -1) -> Tensor:
+    """The differences of neighbours along an axis, which is shorter by 1."""
+    tensor = as_tensor(x)
+    place = checked_axis("diff", axis, tensor.ndim)
+    size = tensor.shape[place]
+    return narrow(tensor, place, min(1, size), size) - narrow(tensor, place, 0, max(size - 1, 0))
+
+
+@operation
+def broadcast_arrays(*tensors: TensorLike) -> tuple[Tensor, ...]:
+    """The tensors, each repeated to the shape to which all of them broadcast."""
+    given = [as_tensor(t) for t in tensors]
+    shape = broadcast_shape("broadcast_arrays", *(t.shape for t in given))
+    return tuple(broadcast_to(t, shape) for t in given)
+
+
+export_operations(__name__)

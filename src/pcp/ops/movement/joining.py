@@ -1,0 +1,226 @@
+"""Movement operations that cut and join: slice, pad, concatenate.
+
+Each is linear, and its transpose moves the cotangent back.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_of, integers_of
+from pcp.ops.batched_axes import along_axes, following, led_by, led_by_size
+from pcp.ops.derivative import Cotangent, Primal
+from pcp.ops.movement.axes import checked_axis
+from pcp.ops.movement.shape import expand_dims
+from pcp.ops.promotion import promoted
+from pcp.ops.record import Cost, Kind, Linear, declare
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    emit,
+    export_operations,
+    operation,
+)
+
+
+def _put_back(primal: Primal, g: Tensor) -> list[Cotangent]:
+    starts, steps = primal.integers("start_indices"), primal.integers("strides")
+    sizes = zip(starts, steps, g.shape, primal.input(0).shape, strict=True)
+    widths = [
+        (start, whole - start - max((n - 1) * step + 1, 0) * (n > 0), step - 1)
+        for start, step, n, whole in sizes
+    ]
+    return [pad(g, widths)]
+
+
+def _sliced(op: ir.Operation, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    bounds = (integers_of(op.attributes[name]) for name in ("start_indices", "limit_indices", "strides"))
+    return x[tuple(slice(*each) for each in zip(*bounds, strict=True))]
+
+
+declare(
+    "slice",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("slice",),
+    derivative=_put_back,
+    batching=along_axes(start_indices=led_by(0), limit_indices=led_by_size, strides=led_by(1)),
+    fold=_sliced,
+)
+
+
+@operation
+def slice_(
+    x: TensorLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
+) -> Tensor:
+    """The block `start[i] <= place < stop[i]` of every axis i, each `step[i]`-th element.
+
+    Raises:
+        ShapeMismatch: the bounds do not fit the shape.
+    """
+    tensor = as_tensor(x)
+    steps = tuple(step) if step is not None else (1,) * tensor.ndim
+    bounds = list(zip(start, stop, steps, tensor.shape, strict=False))
+    if not len(start) == len(stop) == len(steps) == tensor.ndim or any(
+        not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds
+    ):
+        raise ShapeMismatch(
+            f"slice: start {tuple(start)}, stop {tuple(stop)}, step {steps} do not fit shape {tensor.shape}"
+        )
+    shape = tuple(-(-(b - a) // s) for a, b, s, _ in bounds)
+    if shape == tensor.shape:
+        return tensor
+    attributes = {"start_indices": tuple(start), "limit_indices": tuple(stop), "strides": steps}
+    return emit("slice", (tensor,), (TensorSpec(shape, tensor.dtype),), attributes)
+
+
+def _cut_out(primal: Primal, g: Tensor) -> list[Cotangent]:
+    low, high, inner = (
+        primal.integers(f) for f in ("edge_padding_low", "edge_padding_high", "interior_padding")
+    )
+    # Negative padding cut elements off: they get zeros. Then the padding in front, behind and between is cut off.
+    missing = [(max(-a, 0), max(-b, 0)) for a, b in zip(low, high, strict=True)]
+    whole = pad(g, missing) if any(map(any, missing)) else g
+    start = [max(a, 0) for a in low]
+    stop = [n - max(b, 0) for n, b in zip(whole.shape, high, strict=True)]
+    part = slice_(whole, start, stop, [i + 1 for i in inner])
+    filler = g.sum() - part.sum() if primal.active[1] else None
+    return [part if primal.active[0] else None, filler]
+
+
+declare(
+    "pad",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    fuses=True,
+    functions=("pad",),
+    derivative=_cut_out,
+    batching=along_axes(
+        lambda _: 1,
+        edge_padding_low=led_by(0),
+        edge_padding_high=led_by(0),
+        interior_padding=led_by(0),
+    ),
+)
+
+
+@operation
+def pad(
+    x: TensorLike, widths: Sequence[tuple[int, int] | tuple[int, int, int]], value: TensorLike = 0
+) -> Tensor:
+    """x with `value` added around it.
+
+    Arguments:
+        widths: for each axis, how many before and after (negative: cut off) and, if a third, how many between elements.
+        value: a scalar.
+
+    Raises:
+        ShapeMismatch: there is not one entry for each axis.
+        DTypeMismatch: the value is no scalar of the element type of x.
+    """
+    tensor = as_tensor(x)
+    is_flag = tensor.dtype is DType.bool and isinstance(value, int) and value in (0, 1)
+    filler = as_tensor(bool(value)) if is_flag else promoted(tensor, value)[1]
+    if filler.spec != TensorSpec((), tensor.dtype):
+        raise DTypeMismatch(f"pad: the value is {filler.spec}; expected a scalar of {tensor.dtype}")
+    if len(widths) != tensor.ndim:
+        raise ShapeMismatch(
+            f"pad: {len(widths)} widths were given for shape {tensor.shape}; expected one for each axis"
+        )
+    low, high, inner = zip(*((*w, 0)[:3] for w in widths), strict=True) if widths else ((), (), ())
+    shape = tuple(
+        a + n + max(n - 1, 0) * i + b for a, b, i, n in zip(low, high, inner, tensor.shape, strict=True)
+    )
+    if any(size < 0 for size in shape):
+        raise ShapeMismatch(f"pad: widths {tuple(widths)} cut more than shape {tensor.shape} has")
+    attributes = {"edge_padding_low": low, "edge_padding_high": high, "interior_padding": inner}
+    return emit("pad", (tensor, filler), (TensorSpec(shape, tensor.dtype),), attributes)
+
+
+def _parts(primal: Primal, g: Tensor) -> list[Cotangent]:
+    axis, start = primal.integer("dimension"), 0
+    parts: list[Cotangent] = []
+    for index, active in enumerate(primal.active):
+        size = primal.input(index).shape[axis]
+        low, high = [0] * g.ndim, list(g.shape)
+        low[axis], high[axis] = start, start + size
+        parts.append(slice_(g, low, high) if active else None)
+        start += size
+    return parts
+
+
+declare(
+    "concatenate",
+    Kind.movement,
+    cost=Cost.move,
+    rounds=False,
+    linear=Linear(),
+    functions=("concatenate",),
+    derivative=_parts,
+    batching=along_axes(dimension=following),
+    fold=lambda op, *parts: np.concatenate(parts, integer_of(op.attributes["dimension"])),
+)
+
+
+@operation
+def concatenate(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
+    """The tensors one after another along an axis.
+
+    Raises:
+        ShapeMismatch: there is none, or they differ in another axis.
+    """
+    if not tensors:
+        raise ShapeMismatch("concatenate: no tensors were given; expected at least one")
+    parts = promoted(*tensors)
+    place = checked_axis("concatenate", axis, parts[0].ndim)
+    rests = {(*t.shape[:place], *t.shape[place + 1 :]) for t in parts if t.ndim == parts[0].ndim}
+    if len(rests) != 1 or any(t.ndim != parts[0].ndim for t in parts):
+        shown = ", ".join(str(t.shape) for t in parts)
+        raise ShapeMismatch(f"concatenate: shapes {shown} differ in more than axis {place}")
+    total = sum(t.shape[place] for t in parts)
+    shape = (*parts[0].shape[:place], total, *parts[0].shape[place + 1 :])
+    return emit("concatenate", parts, (TensorSpec(shape, parts[0].dtype),), {"dimension": place})
+
+
+@operation
+def stack(tensors: Sequence[TensorLike], axis: int = 0) -> Tensor:
+    """The tensors, all of one shape, along a new axis."""
+    return concatenate([expand_dims(t, axis) for t in tensors], axis)
+
+
+@operation
+def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:
+    """x cut into equal parts along an axis.
+
+    Raises:
+        ShapeMismatch: the size of the axis is no multiple of `parts`.
+    """
+    tensor = as_tensor(x)
+    place = checked_axis("split", axis, tensor.ndim)
+    size = tensor.shape[place]
+    if parts < 1 or size % parts:
+        raise ShapeMismatch(
+            f"split: axis {place} of shape {tensor.shape} cannot be cut into {parts} equal parts"
+        )
+    width = size // parts
+    return tuple(_narrow(tensor, place, i * width, (i + 1) * width) for i in range(parts))
+
+
+def _narrow(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    low, high = [0] * tensor.ndim, list(tensor.shape)
+    low[axis], high[axis] = start, stop
+    return slice_(tensor, low, high)
+
+
+export_operations(__name__)

@@ -1,0 +1,46 @@
+"""Programs with native kernels in them."""
+
+from typing import Any
+
+import numpy as np
+
+import pcp
+from pcp import kernels, nn
+from pcp.ir import DType, Program, TensorSpec
+from pcp.kernels.native import LIBRARIES, native_call
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.raising import raised
+
+LIBRARY = LIBRARIES["normalisation"]
+
+
+def normed(rows: int = 40, width: int = 77) -> Program:
+    """A layer norm and its gradient."""
+    x, vector = pcp.spec((rows, width), "f32"), pcp.spec((width,), "f32")
+    loss = pcp.trace(lambda x, s, b, g: (nn.layer_norm(x, s, b) * g).sum(), x, vector, vector, x)
+    return pcp.value_and_grad(raised(loss), wrt=(0, 1, 2))
+
+
+def native_path(program: Program) -> Path:
+    """The path that computes every normalisation by its native kernel."""
+    found = kernels.sites_of(prepared(program), "cpu")
+    chosen = {site.key: kernels.kernel_named(f"{site.family}.native") for site in found}
+    return Path.of(program, chosen)
+
+
+def arguments_of(program: Program, seed: int = 0) -> list[Any]:
+    """Normal numbers."""
+    random = np.random.default_rng(seed)
+    return [random.normal(size=entry.spec.shape).astype(np.float32) for entry in program.arguments]
+
+
+def calling(
+    handler: str, takes: list[tuple[int, ...]], makes: list[tuple[int, ...]], **attributes: Any
+) -> Program:
+    """A program that calls a handler on arrays of any shapes."""
+    results = [TensorSpec(shape, DType.f32) for shape in makes]
+    return pcp.trace(
+        lambda *arrays: tuple(native_call(LIBRARY, handler, arrays, results, attributes)),
+        *(pcp.spec(shape, "f32") for shape in takes),
+    )

@@ -1,0 +1,110 @@
+"""Without a compiler, or where the build fails, everything works without native kernels, and what is missing is said."""
+
+import json
+from pathlib import Path as FilePath
+
+import pytest
+
+import pcp
+from pcp import kernels
+from pcp.cli import doctor, main
+from pcp.kernels.features import masked
+from pcp.kernels.native import BuildFailed, NoCompiler, built, kept
+from pcp.planning.paths.preparation import prepared
+from tests.kernels.native.programs import LIBRARY, arguments_of, normed
+
+
+@pytest.fixture
+def empty_cache(tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch) -> FilePath:
+    """A cache without builds."""
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def compiler(folder: FilePath, body: str) -> str:
+    """A compiler of one's own."""
+    file = folder / "broken-c++"
+    file.write_text(f"#!/bin/sh\ncase $1 in --version) echo broken 1.0;; *) {body};; esac\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_without_a_compiler_programs_are_planned_without_native_kernels(empty_cache: FilePath) -> None:
+    program = normed()
+    with masked("compiler"):
+        with pytest.raises(NoCompiler, match="PCP_MASK_FEATURES hides the C\\+\\+ compiler"):
+            built(LIBRARY)
+        names = {name for site in kernels.sites_of(prepared(program), "cpu") for name in site.kernels}
+        assert "normalisation.two_passes" in names
+        assert not {name for name in names if name.endswith(".native")}
+        missing = kernels.missing_kernels(prepared(program), "cpu")
+        assert set(missing) == {"normalisation.native", "normalisation_gradient.native"}
+        database = empty_cache / "profile.sqlite"
+        plan = pcp.plan(program, tolerance=1e-3, budget=0.0, database=database)
+        plan.run(*arguments_of(program))
+        said = str(plan)
+        assert (
+            "note        normalisation.native is missing here: PCP_MASK_FEATURES hides the C++ compiler"
+            in said
+        )
+        found = doctor.check_kernels()
+        assert found.status == "note"
+        assert "normalisation.native, normalisation_gradient.native are missing: " in found.message
+        assert "slower in places" in found.advice
+
+
+def test_a_compiler_that_is_nowhere_is_named(empty_cache: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(empty_cache))
+    with pytest.raises(
+        NoCompiler, match=r"\(none of c\+\+, g\+\+, clang\+\+ is there\); install one .*apt install g"
+    ):
+        built(LIBRARY)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(NoCompiler, match=r"CXX names 'no-such-compiler', which is not there"):
+        built(LIBRARY)
+
+
+def test_a_build_that_is_here_serves_without_a_compiler() -> None:
+    usual = built(LIBRARY)
+    with masked("compiler"):
+        assert kept(LIBRARY) == usual
+
+
+def test_a_build_that_fails_says_what_the_compiler_said(
+    empty_cache: FilePath, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CXX", compiler(empty_cache, "echo 'x.cc:3: error: no such thing' >&2; exit 1"))
+    with pytest.raises(BuildFailed) as raised:
+        built(LIBRARY)
+    assert str(raised.value) == (
+        "broken 1.0 does not build normalisation.cc: x.cc:3: error: no such thing; name another compiler in CXX and run "
+        "`pcp kernels build`"
+    )
+    assert main(["kernels", "build", "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["kernels"] == ["normalisation.native", "normalisation_gradient.native"]
+    assert "no such thing" in said["missing"]
+    monkeypatch.setenv("CXX", compiler(empty_cache, "exit 0"))
+    with pytest.raises(BuildFailed, match="it ended with code 0"):
+        built(LIBRARY)
+
+
+def test_a_folder_that_cannot_be_written_is_named(empty_cache: FilePath) -> None:
+    (empty_cache / "native").write_text("a file")
+    with pytest.raises(
+        BuildFailed, match=r"cannot be built in .*native: File exists; make it writable, or name another"
+    ):
+        built(LIBRARY)
+
+
+def test_the_command_builds_and_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["kernels", "build"]) == 0
+    assert f"normalisation@{built(LIBRARY).digest}: " in capsys.readouterr().out
+    assert doctor.check_kernels().status == "ok"
+    assert main(["kernels", "list", "--family", "normalisation"]) == 0
+    assert "normalisation.native@1" in capsys.readouterr().out
+    with masked("library:normalisation"):
+        assert main(["kernels", "list", "--family", "normalisation"]) == 0
+        assert "      PCP_MASK_FEATURES hides library:normalisation" in capsys.readouterr().out
+    assert main(["kernels", "build", "what"]) == 2
+    assert "`pcp kernels build` takes no 'what'; it builds all there are" in capsys.readouterr().err
