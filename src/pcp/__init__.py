@@ -17,6 +17,7 @@ from pcp.backends import Target as Target
 from pcp.batching import hessian as hessian
 from pcp.batching import jacobian as jacobian
 from pcp.batching import vmap as vmap
+from pcp.composites import composite as composite
 from pcp.errors import PCPError as PCPError
 from pcp.importers.jax import from_jax as from_jax
 from pcp.importers.jax_callable import to_jax as to_jax

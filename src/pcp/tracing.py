@@ -119,7 +119,7 @@ def _traced(
                 for leaf, value, entry in zip(leaves, block.arguments, specs, strict=True)
             ]
             returned, result_tree = flatten(function(*tree.unflatten(given)))
-            results = [_returned(value) for value in returned]
+            results = [result_tensor(value) for value in returned]
             close_main(main, block, results)
             builder.close()
         for tensor in captured or ():
@@ -266,7 +266,12 @@ def leaf_spec(leaf: Any) -> ArgumentSpec:
     return ArgumentSpec(TensorSpec(checked_shape(shape), dtype_of(dtype)), Role.weight)
 
 
-def _returned(value: TensorLike) -> Tensor:
+def result_tensor(value: TensorLike) -> Tensor:
+    """What a traced function returned, as a Tensor.
+
+    Raises:
+        InvalidArgument: it is nothing that a tensor can be made from.
+    """
     if isinstance(value, Tensor | bool | int | float | complex | np.generic | np.ndarray):
         return as_tensor(value)
     raise InvalidArgument(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import Program, nn
+from pcp import Program, kernels, nn
 from pcp.ir import TensorSpec
 from pcp.rewrite.raising import PHASES, raised
 from tests.execution import run
@@ -23,7 +23,8 @@ def spec_of(text: str) -> Any:
 
 
 def traced(function: Any, *specs: str) -> Program:
-    return pcp.trace(function, *(spec_of(text) for text in specs))
+    """What a function computes, written out as in a file."""
+    return Program.from_artifact(pcp.trace(function, *(spec_of(text) for text in specs)).artifact())
 
 
 def names(program: Program) -> dict[str, int]:
@@ -153,6 +154,49 @@ def test_a_plain_form_becomes_one_composite_that_is_the_same_program(name: str) 
     assert raised(found) is found
 
 
+@pytest.mark.parametrize("name", [name for name, (form, *_) in RAISED.items() if form.__module__ != __name__])
+def test_what_pcp_names_itself_is_what_is_recognised_in_a_file(name: str) -> None:
+    function, specs, _ = RAISED[name]
+    given = pcp.trace(function, *(spec_of(text) for text in specs))
+    found = raised(given)
+    assert found is given
+    recognised = raised(traced(function, *specs))
+    assert [site.key for site in kernels.sites_of(found, "cpu")] == [
+        site.key for site in kernels.sites_of(recognised, "cpu")
+    ]
+
+
+def test_a_mask_that_is_made_of_counts_is_read_as_causal() -> None:
+    def masked(q: Any, k: Any, v: Any, padding: Any) -> Any:
+        return nn.scaled_dot_product_attention(q, k, v, mask=pcp.tril(pcp.ones((6, 6), "bool")) & padding)
+
+    program = pcp.trace(masked, *[spec_of(Q)] * 3, spec_of("bool[2,1,6,6]"))
+    assert "causal = false" in program.text
+    found = raised(program)
+    assert names(found) == {"pcp.attention": 1}
+    assert "causal = true" in found.text
+    assert "mask = array<i64: 0, " in found.text
+    assert found.digest == program.digest
+    assert raised(found) is found
+
+
+def test_attention_around_a_named_softmax_is_recognised() -> None:
+    def by_hand(q: Any, k: Any, v: Any) -> Any:
+        return pcp.softmax(q @ k.transpose(0, 1, 3, 2)) @ v
+
+    program = pcp.trace(by_hand, *[spec_of(Q)] * 3)
+    assert names(program) == {"pcp.softmax": 1}
+    found = raised(program)
+    assert names(found) == {"pcp.attention": 1}
+    assert found.digest == program.digest
+
+
+def test_cross_entropy_around_a_named_log_softmax_is_recognised() -> None:
+    program = pcp.trace(cross_entropy_by_gather, spec_of(X), spec_of(T))
+    assert names(program) == {"pcp.log_softmax": 1}
+    assert names(raised(program)) == {"pcp.cross_entropy": 1}
+
+
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_what_is_another_computation_is_left_alone(name: str) -> None:
     program = traced(LEFT_ALONE[name][0], *LEFT_ALONE[name][1])
@@ -228,6 +272,7 @@ def test_artifacts_hold_no_composite() -> None:
 
 def test_every_row_is_tried() -> None:
     assert [row.name for rows in PHASES for row in rows] == [
+        "read_mask",
         "raise_attention",
         "raise_cross_entropy_subtract",
         "raise_cross_entropy_reduce",

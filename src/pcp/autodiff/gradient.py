@@ -13,12 +13,12 @@ from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functi
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree
 from pcp.ir.bindings import context, ir, run_passes
-from pcp.ir.composites import COMPOSITE, decomposition_of
+from pcp.ir.composites import COMPOSITE, GRADIENT, composite_name, decomposition_of, open_composites
 from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block, main_of
-from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.inlining import inline_calls, keeps_its_derivative
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import named_operations
@@ -299,13 +299,13 @@ def _differentiated(
     module = program.module()
     inline_calls(module)
     main = main_of(module)
-    # What is made again is decided for each operation, so then none is hidden in a composite.
-    keeps_composites = memory.remat is None and not _has_blocks_inside(module)
-    inline_composites(
+    # What is made again is decided for each operation, and a gradient shares operations with what it is the gradient of: then
+    # none is hidden in a composite.
+    keeps_composites = memory.remat is None and not _has_blocks_inside(module) and not _has_gradients(main)
+    open_composites(
         module,
         lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
     )
-    inline_calls(module)
     legalise(module)
     with context(), ir.Location.unknown():
         rematerialises = _append_backward_pass(module, leaves, seeds, layout, memory)
@@ -323,6 +323,11 @@ def _has_blocks_inside(module: ir.Module) -> bool:
     functions = (view.operation for view in module.body.operations)
     blocks = (block for function in functions for region in function.regions for block in region.blocks)
     return any(has_blocks([view.operation for view in block.operations]) for block in blocks)
+
+
+def _has_gradients(main: ir.Operation) -> bool:
+    """Whether a program has gradients of composites already."""
+    return any(composite_name(op).endswith(GRADIENT) for op in named_operations(main, COMPOSITE))
 
 
 def _has_rule(op: ir.Operation) -> bool:

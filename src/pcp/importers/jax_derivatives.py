@@ -20,15 +20,12 @@ from pcp.ir.bindings import bytecode_of, context, ir, parse_module
 from pcp.ir.builder import Builder
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import private_function
-from pcp.ir.custom_derivatives import set_derivative
+from pcp.ir.custom_derivatives import ORDERS, attributes_of_derivative
 from pcp.ir.toolkit.attributes import integer_of
 from pcp.ir.toolkit.functions import function_type, main_of
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.movement.shape import STOP_GRADIENT
-
-ORDERS = 3
-"""Up to which order derivatives of functions with their own rules are carried along."""
 
 PUSHED = ("custom_jvp_call",)
 PULLED = ("custom_vjp_call", "custom_linear_solve", "linear_call")
@@ -191,7 +188,8 @@ class CustomDerivatives:
                 }
                 self._attached[key] = symbols
             with context():
-                set_derivative(op, derivative.name, self._attached[key])
+                attributes = attributes_of_derivative(derivative.name, self._attached[key])
+                op.attributes["composite_attributes"] = ir.DictAttr.get(attributes)
 
     def _added(self, module: ir.Module, name: str, bytecode: bytes) -> str:
         """Add the function of another module to a module; returns its symbol."""

@@ -31,7 +31,7 @@ class Builder:
         block: where the first operations go.
 
     While `pinned` is a location, operations on Tensors get it instead of the user's line. `capture` makes a Tensor of an
-    enclosing trace one of this; without it, such a Tensor is refused.
+    enclosing trace one of this; without it, such a Tensor is refused. `composites` are functions that the module has already.
     """
 
     def __init__(self, module: ir.Module, block: ir.Block) -> None:
@@ -39,6 +39,7 @@ class Builder:
         self.location: ir.Location = ir.Location.unknown(context())
         self.pinned: ir.Location | None = None
         self.capture: Callable[[Any], Any] | None = None
+        self.composites: dict[Any, Any] = {}
         self.scopes = [Scope(block)]
         self._insertion = ir.InsertionPoint(block)
 

@@ -3,18 +3,23 @@
 The functions are private to their module and named by their contents, so equal ones are stored once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pcp.ir.bindings import Value, ir
+from pcp.ir.bindings import Value, ir, run_passes
 from pcp.ir.builder import Builder
 from pcp.ir.digest import block_digest
 from pcp.ir.toolkit.attributes import string_of, symbol_name
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.walking import named_operations
 
 COMPOSITE = "stablehlo.composite"
+GRADIENT = ".vjp"
+"""What the name of a composite's gradient ends with."""
 
-Number = bool | int | float | tuple[int, ...]
-"""What an attribute of a composite can be."""
+Number = bool | int | float | str | tuple[int, ...] | list[int]
+"""What an attribute of a composite can be; a list is a tuple that portable files carry as it is."""
 
 
 def composite_name(op: ir.Operation) -> str:
@@ -23,11 +28,12 @@ def composite_name(op: ir.Operation) -> str:
 
 
 def composite_attributes(op: ir.Operation) -> dict[str, Any]:
-    """The attributes of a composite as booleans, integers, floats and tuples of integers."""
+    """The attributes of a composite as booleans, integers, floats, texts and tuples of integers."""
     if "composite_attributes" not in op.attributes:
         return {}
     entries = ir.DictAttr(op.attributes["composite_attributes"])
-    return {entries[i].name: _number(entries[i].attr) for i in range(len(entries))}
+    named = [entries[i] for i in range(len(entries)) if not isinstance(entries[i].attr, ir.FlatSymbolRefAttr)]
+    return {entry.name: _number(entry.attr) for entry in named}
 
 
 def decomposition_of(op: ir.Operation) -> ir.Operation:
@@ -43,6 +49,28 @@ def module_of(op: ir.Operation) -> ir.Operation:
     while op.parent is not None:
         op = op.parent.operation
     return op
+
+
+def open_composites(module: ir.Module, keep: Callable[[ir.Operation], bool]) -> None:
+    """Replace every composite under `main`, but those to `keep`, by what it computes, in place, and those inside of that.
+
+    Functions of the module then hold no composites but those that bring their own derivative.
+    """
+    main = main_of(module)
+    has_opened = False
+    while opened := {op for op in named_operations(main, COMPOSITE) if not keep(op)}:
+        inline_composites(module, _others_than(opened))
+        inline_calls(module)
+        has_opened = True
+    kept = set(named_operations(main, COMPOSITE))
+    inline_composites(module, lambda op: op in kept or keeps_its_derivative(op))
+    inline_calls(module)
+    if has_opened:  # what several of them computed alike is computed once
+        run_passes(module, "builtin.module(cse)")
+
+
+def _others_than(opened: Collection[ir.Operation]) -> Callable[[ir.Operation], bool]:
+    return lambda op: op not in opened
 
 
 def private_function(
@@ -76,7 +104,11 @@ def private_function(
             regions=1,
         )
         block = made.regions[0].blocks.append(*arguments)
-        results = list(fill(block))
+        try:
+            results = list(fill(block))
+        except BaseException:
+            made.erase()
+            raise
         ir.Operation.create("func.return", [], results, ip=ir.InsertionPoint(block))
         types = [result.type for result in results]
     made.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(arguments), types))
@@ -96,7 +128,7 @@ def emit_composite(
     operands: Sequence[Value],
     results: Sequence[ir.Type],
     function: str,
-    attributes: Mapping[str, Number],
+    attributes: Mapping[str, Number | ir.Attribute],
 ) -> list[Value]:
     """Add a composite whose decomposition is a function of the same module; returns its results."""
     with builder.location:
@@ -111,17 +143,25 @@ def emit_composite(
     return list(op.results)
 
 
-def _attribute(value: Number) -> ir.Attribute:
+def _attribute(value: Number | ir.Attribute) -> ir.Attribute:
+    if isinstance(value, ir.Attribute):
+        return value
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
         return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     if isinstance(value, float):
         return ir.FloatAttr.get(ir.F64Type.get(), value)
+    if isinstance(value, list):
+        return ir.ArrayAttr.get([_attribute(entry) for entry in value])
     return ir.DenseI64ArrayAttr.get(value)
 
 
 def _number(attribute: ir.Attribute) -> Any:
     if isinstance(attribute, ir.DenseI64ArrayAttr):
         return tuple(attribute)
+    if isinstance(attribute, ir.ArrayAttr):
+        return tuple(map(_number, attribute))
     return getattr(attribute, "value", None)

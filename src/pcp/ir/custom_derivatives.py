@@ -1,26 +1,36 @@
-"""Composites that bring their own derivative, as `jax.custom_jvp` and `jax.custom_vjp` give one to a function.
+"""Composites that bring their own derivative, as `pcp.composite`, `jax.custom_jvp` and `jax.custom_vjp` give one to a function.
 
-Their name is `pcp.custom_derivative`; the function that decomposes them computes the results. The attribute `name` is for
-messages; the others name functions of the module. Let x be the operands, and t those of floating-point or complex numbers:
+The function that decomposes them computes the results. Attributes name functions of the module that are the derivative. Let x
+be the operands, and t those of floating-point or complex numbers:
 
 - `jvp`: (x, tangents of t) to the tangents of the results that are floating-point or complex;
 - `fwd` and `bwd`: x to the results and then residuals; (residuals, cotangents of such results) to the cotangents of t.
 
-A composite with neither was imported beyond the order up to which derivatives are carried along. Simplification and kernels
-see the decomposition alone: who plans a program, and differentiates it no further, takes `without_custom_derivatives`.
+What JAX brings, and what was batched, is named `pcp.custom_derivative`, with the user's name as the attribute `name`. One of
+that name without a derivative stands beyond the order up to which derivatives are carried along. Simplification and kernels
+see no derivative: who plans a program, and differentiates it no further, takes `without_custom_derivatives`.
 """
 
 from collections.abc import Mapping
 
-from pcp.ir.bindings import InvalidProgram, ir
-from pcp.ir.composites import module_of
+from pcp.ir.bindings import InvalidProgram, context, ir
+from pcp.ir.composites import COMPOSITE, composite_name, module_of
 from pcp.ir.program import Program
 from pcp.ir.toolkit.attributes import string_of, symbol_name
-from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, inline_calls, inline_composites
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls, inline_composites
+from pcp.ir.toolkit.walking import named_operations
+
+ORDERS = 3
+"""Up to which order derivatives are carried along of functions whose derivative uses the function itself."""
+
+DERIVATIVES = ("jvp", "fwd", "bwd")
+"""The attributes that name functions."""
 
 
 def derivative_name(op: ir.Operation) -> str:
     """What the user calls the function of a composite with its own derivative."""
+    if composite_name(op) != CUSTOM_DERIVATIVE:
+        return composite_name(op)
     entries = ir.DictAttr(op.attributes["composite_attributes"])
     return string_of(entries["name"]) if "name" in entries else "a function"
 
@@ -45,23 +55,34 @@ def derivative_functions(op: ir.Operation) -> dict[str, ir.Operation]:
     return {name: function for name, function in found.items() if function is not None}
 
 
-def set_derivative(op: ir.Operation, name: str, symbols: Mapping[str, str]) -> None:
-    """Say what the derivative of a composite is, in the current context.
+def attributes_of_derivative(name: str | None, symbols: Mapping[str, str]) -> dict[str, ir.Attribute]:
+    """The attributes of a composite that say what its derivative is, in the current context.
 
     Arguments:
-        op: the composite.
-        name: what the user calls its function.
+        name: what the user calls its function; None if that is the composite's own name.
         symbols: of functions of the same module, by `jvp`, `fwd` and `bwd`.
     """
-    references = {key: ir.FlatSymbolRefAttr.get(symbol) for key, symbol in symbols.items()}
-    op.attributes["composite_attributes"] = ir.DictAttr.get({"name": ir.StringAttr.get(name), **references})
+    references: dict[str, ir.Attribute] = {
+        key: ir.FlatSymbolRefAttr.get(symbol) for key, symbol in symbols.items()
+    }
+    return references if name is None else {"name": ir.StringAttr.get(name), **references}
 
 
 def without_custom_derivatives(program: Program) -> Program:
-    """The program, which is differentiated no further, with every composite of this kind replaced by what it computes."""
-    if CUSTOM_DERIVATIVE.encode() not in program.bytecode:
-        return program
+    """The program, which is differentiated no further, without the derivatives that composites bring.
+
+    Composites `pcp.custom_derivative` are replaced by what they compute; others keep their name and their own attributes.
+    """
     module = program.module()
-    inline_composites(module, lambda op: string_of(op.attributes["name"]) != CUSTOM_DERIVATIVE)
+    bringing = [op for op in named_operations(module.operation, COMPOSITE) if has_custom_derivative(op)]
+    if not bringing:
+        return program
+    with context():
+        for op in bringing:
+            if composite_name(op) != CUSTOM_DERIVATIVE:
+                entries = ir.DictAttr(op.attributes["composite_attributes"])
+                kept = [entries[i] for i in range(len(entries)) if entries[i].name not in DERIVATIVES]
+                op.attributes["composite_attributes"] = ir.DictAttr.get({e.name: e.attr for e in kept})
+    inline_composites(module, lambda op: composite_name(op) != CUSTOM_DERIVATIVE)
     inline_calls(module)
     return Program.from_module(module)

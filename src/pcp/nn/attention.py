@@ -1,13 +1,21 @@
 """Multi-head attention."""
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from pcp.composites import named
+from pcp.ir.composites import Number
 from pcp.nn.layers import linear
 from pcp.ops.elementwise import greater_equal, where
 from pcp.ops.linear_algebra import dot_general
 from pcp.ops.movement import iota, reshape, split, transpose
-from pcp.ops.normalizing import softmax
+from pcp.ops.normalizing import softmax, softmax_form
+from pcp.ops.promotion import broadcast_shape
+from pcp.ops.reduction import narrowed, widened
+from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 
@@ -54,15 +62,86 @@ def scaled_dot_product_attention(
         raise ShapeMismatch(f"attention: {heads} heads cannot share {groups} groups of keys evenly")
     if groups != heads:
         k, v = (_repeated(t, heads // groups) for t in (k, v))
-    scores = dot_general(q, k, ((3,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
+    shape = (q.shape[0], heads, queries, keys)
+    masks = [] if mask is None else [_broadcasting(as_tensor(mask), shape)]
+
+    def scored(q: Tensor, k: Tensor, *masks: Tensor) -> Tensor:
+        scores = dot_general(q, k, ((3,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
+        if causal:
+            visible = greater_equal(iota(shape[2:], 0) + (keys - queries), iota(shape[2:], 1))
+            scores = where(visible, scores, -math.inf)
+        for given in masks:
+            scores = where(given, scores, -math.inf)
+        return scores
+
+    def mixed(weights: Tensor, v: Tensor) -> Tensor:
+        return dot_general(weights, v, ((3,), (1,)), ((0, 1), (0, 2)))
+
+    attributes = _attributes(shape, masks, causal) | {"scale": 1 / math.sqrt(width)}
+    return transpose(attention_of(scored, mixed, (q, k, v), masks, attributes), 0, 2, 1, 3)
+
+
+def _broadcasting(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if broadcast_shape("attention", shape, mask.shape) != shape:
+        raise ShapeMismatch(
+            f"attention: a mask {mask.shape} was given; expected one that broadcasts to {shape}"
+        )
+    return mask
+
+
+def _attributes(shape: tuple[int, ...], masks: Sequence[Tensor], causal: bool) -> dict[str, Number]:
+    """Those of the composite, but the scale, for scores of a shape (batch, heads, queries, keys)."""
+    batch, head, query_axis, key_axis = range(4)
+    attributes: dict[str, Number] = {
+        "query": (batch, query_axis, head, CONTRACTED), "key": (batch, key_axis, head, CONTRACTED),
+        "value": (batch, key_axis, head, FREE), "result": (batch, head, query_axis, FREE), "axis": key_axis,
+        "causal": causal,
+    }  # fmt: skip
     if causal:
-        shape = (queries, keys)
-        visible = greater_equal(iota(shape, 0) + (keys - queries), iota(shape, 1))
-        scores = where(visible, scores, -math.inf)
-    if mask is not None:
-        scores = where(mask, scores, -math.inf)
-    mixed = dot_general(softmax(scores), v, ((3,), (1,)), ((0, 1), (0, 2)))
-    return transpose(mixed, 0, 2, 1, 3)
+        attributes |= {"offset": shape[key_axis] - shape[query_axis], "queries": query_axis}
+    if causal or masks:
+        attributes["fill"] = -math.inf
+    for given in masks:
+        attributes["mask"] = axes_of_mask(given, shape)
+    return attributes
+
+
+def attention_of(
+    scored: Callable[..., Tensor],
+    mixed: Callable[[Tensor, Tensor], Tensor],
+    operands: tuple[Tensor, Tensor, Tensor],
+    masks: Sequence[Tensor],
+    attributes: Mapping[str, Number],
+) -> Tensor:
+    """The composite `pcp.attention`, where softmax is taken of numbers of the operands' type; else what it is made of.
+
+    Arguments:
+        scored: the scores, from query, key and masks.
+        mixed: the result, from weights and value.
+        operands: query, key and value.
+        masks: of booleans, or what is added.
+        attributes: as `pcp.rewrite.raising_attention` has them.
+    """
+    q, k, v = operands
+    axis = attributes["axis"]
+    assert isinstance(axis, int)
+    if not all(x.dtype is q.dtype and x.dtype.is_float and x.dtype.itemsize >= 4 for x in operands):
+        scores = scored(q, k, *masks)
+        return mixed(narrowed(softmax(widened(scores), axis), scores.dtype), v)
+
+    def form(q: Tensor, k: Tensor, v: Tensor, *masks: Tensor) -> Tensor:
+        return mixed(softmax_form(scored(q, k, *masks), axis), v)
+
+    scale = float(np.asarray(attributes["scale"], q.dtype.numpy))
+    return named("pcp.attention", form, [*operands, *masks], {**attributes, "scale": scale})
+
+
+def axes_of_mask(mask: Tensor, scores: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes of the scores that a mask runs along, where it broadcasts to their shape."""
+    first = len(scores) - mask.ndim
+    return tuple(
+        axis if size == scores[axis] else BROADCAST for axis, size in enumerate(mask.shape, start=first)
+    )
 
 
 @explained

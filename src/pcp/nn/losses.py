@@ -1,5 +1,6 @@
 """Losses: the mean over all examples, as a scalar, computed in f32 from 16-bit floats."""
 
+from pcp.composites import named
 from pcp.ir import DType
 from pcp.nn.regression import difference_of
 from pcp.ops.elementwise import convert, equal, where
@@ -64,6 +65,11 @@ def _losses(logits: TensorLike, targets: TensorLike) -> Tensor:
         )
     if classes.dtype.itemsize < 4:  # a narrow type may not count that far
         classes = convert(classes, DType.i32)
+    attributes = {"axis": scores.ndim - 1, "wraps": False, "clamps": False, "outside": 0.0, "negated": False}
+    return named("pcp.cross_entropy", _losses_form, [scores, classes], attributes)
+
+
+def _losses_form(scores: Tensor, classes: Tensor) -> Tensor:
     chosen = equal(iota(scores.shape, scores.ndim - 1, classes.dtype), expand_dims(classes, classes.ndim))
     return logsumexp(scores) - sum_(where(chosen, scores, 0), -1)
 

@@ -27,6 +27,7 @@ from pcp.ir.toolkit.attributes import (
     integers_of,
     string_of,
 )
+from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative
 from pcp.tensor import Tensor
 
 Cotangent = Tensor | None
@@ -117,7 +118,8 @@ def rule_name(op: ir.Operation) -> str:
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{string_of(op.attributes['call_target_name'])}"
     if op.name == "stablehlo.composite":
-        return f"composite.{string_of(op.attributes['name'])}"
+        name = CUSTOM_DERIVATIVE if has_custom_derivative(op) else string_of(op.attributes["name"])
+        return f"composite.{name}"
     return op.name
 
 

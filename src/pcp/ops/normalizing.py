@@ -1,5 +1,6 @@
-"""Softmax and its relatives, in the form that does not overflow and that planners recognise; 16-bit floats in f32 inside."""
+"""Softmax and its relatives, as composites, in the form that does not overflow; 16-bit floats in f32 inside."""
 
+from pcp.composites import named
 from pcp.ops.elementwise import exp, is_finite, log, where
 from pcp.ops.movement import reshape, stop_gradient
 from pcp.ops.movement.axes import checked_axis
@@ -11,16 +12,16 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 def softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """e^x divided by its sum along an axis; the same shape. Integers are converted to f32 first."""
     tensor, place = _along("softmax", x, axis)
-    weights = exp(_shifted(tensor, place))
-    return narrowed(weights / sum_(weights, place, keepdims=True), as_tensor(x).dtype)
+    found = named("pcp.softmax", lambda t: softmax_form(t, place), [tensor], {"axis": place})
+    return narrowed(found, as_tensor(x).dtype)
 
 
 @operation
 def log_softmax(x: TensorLike, axis: int = -1) -> Tensor:
     """The logarithm of softmax along an axis, without loss of accuracy where softmax is near 0; the same shape."""
     tensor, place = _along("log_softmax", x, axis)
-    shifted = _shifted(tensor, place)
-    return narrowed(shifted - log(sum_(exp(shifted), place, keepdims=True)), as_tensor(x).dtype)
+    found = named("pcp.log_softmax", lambda t: _log_softmax_form(t, place), [tensor], {"axis": place})
+    return narrowed(found, as_tensor(x).dtype)
 
 
 @operation
@@ -33,6 +34,17 @@ def logsumexp(x: TensorLike, axis: int = -1, keepdims: bool = False) -> Tensor:
     if not keepdims:
         total = reshape(total, (*tensor.shape[:place], *tensor.shape[place + 1 :]))
     return narrowed(total, as_tensor(x).dtype)
+
+
+def softmax_form(x: Tensor, axis: int) -> Tensor:
+    """e^(x - max x) divided by its sum: what softmax is made of."""
+    weights = exp(_shifted(x, axis))
+    return weights / sum_(weights, axis, keepdims=True)
+
+
+def _log_softmax_form(x: Tensor, axis: int) -> Tensor:
+    shifted = _shifted(x, axis)
+    return shifted - log(sum_(exp(shifted), axis, keepdims=True))
 
 
 def _along(name: str, x: TensorLike, axis: int) -> tuple[Tensor, int]:

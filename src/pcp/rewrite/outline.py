@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import Number, emit_composite, private_function
+from pcp.ir.composites import Number, decomposition_of, emit_composite, private_function
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import defining_op, is_dead, users_of
 from pcp.ir.toolkit.editing import clone_operations
@@ -37,9 +37,8 @@ def outlined(
     builder = current_builder()
 
     def fill(block: ir.Block) -> list[Value]:
-        return clone_operations(
-            inside, dict(zip(operands, block.arguments, strict=True)), block, list(op.results)
-        )
+        known: dict[Value, Value] = dict(zip(operands, block.arguments, strict=True))
+        return clone_operations(inside, known, block, list(op.results), decomposition_of)
 
     symbol = private_function(builder.module.operation, name, [value.type for value in operands], fill)
     types = [result.type for result in op.results]

@@ -5,7 +5,7 @@ The larger patterns come first, because attention and cross entropy hold a softm
 
 from pcp.ir import Program
 from pcp.rewrite.driver import rewrite
-from pcp.rewrite.raising_attention import RAISE_ATTENTION
+from pcp.rewrite.raising_attention import RAISE_ATTENTION, READ_MASK
 from pcp.rewrite.raising_cross_entropy import RAISE_CROSS_ENTROPY
 from pcp.rewrite.raising_normalisation import (
     RAISE_BIASED_NORMALISATION,
@@ -15,7 +15,7 @@ from pcp.rewrite.raising_normalisation import (
 from pcp.rewrite.raising_softmax import RAISE_LOG_SOFTMAX, RAISE_SOFTMAX
 
 PHASES = (
-    (RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
+    (READ_MASK, RAISE_ATTENTION, *RAISE_CROSS_ENTROPY),
     (RAISE_LOG_SOFTMAX, RAISE_SOFTMAX, RAISE_BIASED_NORMALISATION),
     (RAISE_NORMALISATION,),
     (RAISE_UNSCALED_NORMALISATION,),

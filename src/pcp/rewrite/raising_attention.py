@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import Number
+from pcp.ir.composites import COMPOSITE, Number, composite_attributes, composite_name, decomposition_of
 from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View, counted
-from pcp.tensor import Tensor
+from pcp.tensor import Tensor, current_builder
 
 BETWEEN = 64
 """Operations, at most, that are looked at between the product and the softmax, and in a mask."""
@@ -242,4 +242,17 @@ def _causal(mask: View, axis: int) -> tuple[int, int] | None:
     return query[0], query[1] - key[1] - (direction in ("GT", "LT"))
 
 
+def read_mask(op: ir.Operation) -> list[Tensor] | None:
+    """A composite whose mask is made of counts is written out, so that it is recognised as causal."""
+    if composite_name(op) != "pcp.attention" or "mask" not in (given := composite_attributes(op)):
+        return None
+    mask = op.operands[3]
+    axes = tuple(None if axis == BROADCAST else axis for axis in given["mask"])
+    if given["causal"] or not any(_causal(each, given["axis"]) for each in _conjuncts(View(mask, axes))):
+        return None
+    builder = current_builder()
+    return [Tensor(x, builder) for x in builder.inline(decomposition_of(op), list(op.operands))]
+
+
+READ_MASK = Row("read_mask", COMPOSITE, Effect.exact, read_mask)
 RAISE_ATTENTION = Row("raise_attention", "stablehlo.dot_general", Effect.exact, raise_attention)

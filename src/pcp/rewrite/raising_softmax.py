@@ -4,6 +4,7 @@ Operand: x. Attribute: `axis`. The function is the matched form itself, so no nu
 """
 
 from pcp.ir.bindings import ir
+from pcp.ir.composites import composite_attributes, composite_name
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View
@@ -17,7 +18,7 @@ def softmax_of(value: View) -> Softmax | None:
     """What a value is the softmax of: e / sum(e), e = exp(x - max x)."""
     parts = value.operands("divide")
     if parts is None:
-        return None
+        return _named_softmax_of(value, "pcp.softmax")
     total = parts[1].reduced("add", len(value.axes))
     shifted = parts[0].operands("exponential")
     if total is None or shifted is None or not total[0].is_same(parts[0]) or len(total[1]) != 1:
@@ -26,11 +27,20 @@ def softmax_of(value: View) -> Softmax | None:
     return None if x is None else (x, total[1][0])
 
 
+def _named_softmax_of(value: View, name: str) -> Softmax | None:
+    """What a composite is taken of, if it has all axes of the pattern in their order."""
+    source = value.source()
+    op = source.made_by("composite")
+    if op is None or composite_name(op) != name or source.axes != tuple(range(len(value.axes))):
+        return None
+    return View.of(op.operands[0]), composite_attributes(op)["axis"]
+
+
 def log_softmax_of(value: View) -> Softmax | None:
     """What a value is the logarithm of the softmax of: d - log sum(exp d), d = x - max x."""
     parts = value.operands("subtract")
     if parts is None:
-        return None
+        return _named_softmax_of(value, "pcp.log_softmax")
     total = log_sum_exp_of(parts[1], len(value.axes))
     if total is None or not total[0].is_same(parts[0]):
         return None

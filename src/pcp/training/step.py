@@ -16,6 +16,7 @@ from pcp.ir.expecting import expect_function
 from pcp.ir.tree import flatten, map_tree
 from pcp.optimizers import Optimizer, clip_by_global_norm, global_norm, kept_by
 from pcp.optimizers.base import expect_optimizer
+from pcp.planning.paths.preparation import without_unknown_composites
 from pcp.rewrite.raising import raised
 from pcp.rewrite.softmax_shifts import with_constant_shifts
 from pcp.tensor import Tensor
@@ -105,7 +106,7 @@ def training_step(
     expect_optimizer(optimizer)
     given = loss_with_buffers(loss if isinstance(loss, Program) else trace(loss, *arguments))
     # Named sites, before the derivative hides what they were; the step computes the same, bit for bit.
-    program = raised(with_constant_shifts(given.program))
+    program = raised(with_constant_shifts(without_unknown_composites(given.program)))
     parameters, *batch = _specs(program)
     buffers = batch.pop(0) if given.has_buffers else None
     has_metrics = _has_metrics(program)

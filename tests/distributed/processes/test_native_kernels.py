@@ -25,7 +25,7 @@ def test_a_worker_runs_native_kernels(
     tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "cache"))
-    short = [*settings, "--workers=1", "--steps=4", "--inner-steps=4"]
+    short = [*settings, "--workers=1", "--steps=8", "--inner-steps=8"]
     plain, fast = RunFolder(tmp_path / "plain"), RunFolder(tmp_path / "fast")
     with Command(["train", *short, "--run", str(plain.path)], tmp_path) as train:
         assert train.end() == 0, train.said

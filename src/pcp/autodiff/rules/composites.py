@@ -11,6 +11,7 @@ from pcp.autodiff.engine import Reverse
 from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
+    GRADIENT,
     composite_attributes,
     composite_name,
     decomposition_of,
@@ -40,7 +41,7 @@ def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
     attributes = composite_attributes(op) | {"wrt": wrt, "added": tuple(claimed)}
     operands = [*op.operands, cotangent.value, *(earlier.value for earlier in claimed.values())]
     types = [op.operands[i].type for i in wrt]
-    made = emit_composite(builder, f"{composite_name(op)}.vjp", operands, types, symbol, attributes)
+    made = emit_composite(builder, composite_name(op) + GRADIENT, operands, types, symbol, attributes)
     found: list[Cotangent] = [None] * len(op.operands)
     for index, value in zip(wrt, made, strict=True):
         found[index] = Tensor(value, builder)
@@ -80,7 +81,7 @@ def _gradient(
 
     types = [value.type for value in primal.op.operands]
     types += [cotangent.value.type, *(types[i] for i in claimed)]
-    symbol = private_function(module.operation, f"{composite_name(primal.op)}.vjp", types, fill)
+    symbol = private_function(module.operation, composite_name(primal.op) + GRADIENT, types, fill)
     return symbol, tuple(wrt)
 
 

@@ -8,7 +8,7 @@ whose residuals `bwd` takes; forward mode transposes `bwd`, which must be linear
 from collections.abc import Sequence
 
 from pcp.ir.bindings import ir
-from pcp.ir.custom_derivatives import derivative_functions, derivative_name
+from pcp.ir.custom_derivatives import ORDERS, derivative_functions, derivative_name
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ops.derivative import Captured, Cotangent, Expanded, Primal, register_rule
 from pcp.ops.movement import zeros
@@ -23,8 +23,8 @@ def custom_derivative(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotang
     if "bwd" in functions:
         return _pulled(primal, functions["fwd"], functions["bwd"], cotangents)
     return primal.refuse(
-        f"the derivative that {derivative_name(primal.op)} itself defines was imported up to a lower order; "
-        "take the inner derivatives in JAX, before the import"
+        f"the derivative that {derivative_name(primal.op)} itself defines is carried along up to order {ORDERS}; "
+        "write its derivative without the function itself, or take the inner derivatives in JAX, before the import"
     )
 
 

@@ -7,8 +7,7 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.called_functions import copy_functions
 from pcp.ir.composites import decomposition_of, emit_composite, private_function
-from pcp.ir.custom_derivatives import derivative_functions, derivative_name, set_derivative
-from pcp.ir.toolkit.dataflow import result_owner
+from pcp.ir.custom_derivatives import attributes_of_derivative, derivative_functions, derivative_name
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
@@ -26,9 +25,10 @@ def _composite(batched: Batched) -> list[Tensor]:
     name = derivative_name(op)
     functions = {"of": decomposition_of(op), **derivative_functions(op)}
     symbols = {kind: _function(batched, f"{name}.{kind}", function) for kind, function in functions.items()}
-    made = emit_composite(builder, CUSTOM_DERIVATIVE, operands, types, symbols.pop("of"), {})
+    function = symbols.pop("of")
     with builder.location:
-        set_derivative(result_owner(made[0]), name, symbols)
+        attributes = attributes_of_derivative(name, symbols)
+    made = emit_composite(builder, CUSTOM_DERIVATIVE, operands, types, function, attributes)
     return [Tensor(value, builder) for value in made]
 
 

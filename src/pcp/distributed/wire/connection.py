@@ -154,6 +154,11 @@ class ControlMachine:
         self._goodbye_from: set[Side] = set()
 
     @property
+    def is_open(self) -> bool:
+        """Whether Hello and Welcome have passed and nothing has ended the connection."""
+        return self._phase is _Phase.OPEN
+
+    @property
     def is_closed(self) -> bool:
         """Whether nothing more will be sent or accepted (bytes may still wait to be sent)."""
         return self._phase is _Phase.CLOSED

@@ -77,8 +77,8 @@ def describe_location(location: ir.Location) -> str:
         if isinstance(location, ir.NameLoc):
             name = location.name_str
             location = location.child_loc
-        elif isinstance(location, ir.CallSiteLoc):
-            location = location.callee
+        elif isinstance(location, ir.CallSiteLoc):  # what a call inlined: its own place, or that of the call
+            return describe_location(location.callee) or describe_location(location.caller)
         elif isinstance(location, ir.FusedLoc) and location.locations:
             location = cast(ir.Location, location.locations[0])
         else:

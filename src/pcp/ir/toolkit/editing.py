@@ -1,8 +1,8 @@
 """Copying, erasing and re-wiring operations and regions in place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pcp.ir.bindings import Value, ir
+from pcp.ir.bindings import Value, inline_function, ir
 from pcp.ir.builder import Builder
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.dataflow import is_used
@@ -26,11 +26,24 @@ def substitute(op: ir.Operation, values: Mapping[Value, Value]) -> None:
 
 
 def clone_operations(
-    operations: Iterable[ir.Operation], known: dict[Value, Value], block: ir.Block, outputs: Sequence[Value]
+    operations: Iterable[ir.Operation],
+    known: dict[Value, Value],
+    block: ir.Block,
+    outputs: Sequence[Value],
+    function_of: Callable[[ir.Operation], ir.Operation] | None = None,
 ) -> list[Value]:
-    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`."""
+    """Copy operations to the end of a block, with the values in `known` for others; returns what stands for `outputs`.
+
+    Arguments:
+        function_of: the function of a composite, whose body is copied in its place; None copies composites as they are.
+    """
     insertion = ir.InsertionPoint(block)
     for op in operations:
+        if function_of is not None and op.name == "stablehlo.composite":
+            with op.location, insertion:
+                made = inline_function(function_of(op), [known[value] for value in op.operands])
+            known.update(zip(op.results, made, strict=True))
+            continue
         copy = op.clone(ip=insertion)
         taken = (*op.operands, *values_from_outside(op))
         substitute(copy, {value: known[value] for value in taken})
@@ -71,5 +84,5 @@ def erase_dead(block: ir.Block) -> None:
             waiting.pop()
         elif not has_effect(op) and not any(is_used(result) for result in op.results):
             op.erase()
-        else:
+        elif len(op.regions):
             waiting += [reversed(block_operations(inner)) for inner in reversed(blocks_of(op))]

@@ -18,7 +18,7 @@ from pcp.ir.toolkit.functions import functions_of
 from pcp.ir.toolkit.walking import named_operations
 
 CUSTOM_DERIVATIVE = "pcp.custom_derivative"
-"""The name of composites that bring their own derivative; see `pcp.ir.custom_derivatives`."""
+"""The name of composites that are known for their own derivative alone; see `pcp.ir.custom_derivatives`."""
 
 
 DEEPEST_CALLS = 50
@@ -34,7 +34,7 @@ _COMBINING = {
 def inline_calls(module: ir.Module) -> None:
     """Replace every `func.call` under `main` by the body of its callee, in place, and drop unused functions.
 
-    Where composites have their own derivative, so do calls in all functions, as the derivative may be one of them.
+    Where there are composites, so do calls in all functions: those are what the composites name.
 
     Raises:
         InvalidProgram: a function calls itself, directly or not.
@@ -42,19 +42,37 @@ def inline_calls(module: ir.Module) -> None:
     """
     functions = functions_of(module)
     _check_calls(functions)
-    custom = any(map(has_custom_derivative, named_operations(module.operation, "stablehlo.composite")))
-    roots = list(functions.values()) if custom else [functions["main"]]
+    has_composites = bool(named_operations(module.operation, "stablehlo.composite"))
+    roots = list(functions.values()) if has_composites else [functions["main"]]
     while calls := [call for root in roots for call in named_operations(root, "func.call")]:
         for call in calls:
             callee = functions[_callee(call)]
             with context(), call.location, ir.InsertionPoint(call):
                 results = inline_function(callee, list(call.operands))
+            _pass_on_marks(call, len(list(callee.regions[0].blocks[0].operations)) - 1)
             for old, new in zip(call.results, results, strict=True):
                 old.replace_all_uses_with(new)
             call.erase()
     del functions, roots
     if len(list(module.body.operations)) > 1:
         run_passes(module, "builtin.module(symbol-dce)")
+
+
+def _pass_on_marks(call: ir.Operation, count: int) -> None:
+    """Give the marks of a call, attributes as `pcp.checkpoint`, to the operations that stand before it in its place."""
+    marks = _marks_of(call)
+    if marks:
+        operations = [view.operation for view in ir.InsertionPoint(call).block.operations]
+        place = operations.index(call)
+        for op in operations[place - count : place]:
+            for name, mark in marks.items():
+                if name not in op.attributes:
+                    op.attributes[name] = mark
+
+
+def _marks_of(op: ir.Operation) -> dict[str, ir.Attribute]:
+    names = [entry if isinstance(entry, str) else entry.name for entry in op.attributes]
+    return {name: op.attributes[name] for name in names if name.startswith("pcp.")}
 
 
 def _callee(call: ir.Operation) -> str:
@@ -100,7 +118,7 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
     for op in named_operations(module.operation, "stablehlo.composite"):
         if keep is None or not keep(op):
             types = [result.type for result in op.results]
-            callee = {"callee": op.attributes["decomposition"]}
+            callee = {"callee": op.attributes["decomposition"], **_marks_of(op)}
             with context(), op.location, ir.InsertionPoint(op):
                 call = ir.Operation.create("func.call", types, list(op.operands), callee)
             for old, new in zip(op.results, call.results, strict=True):
@@ -109,8 +127,15 @@ def inline_composites(module: ir.Module, keep: Callable[[ir.Operation], bool] | 
 
 
 def has_custom_derivative(op: ir.Operation) -> bool:
-    """Whether an operation is a composite that brings its own derivative."""
-    return op.name == "stablehlo.composite" and string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE
+    """Whether an operation is a composite that brings its own derivative, or had one that was left behind."""
+    if op.name != "stablehlo.composite":
+        return False
+    if string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE:
+        return True
+    if "composite_attributes" not in op.attributes:
+        return False
+    entries = ir.DictAttr(op.attributes["composite_attributes"])
+    return any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
 
 
 def keeps_its_derivative(op: ir.Operation) -> bool:

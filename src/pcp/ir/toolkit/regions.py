@@ -39,5 +39,6 @@ def values_from_outside(op: ir.Operation) -> list[Value]:
         for inner in walk_block(block):
             used.update(dict.fromkeys(value for value in inner.operands if value not in made))
             made.update(inner.results)
-            made.update(argument for nested in blocks_of(inner) for argument in nested.arguments)
+            if len(inner.regions):
+                made.update(argument for nested in blocks_of(inner) for argument in nested.arguments)
     return list(used)

@@ -41,7 +41,8 @@ def walk_block(block: ir.Block) -> Iterator[ir.Operation]:
             continue
         op = view.operation
         yield op
-        waiting += [iter(list(inner.operations)) for inner in reversed(blocks_of(op))]
+        if len(op.regions):
+            waiting += [iter(list(inner.operations)) for inner in reversed(blocks_of(op))]
 
 
 def check_nesting(module: ir.Module) -> None:

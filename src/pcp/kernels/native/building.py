@@ -18,6 +18,7 @@ from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
 from pcp.kernels.features import VARIABLE, features_of, hidden
+from pcp.kernels.native.allowing import refusal
 from pcp.kernels.native.libraries import LIBRARIES, Library
 
 log = logging.getLogger("pcp.kernels.native")
@@ -125,8 +126,6 @@ def missing(name: str) -> str:
     """
     if name not in LIBRARIES:
         return f"there is no native library {name!r}; there are {', '.join(LIBRARIES)}"
-    from pcp.kernels.native.loading import refusal  # which reads builds itself
-
     reason = refusal(name)
     if reason:
         return reason

@@ -1,13 +1,7 @@
-"""Loading the native libraries that a program calls, and which ones may be.
-
-The environment variable PCP_NATIVE_KERNELS is an allow-list: `all`, as if it were not set; `none`; or names of libraries with
-commas between them, each with the digest of a build if only that one is allowed: `normalisation@4f...`. A Worker refuses
-programs from the wire that call native code, but for builds that this list names by digest.
-"""
+"""Loading the native libraries that a program calls."""
 
 import ctypes
 import hashlib
-import os
 import re
 import threading
 
@@ -16,11 +10,11 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import features_of
+from pcp.kernels.native.allowing import allowed, refusal
 from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
 from pcp.kernels.native.libraries import LIBRARIES
 
-ALLOWED = "PCP_NATIVE_KERNELS"
 _TARGET = re.compile(r"pcp\.([a-z_0-9]+)@([0-9a-f]{32})")
 _PLAIN = {"call_target_name", "api_version", "backend_config", "has_side_effect"}
 """Attributes of a call from the wire; others say how memory is shared or laid out, which handlers are not told."""
@@ -60,22 +54,8 @@ def is_admitted(op: ir.Operation) -> bool:
         "api_version" in op.attributes
         and ir.IntegerAttr(op.attributes["api_version"]).value == TYPED
         and build is not None
-        and f"{build.library}@{build.digest}" in _list()
+        and f"{build.library}@{build.digest}" in allowed()
     )
-
-
-def refusal(name: str, digest: str = "") -> str:
-    """Why a library, or one build of it, may not be used here; empty if it may."""
-    allowed = _list()
-    if "all" in allowed or name in allowed or f"{name}@{digest}" in allowed:
-        return ""
-    if not digest and any(entry.startswith(f"{name}@") for entry in allowed):
-        return ""
-    return f"{ALLOWED} does not name {name}{f'@{digest}' if digest else ''}"
-
-
-def _list() -> set[str]:
-    return {entry.strip() for entry in os.environ.get(ALLOWED, "all").split(",")}
 
 
 def _targets(program: Program) -> set[str]:

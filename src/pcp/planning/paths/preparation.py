@@ -7,7 +7,10 @@ plain path are asked for: its rows are exact by IEEE 754, yet a compiler adds up
 import functools
 
 from pcp.ir import Program
+from pcp.ir.composites import open_composites
 from pcp.ir.custom_derivatives import without_custom_derivatives
+from pcp.ir.toolkit.inlining import has_custom_derivative, inline_calls
+from pcp.kernels.registry import family_of
 from pcp.rewrite.raising import raised
 from pcp.rewrite.simplify import simplify
 
@@ -24,5 +27,18 @@ def prepared(program: Program, tolerance: float | None = None) -> Program:
 
 @functools.lru_cache(maxsize=4)
 def _prepared(program: Program, as_written: bool) -> Program:
-    named = raised(without_custom_derivatives(program))
-    return named if as_written else simplify(named)
+    found = raised(without_unknown_composites(without_custom_derivatives(program)))
+    return found if as_written else simplify(found)
+
+
+def without_unknown_composites(program: Program) -> Program:
+    """The program without composites that kernels do not know by name: what such a one computes may hold sites.
+
+    One that brings its own derivative stays.
+    """
+    if b"composite" not in program.bytecode:
+        return program
+    module = program.module()
+    inline_calls(module)
+    open_composites(module, lambda op: has_custom_derivative(op) or family_of(op) is not None)
+    return Program.from_module(module)

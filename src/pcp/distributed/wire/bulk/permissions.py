@@ -57,6 +57,12 @@ class Announcements:
         with self._lock:
             self._allowance[peer] = maximum_bytes
 
+    def forget_peer(self, peer: str) -> None:
+        """Ends a peer's permission to push."""
+        with self._lock:
+            self._allowance.pop(peer, None)
+            self._charged.pop(peer, None)
+
     def check_fetch(self, peer: str, blob: Blob) -> None:
         """Raises unless the blob was announced.
 

@@ -6,6 +6,9 @@ from pcp import ops
 from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import DType
+from pcp.ir.composites import Number
+from pcp.nn.attention import attention_of, axes_of_mask
+from pcp.rewrite.raising_attention import CONTRACTED, FREE
 from pcp.tensor import Tensor
 
 
@@ -34,15 +37,30 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = (ops.repeat(t, query.shape[-3] // t.shape[-3], t.ndim - 3) for t in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = ops.matmul(query, ops.swapaxes(key, -2, -1)) * factor
-    if is_causal:
-        shape = scores.shape[-2:]
-        visible = ops.greater_equal(ops.iota(shape, 0), ops.iota(shape, 1))
-        scores = ops.where(visible, scores, -math.inf)
-    if mask is None:
-        return ops.matmul(_softmax(scores), value)
-    if mask.dtype is not DType.bool:
-        return ops.matmul(_softmax(scores + mask), value)
+    shape = (*query.shape[:-1], key.shape[-2])
+
+    def scored(query: Tensor, key: Tensor, *added: Tensor) -> Tensor:
+        scores = ops.matmul(query, ops.swapaxes(key, -2, -1)) * factor
+        if is_causal:
+            visible = ops.greater_equal(ops.iota(shape[-2:], 0), ops.iota(shape[-2:], 1))
+            scores = ops.where(visible, scores, -math.inf)
+        return scores + added[0] if added else scores
+
+    if mask is None or mask.dtype is not DType.bool:
+        added = [] if mask is None else [mask]
+        if query.shape[:-2] != key.shape[:-2] or any(x.dtype is not query.dtype for x in added):
+            return ops.matmul(_softmax(scored(query, key, *added)), value)
+        *batch, queries, keys = range(query.ndim)
+        attributes: dict[str, Number] = {
+            "query": (*batch, queries, CONTRACTED), "key": (*batch, keys, CONTRACTED), "value": (*batch, keys, FREE),
+            "result": (*batch, queries, FREE), "axis": keys, "scale": factor, "causal": is_causal,
+        }  # fmt: skip
+        if is_causal:
+            attributes |= {"offset": 0, "queries": queries, "fill": -math.inf}
+        for each in added:
+            attributes["bias"] = axes_of_mask(each, shape)
+        return attention_of(scored, ops.matmul, (query, key, value), added, attributes)
+    scores = scored(query, key)
     # A row without anything visible would be NaN: it is computed as if it saw everything, and then replaced.
     visible = ops.broadcast_to(mask, scores.shape)
     some = ops.any(visible, -1, keepdims=True)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from pcp import ops
+from pcp import nn, ops
 from pcp.importers.torch.rows.reduction import axes_of, wide
 from pcp.importers.torch.table import row
 from pcp.tensor import Tensor
@@ -15,6 +15,8 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x normalised along its last axes, scaled and shifted; and the mean and reciprocal deviation."""
     normal, mean, reciprocal = _normalised(wide(x), tuple(range(x.ndim - len(shape), x.ndim)), epsilon)
+    if len(shape) == 1:
+        return nn.layer_norm(x, weight, bias, epsilon), mean, reciprocal
     scaled = normal if weight is None else normal * weight
     return scaled if bias is None else scaled + bias, mean, reciprocal
 

@@ -1,0 +1,29 @@
+"""No kernel without rows that it is verified at, and problems that it is measured on."""
+
+from pcp.kernels import FAMILIES, sites_of
+from pcp.kernels.problems import DEFINITIONS
+from tests.kernels.rows import ROWS, program_of
+
+BY_PROBLEMS = {"product"}
+"""Families whose kernels are verified on their problems alone."""
+
+
+def base_of(family: str) -> str:
+    """The family that a family of gradients belongs to; another is its own."""
+    return next((name for name, each in FAMILIES.items() if each.gradient == family), family)
+
+
+def test_every_family_has_rows_and_problems() -> None:
+    for name in FAMILIES:
+        assert base_of(name) in ROWS or name in BY_PROBLEMS, f"{name} has no row in tests/kernels/rows.py"
+        assert base_of(name) in DEFINITIONS, f"{name} has no problems in kernels/problems.py"
+
+
+def test_every_kernel_that_can_be_had_here_stands_at_a_row() -> None:
+    for family in ("normalisation", "softmax", "cross_entropy", "embedding_gradient"):
+        standing = {
+            name for row in ROWS[family] for site in sites_of(program_of(row), "cpu") for name in site.kernels
+        }
+        for name in {family, FAMILIES[family].gradient} - {""}:
+            for kernel in FAMILIES[name].kernels.values():
+                assert kernel.name in standing or kernel.lacks("cpu"), f"{kernel.name} stands at no row"
