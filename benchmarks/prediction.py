@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import pcp
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.models import gpt2
 from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.paths.preparation import prepared
@@ -42,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Print the quality of both models."""
     if arguments.measure:
         measure(arguments.device, arguments.database, arguments.measure)
-    found = quality(backends.device(arguments.device), arguments.database)
+    found = quality(arguments.device, arguments.database)
     if arguments.json:
         print(json.dumps({name: dataclasses.asdict(each) for name, each in found.items()}))
         return
@@ -50,9 +49,9 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{name:24}{described(each)}")
 
 
-def quality(device: Device, file: Path | None) -> dict[str, Quality]:
+def quality(device: str | None, file: Path | None) -> dict[str, Quality]:
     """The quality of both models on what was measured here."""
-    return quality_of(ProfileDatabase(file), hardware_of(device).digest, versions())
+    return quality_of(ProfileDatabase(file), hardware_of(Target.of(device)).digest, versions())
 
 
 def described(one: Quality) -> str:
@@ -65,12 +64,12 @@ def described(one: Quality) -> str:
 
 def measure(device: str | None, file: Path | None, seconds: float) -> None:
     """Measure kernels alone at regions of many shapes, as long as there is time."""
-    place = backends.device(device)
-    with evidence_of(Conditions(place, place.capacity, {}, file, budget=seconds)) as evidence:
+    target = Target.of(device)
+    with evidence_of(Conditions(target, target.device.capacity, file, budget=seconds)) as evidence:
         for program in programs():
             if evidence.seconds_left <= 0:
                 return
-            tune(site_classes(prepared(program), place.kind), evidence)
+            tune(site_classes(prepared(program), target.device.kind), evidence)
             print(f"{evidence.measured} measurements after {evidence.seconds_spent:.0f} s", flush=True)
 
 

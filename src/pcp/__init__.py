@@ -13,6 +13,7 @@ from pcp.autodiff import jvp as jvp
 from pcp.autodiff import save_only_these_names as save_only_these_names
 from pcp.autodiff import value_and_grad as value_and_grad
 from pcp.autodiff import vjp as vjp
+from pcp.backends import Target as Target
 from pcp.batching import hessian as hessian
 from pcp.batching import jacobian as jacobian
 from pcp.batching import vmap as vmap

@@ -43,8 +43,6 @@ def test_a_device_that_is_not_there_is_named_with_those_that_are() -> None:
             UnknownDevice, match=f"'{name}' is not a device of this machine; choose one of: .*cpu:0"
         ):
             backends.device(name)
-    with pytest.raises(UnknownDevice, match="'abacus' is not a backend; the only one is xla"):
-        backends.backend("abacus")
 
 
 @pytest.mark.parametrize("alias", [True, False])
@@ -176,4 +174,4 @@ def test_a_plan_runs_on_its_device_and_brings_arrays_there() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "refused\n"
-    assert "argument x is copied from {CpuDevice(id=0)} to cpu:1" in done.stderr
+    assert "argument x is copied to cpu:1" in done.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pcp
-from pcp import backends
+from pcp.backends import Target
 from pcp.cli import main
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.path import Choice
@@ -24,7 +24,7 @@ ELSEWHERE = Hardware("Xeon, 8 cores", "flags: amx")
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    here = hardware_of(backends.device())
+    here = hardware_of(Target.of())
     database = ProfileDatabase(tmp_path / "profile.sqlite")
 
     def add(path: str, ratio: float, error: float, **more: Any) -> None:

@@ -110,7 +110,7 @@ def test_the_selection_covers_by_what_saves_more(outer_saves: float, wins: str) 
         saves = outer_saves if each is attentive else 0.01
         plain = Alternative(None, 1.0, 0.0, 0.0)
         tuned.append(Tuned(each, 1.0, [Alternative(each.kernels[0], 0.5, saves, 1e-7), plain]))
-    chosen = select(tuned, 1e-2, ErrorModel.of(tuned), set())
+    chosen = select(tuned, 1e-2, ErrorModel.of(tuned), set(), 0.9)
     assert (chosen[attentive.digest].kernel is not None) == (wins == "gradient")
     assert all((chosen[each.digest].kernel is not None) == (wins == "product") for each in covered)
 

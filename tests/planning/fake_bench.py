@@ -10,12 +10,13 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
 import pcp
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
@@ -144,7 +145,7 @@ class FakeBench:
         return Measurement(
             request.subject.digest,
             request.path,
-            hardware_of(here()).digest,
+            hardware_of(Target.of()).digest,
             versions(),
             self._times(counts, base) if timed else (),
             self._times(plain, base) if timed else (),
@@ -197,13 +198,6 @@ def counted_in(request: Request) -> dict[str, int]:
     return counted(request.candidate)
 
 
-def here() -> Device:
-    """The device of the tests."""
-    from pcp import backends
-
-    return backends.device(None)
-
-
 def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
     """Let searches measure with it."""
 
@@ -217,3 +211,8 @@ def use(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> FakeBench:
         chosen, "difference_here", lambda *_: None
     )  # the families' kernels do compute something else
     return bench
+
+
+def set_strategy(monkeypatch: pytest.MonkeyPatch, **numbers: Any) -> None:
+    """Let searches decide by other numbers."""
+    monkeypatch.setattr(chosen, "STRATEGY", replace(chosen.STRATEGY, **numbers))

@@ -7,7 +7,12 @@ from pcp.backends.base import Executable as Executable
 from pcp.backends.base import ExecutionFailed as ExecutionFailed
 from pcp.backends.base import MemoryUse as MemoryUse
 from pcp.backends.base import OutOfMemory as OutOfMemory
+from pcp.backends.base import UnknownBackend as UnknownBackend
 from pcp.backends.base import UnknownDevice as UnknownDevice
 from pcp.backends.registry import backend as backend
+from pcp.backends.registry import backend_names as backend_names
 from pcp.backends.registry import device as device
 from pcp.backends.registry import devices as devices
+from pcp.backends.registry import register_backend as register_backend
+from pcp.backends.target import InvalidTarget as InvalidTarget
+from pcp.backends.target import Target as Target

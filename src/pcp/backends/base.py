@@ -8,7 +8,9 @@ from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 
 Buffer = Any
-"""An array in the memory of a device; a `jax.Array` at the border of every backend."""
+"""An array in the memory of a device, of whatever class the backend says: a `jax.Array` for XLA.
+
+It has a `shape` and a `dtype`, and `numpy.asarray` reads it; whatever else is to be known of it the backend is asked."""
 
 CompileOptions = Mapping[str, str | int | float | bool]
 """Settings of a backend's compiler by their own names."""
@@ -16,6 +18,10 @@ CompileOptions = Mapping[str, str | int | float | bool]
 
 class UnknownDevice(PCPError):
     """A name that stands for no device of this machine."""
+
+
+class UnknownBackend(PCPError):
+    """A name that stands for no backend of this process."""
 
 
 class CompilationFailed(PCPError):
@@ -136,4 +142,26 @@ class Backend(Protocol):
 
     def is_on(self, buffer: Buffer, device: Device) -> bool:
         """Whether a buffer lies on exactly this device."""
+        ...
+
+    def wait(self, buffers: Sequence[Buffer]) -> None:
+        """Return when the values of all buffers are there.
+
+        Raises:
+            OutOfMemory: the device ran out of memory while it computed one.
+            ExecutionFailed: the device stopped.
+        """
+        ...
+
+    def hardware(self, device: Device) -> tuple[str, str]:
+        """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
+        ...
+
+    @property
+    def versions(self) -> str:
+        """What generates code, and its version: measurements and bits count for one version only."""
+        ...
+
+    def quick_options(self, device: Device) -> CompileOptions:
+        """The options with which a program that is called once is ready soonest."""
         ...

@@ -1,42 +1,101 @@
 """Which backends and devices there are, found by name."""
 
 import functools
+import importlib
 import os
 
-from pcp.backends.base import Backend, Device, UnknownDevice
+from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
+
+DEFAULT = "xla"
+"""The backend of whoever names none."""
+_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend"}
+"""Where each backend is imported from when it is first asked for: their libraries take their time."""
+
+
+def register_backend(name: str, location: str) -> None:
+    """Add a backend, so that targets and paths may name it; processes that measure import it from the same place.
+
+    Arguments:
+        name: what targets and paths call it.
+        location: `module:Class` of a `Backend` that is made without arguments.
+
+    Raises:
+        UnknownBackend: the location is not of that form, or another one has the name.
+    """
+    module, _, cls = location.partition(":")
+    if not name or not module or not cls.isidentifier():
+        raise UnknownBackend(
+            f"backend {name!r} was given with location {location!r}; expected a name, and `module:Class` of a Backend"
+        )
+    if _LOCATIONS.setdefault(name, location) != location:
+        raise UnknownBackend(
+            f"backend {name!r} is registered from {_LOCATIONS[name]} already; give {location} another name"
+        )
+
+
+def backend_names() -> tuple[str, ...]:
+    """The names of all backends that are registered, in alphabetical order."""
+    return tuple(sorted(_LOCATIONS))
+
+
+def location_of(name: str) -> str:
+    """Where a backend is imported from, as `module:Class`.
+
+    Raises:
+        UnknownBackend: there is none; the message lists those that are.
+    """
+    if name not in _LOCATIONS:
+        raise UnknownBackend(
+            f"{name!r} is not a backend here; there are: {', '.join(backend_names())}; choose one of them, or register "
+            "yours with pcp.backends.register_backend(name, 'module:Class') first"
+        )
+    return _LOCATIONS[name]
+
+
+def backend(name: str = DEFAULT) -> Backend:
+    """The backend of that name.
+
+    Raises:
+        UnknownBackend: there is none, or its module cannot be imported.
+    """
+    return _made(name, location_of(name))
 
 
 @functools.cache
-def backend(name: str = "xla") -> Backend:
-    """The backend of that name; it is imported when first asked for, because jax takes its time.
+def _made(name: str, location: str) -> Backend:
+    module, _, cls = location.partition(":")
+    try:
+        made: Backend = getattr(importlib.import_module(module), cls)()
+    except (ImportError, AttributeError) as error:
+        raise UnknownBackend(
+            f"backend {name!r} cannot be imported from {location}: {error}; install what it needs, or choose one of: "
+            f"{', '.join(backend_names())}"
+        ) from error
+    return made
+
+
+def devices(backend_name: str = DEFAULT) -> list[Device]:
+    """Every device of this machine that a backend compiles for.
 
     Raises:
-        UnknownDevice: there is none.
+        UnknownBackend: there is no such backend.
     """
-    if name != "xla":
-        raise UnknownDevice(f"{name!r} is not a backend; the only one is xla")
-    from pcp.backends.xla import XLABackend
-
-    return XLABackend()
+    return backend(backend_name).devices()
 
 
-def devices() -> list[Device]:
-    """Every device of this machine that a Program can be compiled for."""
-    return backend().devices()
-
-
-def device(name: str | Device | None = None) -> Device:
+def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Device:
     """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
 
     Without a name it is the one that the environment variable `PCP_DEVICE` names, or `cpu:0`.
 
     Raises:
+        UnknownBackend: there is no such backend.
         UnknownDevice: it is not there; the message lists those that are.
     """
     if isinstance(name, Device):
         return name
     name = os.environ.get("PCP_DEVICE", "cpu:0") if name is None else name
-    found = {str(entry): entry for entry in devices()}
+    found = {str(entry): entry for entry in devices(backend_name)}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in found:
         raise UnknownDevice(f"{name!r} is not a device of this machine; choose one of: {', '.join(found)}")

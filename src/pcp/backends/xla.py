@@ -48,6 +48,10 @@ from pcp.kernels.native import NativeUnavailable, load_for
 log = logging.getLogger("pcp.backends.xla")
 
 _KINDS = {"gpu": "cuda"}  # PJRT's older name for the platform
+_QUICK: dict[str, CompileOptions] = {
+    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
+    "cuda": {"xla_gpu_autotune_level": 0},
+}
 
 
 class XLAExecutable:
@@ -167,6 +171,38 @@ class XLABackend:
         """Whether the array is whole on this device."""
         return bool(buffer.devices() == {_devices()[device]})
 
+    def wait(self, buffers: Sequence[Buffer]) -> None:
+        """Return when all arrays are there; a device may say only then that it failed.
+
+        Raises:
+            OutOfMemory: the device ran out of memory.
+            ExecutionFailed: the device stopped.
+        """
+        try:
+            for buffer in buffers:
+                buffer.block_until_ready()
+        except RuntimeError as error:  # of which JAX's is a kind
+            full = "RESOURCE_EXHAUSTED" in str(error)
+            raise (OutOfMemory if full else ExecutionFailed)(f"the device stopped: {error}") from None
+
+    def hardware(self, device: Device) -> tuple[str, str]:
+        """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
+        native = _devices()[device]
+        if native.platform != "cpu":
+            return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
+        machine, cores, model, *flags = _processor().split("\n")
+        name = model.partition(":")[2].strip() or machine
+        return f"{name}, {cores} cores", "\n".join(flags)
+
+    @property
+    def versions(self) -> str:
+        """The version of jaxlib, which is XLA's."""
+        return f"jaxlib {version('jaxlib')}"
+
+    def quick_options(self, device: Device) -> CompileOptions:
+        """Little optimisation; products, which are library calls, are not what it slows down: compiling takes a third."""
+        return _QUICK.get(device.kind, {})
+
 
 @functools.cache
 def _devices() -> dict[Device, Any]:
@@ -282,16 +318,6 @@ def _processor() -> str:
             facts.get("Features", ""),
         ]
     )
-
-
-def device_facts(device: Device) -> tuple[str, str]:
-    """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
-    native = _devices()[device]
-    if native.platform != "cpu":
-        return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
-    machine, cores, model, *flags = _processor().split("\n")
-    name = model.partition(":")[2].strip() or machine
-    return f"{name}, {cores} cores", "\n".join(flags)
 
 
 def _is_read_only(array: np.ndarray[Any, Any]) -> bool:

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from pcp import backends
+from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.kernels import FAMILIES, kernels_of, missing_here
 from pcp.kernels.candidate import Candidate, read_candidate
@@ -115,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    platform = backends.device(arguments.device).kind
+    platform = Target.of(arguments.device).device.kind
     missing = missing_here(platform)
     names = FAMILIES if arguments.family is None else [family_named(arguments.family)[0].name]
     for name in names:
@@ -188,10 +188,10 @@ def _verdict_on(candidate: Candidate, arguments: argparse.Namespace) -> Verdict:
     with CandidateProcess(arguments.device, memory_bytes=memory, **limits) as process:
         verdict = verify(candidate, process, seed=arguments.seed, progress=_progress)
     _progress_line("")
-    row, about = measurement_of(verdict, candidate, process.device)
+    row, about = measurement_of(verdict, candidate, process.target)
     try:
         database = ProfileDatabase(arguments.database)
-        database.add(row, hardware=hardware_of(process.device), about=about)
+        database.add(row, hardware=hardware_of(process.target), about=about)
         print(f"kept in {database.file}", file=sys.stderr)
     except DatabaseUnusable as error:
         print(f"what was measured is not kept: {error}", file=sys.stderr)
@@ -201,7 +201,7 @@ def _verdict_on(candidate: Candidate, arguments: argparse.Namespace) -> Verdict:
 def _add(arguments: argparse.Namespace) -> int:
     store = Store()
     with store.staged(arguments.what) as (candidate, digest):
-        conditions = f"{hardware_of(backends.device(arguments.device)).digest} {versions()}"
+        conditions = f"{hardware_of(Target.of(arguments.device)).digest} {versions()}"
         known = store.recorded(digest)
         if known is None or known.get("conditions") != conditions:
             lowered_once(candidate, digest)
@@ -252,8 +252,9 @@ def _bench(arguments: argparse.Namespace) -> int:
     seconds = 1.0 if arguments.seconds is None else arguments.seconds
     family_named(arguments.what)
     shown = ""
-    with Bench(arguments.device) as bench:
-        for row in bench_family(arguments.what, bench, database, seconds, _progress_line):
+    target = Target.of(arguments.device)
+    with Bench() as bench:
+        for row in bench_family(arguments.what, bench, target, database, seconds, _progress_line):
             _progress_line("")
             if arguments.json:
                 print(json.dumps(_facts(row)), flush=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pcp import backends
+from pcp.backends import Target
 from pcp.cli.arrays import UnwritableFile, read_program
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
@@ -226,7 +226,7 @@ def _prune(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
 
 def _curve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     subject, rows = _subject(database, arguments.what)
-    here = hardware_of(backends.device(arguments.device))
+    here = hardware_of(Target.of(arguments.device))
     points = points_of(row for row in rows if row.hardware == here.digest)
     name = database.subjects().get(subject) or f"program {subject[:12]}"
     try:
@@ -278,7 +278,7 @@ def _subject(database: ProfileDatabase, what: str) -> tuple[str, list[Measuremen
 
 
 def _here(arguments: argparse.Namespace) -> str:
-    return hardware_of(backends.device(arguments.device)).digest
+    return hardware_of(Target.of(arguments.device)).digest
 
 
 def _described(database: ProfileDatabase, path: str) -> str:

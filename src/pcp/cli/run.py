@@ -47,8 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     compiled = plan(program, arguments.device, taps=print if arguments.taps and not arguments.json else None)
     began = time.perf_counter()
     results, _ = flatten(compiled.run(*given, check=arguments.check))
-    for result in results:
-        result.block_until_ready()
+    compiled.backend.wait(results)
     seconds = time.perf_counter() - began
     keys = [entry.name or str(position) for position, entry in enumerate(program.results)]
     if arguments.outputs is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import Backend, Device
+from pcp.backends import Backend, Target
 from pcp.backends.base import Buffer
 from pcp.errors import PCPError
 from pcp.ir import Argument, Role, Tree, TreeMismatch
@@ -46,17 +46,16 @@ class ArgumentBorder:
     Arguments:
         arguments: the arrays that are expected, in order.
         tree: their nesting, a tuple with one entry for each argument of `run`.
-        device: where they must lie.
-        backend: whose buffers they become.
+        target: whose buffers they become, and where they must lie.
     """
 
-    def __init__(self, arguments: Sequence[Argument], tree: Tree, device: Device, backend: Backend) -> None:
+    def __init__(self, arguments: Sequence[Argument], tree: Tree, target: Target) -> None:
         self.arguments = arguments
         self.tree = tree
-        self.device = device
         self.names = parameter_names(arguments, tree)
-        self._backend = backend
-        self._facts: Callable[[Buffer], object] = backend.facts(device)
+        self._target, self._device = target, target.device
+        self._backend = backend = target.runner
+        self._facts: Callable[[Buffer], object] = backend.facts(self._device)
         self._is_deleted = backend.is_deleted
         self._flatten = flattener(tree)
         self._accepted: list[object] = [None] * len(arguments)
@@ -79,7 +78,7 @@ class ArgumentBorder:
         except (AttributeError, TypeError):  # not all are arrays of the backend
             leaves = self._admit_each(leaves)
         if any(map(self._is_deleted, leaves)):
-            raise donated(self.arguments, leaves)
+            raise donated(self.arguments, leaves, self._backend)
         return leaves
 
     def _flatten_carefully(self, given: tuple[Any, ...]) -> list[Any]:
@@ -112,11 +111,11 @@ class ArgumentBorder:
         array = self._as_array(argument, value)
         check(argument, array)
         if self._backend.is_buffer(array):
-            if array.is_deleted() or self._backend.is_on(array, self.device):
+            if self._is_deleted(array) or self._backend.is_on(array, self._device):
                 return array
-            log.info("argument %s is copied from %s to %s", argument.name, array.devices(), self.device)
+            log.info("argument %s is copied to %s", argument.name, self._device)
         alias = argument.alias is None and argument.role is not Role.state
-        return self._backend.place(array, argument.spec, self.device, alias=alias)
+        return self._target.place(array, argument.spec, alias=alias)
 
     def _as_array(self, argument: Argument, value: Any) -> Any:
         if self._backend.is_buffer(value) or isinstance(value, np.ndarray | np.generic):
@@ -175,9 +174,11 @@ def check(argument: Argument, array: Any) -> None:
         )
 
 
-def donated(arguments: Sequence[Argument], leaves: Sequence[Buffer]) -> DonatedArray:
+def donated(arguments: Sequence[Argument], leaves: Sequence[Buffer], backend: Backend) -> DonatedArray:
     """The error that names the arrays whose memory is gone."""
-    gone = [argument.name for argument, leaf in zip(arguments, leaves, strict=True) if leaf.is_deleted()]
+    gone = [
+        argument.name for argument, leaf in zip(arguments, leaves, strict=True) if backend.is_deleted(leaf)
+    ]
     more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
     return DonatedArray(
         f"argument {gone[0]}{more} was donated to an earlier call of the plan; use the state it returned"

@@ -43,8 +43,8 @@ class AutoDiffPlan:
         self.plan = forward
         program = forward.program
         self._phases = two_phases(program, wrt)
-        self.forward_plan = plan(self._phases.forward, forward.device).bind(*forward.bound)
-        self.backward_plan = plan(self._phases.backward, forward.device)
+        self.forward_plan = plan(self._phases.forward, forward.target.with_options({})).bind(*forward.bound)
+        self.backward_plan = plan(self._phases.backward, forward.target.with_options({}))
         self._kept: tuple[list[Buffer], list[Buffer]] | None = None
 
     def forward(self, *arguments: Any) -> Any:

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp import backends
-from pcp.backends import CompilationFailed, Device, OutOfMemory
-from pcp.backends.base import CompileOptions
+from pcp.backends import CompilationFailed, OutOfMemory, Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -23,18 +21,17 @@ from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
 from pcp.planning.measuring.turn import turn
-from pcp.planning.paths.path import Path
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
 from pcp.planning.search.search import Found, Search
+from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
-MOST_DROPPED = 3
-"""Paths that are dropped, one after another, because they compute something else here than where they were measured."""
+STRATEGY = Strategy()
+"""Of whoever gives no other."""
 BUDGET = 300.0
 """Seconds that a search may take if nobody says otherwise."""
 
@@ -66,24 +63,24 @@ class Conditions:
     """What a search has to keep to.
 
     Arguments:
-        device: where the program will run.
+        target: what the program is compiled for.
         memory_limit: bytes that it may take there.
-        options: of the compiler.
         database: of measurements, or its file; None takes the user's.
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
         progress: told before every measurement.
         judge: by name of a result, how it is judged: `ignore`.
+        strategy: how it goes about it.
     """
 
-    device: Device
+    target: Target
     memory_limit: int
-    options: CompileOptions
     database: Database = None
     budget: float = BUDGET
     example: Sequence[Any] | None = None
     progress: Callable[[Progress], object] | None = None
     judge: Mapping[str, str] = field(default_factory=dict)
+    strategy: Strategy = field(default_factory=lambda: STRATEGY)
 
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
@@ -103,12 +100,19 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     """
     check_tolerance(tolerance)
     example = example_of(program, conditions.example)
-    whole = Whole(program, tolerance, conditions.options, *example, ignored_by(program, conditions.judge))
-    for _ in range(MOST_DROPPED):
+    whole = Whole(
+        program,
+        tolerance,
+        conditions.target,
+        *example,
+        ignored_by(program, conditions.judge),
+        strategy=conditions.strategy,
+    )
+    for _ in range(conditions.strategy.most_dropped):
         with evidence_of(conditions) as evidence:
-            found = Search(whole, evidence, conditions.device.kind, conditions.memory_limit).run()
+            found = Search(whole, evidence, conditions.memory_limit).run()
         # The child has ended, so that its memory is free.
-        different = difference_here(whole, found.path, conditions.device)
+        different = difference_here(whole, found.path)
         if different is None:
             break
         evidence.refute(whole.subject, found.path, different)
@@ -120,8 +124,9 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
         conditions = replace(conditions, budget=0.0)
     else:
         raise PathDiffers(
-            f"{MOST_DROPPED} paths of program {program.digest[:12]} that were measured in child processes compute something "
-            f"else in this one, the last one because {different}; run `pcp doctor`, and plan without a tolerance meanwhile"
+            f"{conditions.strategy.most_dropped} paths of program {program.digest[:12]} that were measured in child processes "
+            f"compute something else in this one, the last one because {different}; run `pcp doctor`, and "
+            "plan without a tolerance meanwhile"
         )
     if found.prediction is not None:
         found = _compiling(found, whole, conditions)
@@ -146,15 +151,13 @@ def ignored_by(program: Program, judge: Mapping[str, str]) -> tuple[int, ...]:
 
 def _compiling(found: Found, whole: Whole, conditions: Conditions) -> Found:
     """A predicted path, or the plain one if that does not compile: nobody has tried it before."""
-    backend, program = backends.backend(), found.path.applied(whole.program)
+    target = conditions.target
     try:
-        executable = backend.compile(program, conditions.device, conditions.options, cache=True)
-        check_capacity(whole.program, executable.memory, conditions.device, conditions.memory_limit)
+        executable = target.compile(found.path.applied(whole.program))
+        check_capacity(whole.program, executable.memory, target.device, conditions.memory_limit)
     except (CompilationFailed, OutOfMemory) as error:
         log.warning("the predicted path is not taken, because it does not compile: %s", error)
-        return replace(
-            found, path=Path.plain(whole.program, whole.options), choices={}, prediction=None, complete=False
-        )
+        return replace(found, path=whole.plain, choices={}, prediction=None, complete=False)
     return found
 
 
@@ -174,17 +177,17 @@ def evidence_of(conditions: Conditions) -> Evidence:
     def start() -> Iterator[Measurer]:
         with (
             turn(database.file.with_name(f"{database.file.name}.turn"), budget),
-            Bench(conditions.device) as bench,
+            Bench() as bench,
         ):
             yield bench
 
     return Evidence(
         BestEffortDatabase(database),
         start,
-        hardware_of(conditions.device),
-        versions(),
+        conditions.target,
         float(budget),
         conditions.progress,
+        conditions.strategy,
     )
 
 

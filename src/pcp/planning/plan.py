@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pcp import backends
-from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse
+from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse, Target
 from pcp.backends.base import Buffer, CompileOptions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result, Role, Tree
@@ -56,8 +55,7 @@ class Plan:
 
     Arguments:
         program: what it computes.
-        device: where it runs.
-        backend: what compiled it.
+        target: what it is compiled for.
         executable: the compiled form.
         bound: buffers for the first arguments, which `run` then does not take.
         path: how it is run; None is the plain path.
@@ -68,8 +66,7 @@ class Plan:
     def __init__(
         self,
         program: Program,
-        device: Device,
-        backend: Backend,
+        target: Target,
         executable: Executable,
         bound: Sequence[Buffer] = (),
         bound_count: int = 0,
@@ -79,8 +76,9 @@ class Plan:
         tolerance: float | None = None,
     ) -> None:
         self.program = program
-        self.device = device
-        self._backend = backend
+        self.target = target
+        self.device = target.device
+        self._backend = target.runner
         self._executable = executable
         self._bound = list(bound)
         self._bound_count = bound_count
@@ -88,7 +86,7 @@ class Plan:
         self._found = found
         self.tolerance = tolerance
         rest = Tree("tuple", (), program.argument_tree.children[bound_count:])
-        self._border = ArgumentBorder(program.arguments[len(bound) :], rest, device, backend)
+        self._border = ArgumentBorder(program.arguments[len(bound) :], rest, target)
         self._unflatten = unflattener(program.result_tree)
 
     @property
@@ -114,8 +112,9 @@ class Plan:
     @functools.cached_property
     def path(self) -> Path:
         """How it is run: save it, and give it to `pcp.plan` to have the same results again, bit for bit."""
-        path = Path.plain(self.program) if self._path is None else self._path
-        return path.made_on(hardware_of(self.device).digest, versions())
+        target = self.target
+        path = self._path or Path.plain(self.program, dict(target.options), target.backend)
+        return path.made_on(hardware_of(target).digest, versions(target.backend))
 
     @property
     def error(self) -> float | None:
@@ -161,13 +160,14 @@ class Plan:
         """The results for arguments nested as the traced function's.
 
         Arguments:
-            arguments: leaves are NumPy arrays, which are copied to the device, or `jax.Array`s. Those of role
-                `state` are donated: their memory becomes the result's, and they cannot be used again.
+            arguments: leaves are NumPy arrays, which are copied to the device, or buffers of the backend, which
+                are `jax.Array`s for XLA. Those of role `state` are donated: their memory becomes the result's,
+                and they cannot be used again.
             check: whether every result is read and looked at for NaN and infinities; then copies of state are
                 donated. It is for debugging: slow, and with memory for that copy.
 
         Returns:
-            `jax.Array`s on the device, nested as what the function returned.
+            buffers of the backend on the device (`jax.Array`s for XLA), nested as what the function returned.
 
         Raises:
             NaNFound: `check` is given and a result is not finite; the message names the operation it came from.
@@ -221,7 +221,7 @@ class Plan:
         """Placed arguments in which whatever a call would donate is a copy, so that a call leaves them as they are."""
         tree = self._border.tree
         leaves = [
-            leaf if entry.alias is None else self._backend.place(leaf, entry.spec, self.device, alias=False)
+            leaf if entry.alias is None else self.target.place(leaf, entry.spec)
             for entry, leaf in zip(self.inputs, flatten_like(tree, placed), strict=True)
         ]
         return tuple(tree.unflatten(leaves))
@@ -229,7 +229,7 @@ class Plan:
     def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
         """What was wrong with the arguments of a call that the device refused."""
         if any(map(self._backend.is_deleted, buffers)):
-            return donated(self.program.arguments, buffers)
+            return donated(self.program.arguments, buffers, self._backend)
         given: dict[int, str] = {}
         for entry, buffer in zip(self.program.arguments, buffers, strict=True):
             first = given.setdefault(id(buffer), entry.name)
@@ -260,12 +260,11 @@ class Plan:
                 raise CannotBind(
                     f"argument {entry.name} is state, which every call consumes, so it cannot be bound; give it to run"
                 )
-        placed = ArgumentBorder(entries, first, self.device, self._backend).admit(arguments)
+        placed = ArgumentBorder(entries, first, self.target).admit(arguments)
         bound_count = self._bound_count + len(arguments)
         return Plan(
             self.program,
-            self.device,
-            self._backend,
+            self.target,
             self._executable,
             [*self._bound, *placed],
             bound_count,
@@ -326,7 +325,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
 
 def plan(
     program: Program,
-    device: str | Device | None = None,
+    device: str | Device | Target | None = None,
     tolerance: float | None = None,
     *,
     cache: bool = True,
@@ -344,7 +343,8 @@ def plan(
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`.
+        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
+            or a `Target`, which names a backend, a device and options.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
             searched, and the program runs as it is written.
@@ -372,35 +372,52 @@ def plan(
         KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
-        UnknownDevice: there is no such device.
+        UnknownDevice, UnknownBackend: there is no such device, or no such backend.
+        InvalidTarget: the target has another number of devices than one, or other options than those given beside it.
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
-    backend = backends.backend()
-    place = backends.device(device)
+    target, place = _target(device, options, path)
     limit = capacity.memory_limit(place, memory_limit)
     check_capacity(program, lower_bound(program), place, limit)
     found = None
     if path is not None or tolerance is not None:
         register_added()
     if path is not None:
-        _check_pinned(path, program, place, tolerance, options)
-        options = dict(path.options)
+        _check_pinned(path, program, target, tolerance, options)
+        target = path.target(target.devices)
     elif tolerance is not None:
-        conditions = Conditions(place, limit, options, database, budget, example, progress, judge)
+        conditions = Conditions(target, limit, database, budget, example, progress, judge)
         found = searched(program, tolerance, conditions)
         path = found.path
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
-    executable = backend.compile(compiled, place, options, cache=cache)
+    executable = target.compile(compiled, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory, place, limit)
-    return Plan(program, place, backend, executable, path=path, found=found, tolerance=tolerance)
+    return Plan(program, target, executable, path=path, found=found, tolerance=tolerance)
+
+
+def _target(
+    device: str | Device | Target | None, options: CompileOptions, path: Path | None
+) -> tuple[Target, Device]:
+    """What to compile for, and its one device; a path says by which backend, where no target does."""
+    if not isinstance(path, Path):
+        target = Target.of(device, options)
+        return target, target.device
+    path.check_backend()
+    target = Target.of(device, backend=path.backend)
+    if target.backend != path.backend:
+        raise PlanConflict(
+            f"the path is for backend {path.backend!r}, and the target names {target.backend!r}; leave the target out, give "
+            f"one of backend {path.backend!r}, or plan again without the path"
+        )
+    return target, target.device
 
 
 def _check_pinned(
-    path: Path, program: Program, device: Device, tolerance: float | None, options: CompileOptions
+    path: Path, program: Program, target: Target, tolerance: float | None, options: CompileOptions
 ) -> None:
     if not isinstance(path, Path):
         raise NotAPath(
@@ -411,9 +428,10 @@ def _check_pinned(
             f"both a path and a tolerance of {tolerance:g} were given; a path already says how to run the "
             "program; give only one of the two"
         )
+    options = options or dict(target.options)
     if options and tuple(sorted(options.items())) != path.options:
         raise PlanConflict(
             f"the options {dict(options)} are not those of the path, {dict(path.options)}; leave them out"
         )
-    path.check_place(hardware_of(device).digest, versions())
-    path.check_sites(program, device.kind)
+    path.check_place(hardware_of(target).digest, versions(target.backend))
+    path.check_sites(program, target.device.kind)

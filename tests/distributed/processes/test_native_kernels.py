@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pcp import backends
+from pcp.backends import Target
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.round_arithmetic.programs import inner_step
 from pcp.kernels import kernel_named, sites_of
@@ -31,14 +31,14 @@ def test_a_worker_runs_native_kernels(
         assert train.end() == 0, train.said
 
     recipe = prepare(plain)
-    whole = Whole(inner_step(recipe, algorithm_of(recipe.config)), TOLERANCE, {})
+    whole = Whole(inner_step(recipe, algorithm_of(recipe.config)), TOLERANCE, Target.of("cpu:0"))
     sites = [site for site in sites_of(whole.prepared, "cpu") if site.family.startswith("normalisation")]
     path = whole.path({site.key: kernel_named(f"{site.family}.native") for site in sites})
     assert {choice.kernel for choice in path.choices} == {
         "normalisation.native",
         "normalisation_gradient.native",
     }
-    hardware = hardware_of(backends.device("cpu:0"))
+    hardware = hardware_of(Target.of("cpu:0"))
     times = {"seconds": (0.1,) * 6, "plain_seconds": (1.0,) * 6}
     claim = Measurement(
         whole.subject,

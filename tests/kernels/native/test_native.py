@@ -77,7 +77,7 @@ def test_the_forward_kernel_hands_its_statistics_to_its_gradient() -> None:
 
 def test_it_is_measured_and_verified_in_the_child() -> None:
     program = prepared(normed(64, 160))
-    with Bench("cpu:0") as bench:
+    with Bench() as bench:
         for site in kernels.sites_of(program, "cpu"):
             kernel = kernels.kernel_named(f"{site.family}.native")
             request = Request(

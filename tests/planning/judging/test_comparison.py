@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from pcp import backends
+from pcp.backends import Target
 from pcp.ir import TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import SMALL, Comparison
 from pcp.planning.judging.distances import INFINITE, Distance
 
-DEVICE = backends.device(None)
-COMPILED = Comparison(backends.backend(), DEVICE, compiled=True)
-ON_HOST = Comparison(backends.backend(), DEVICE, compiled=False)
+TARGET = Target.of()
+COMPILED = Comparison(TARGET, compiled=True)
+ON_HOST = Comparison(TARGET, compiled=False)
 RNG = np.random.default_rng(0)
 SHAPE = (5, SMALL // 4)
 
@@ -81,10 +82,9 @@ def test_what_lies_on_the_device_stays_there(monkeypatch: pytest.MonkeyPatch) ->
     backend = backends.backend()
     exact, plain = drawn(np.float32)
     buffers = [
-        backend.place(each, TensorSpec(each.shape, dtype_of(each.dtype)), DEVICE, alias=False)
-        for each in (exact, plain, plain)
+        TARGET.place(each, TensorSpec(each.shape, dtype_of(each.dtype))) for each in (exact, plain, plain)
     ]
-    compared = Comparison(backend, DEVICE, compiled=True)
+    compared = Comparison(TARGET, compiled=True)
     judged(compared, buffers[2], buffers[0])  # compiles
     placed: list[Any] = []
     place = backend.place

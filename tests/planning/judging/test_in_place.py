@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
+from pcp.backends import Target
 from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
@@ -25,6 +25,8 @@ from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
+
+CPU = Target.of("cpu:0")
 
 
 def _times(factor: float, name: str) -> Kernel:
@@ -57,10 +59,9 @@ def path_by(program: pcp.Program, name: str) -> Path:
 
 
 def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) -> None:
-    device = backends.device("cpu:0")
-    whole = Whole(program, 1e-3, {})
-    assert in_place.difference_here(whole, path_by(program, "softmax.reciprocal"), device) is None
-    said = in_place.difference_here(whole, path_by(program, WRONG.name), device)
+    whole = Whole(program, 1e-3, CPU)
+    assert in_place.difference_here(whole, path_by(program, "softmax.reciprocal")) is None
+    said = in_place.difference_here(whole, path_by(program, WRONG.name))
     assert said is not None
     assert "from that of the plain program; the tolerance is 0.001" in said
 
@@ -77,13 +78,13 @@ def test_results_that_are_nothing_but_roundings_are_no_difference() -> None:
     x, y = example
     results = [np.asarray(pcp.plan(each).run(x, y)) for each in (program, path.applied(program))]
     assert np.linalg.norm(results[0] - results[1]) > 0.1 * np.linalg.norm(results[0])
-    whole = Whole(program, 1e-3, {}, [example], "these")
-    assert in_place.difference_here(whole, path, backends.device("cpu:0")) is None
+    whole = Whole(program, 1e-3, CPU, [example], "these")
+    assert in_place.difference_here(whole, path) is None
 
 
 def test_a_path_that_differs_is_dropped_and_recorded(program: pcp.Program, tmp_path: FilePath) -> None:
     database = ProfileDatabase(tmp_path / "profile.sqlite")
-    hardware = hardware_of(backends.device("cpu:0"))
+    hardware = hardware_of(CPU)
     [site] = sites_of(prepared(program, 1e-2), "cpu")
     times = {"seconds": (0.1, 0.1, 0.1, 0.1, 0.1, 0.1), "plain_seconds": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)}
 
@@ -95,7 +96,7 @@ def test_a_path_that_differs_is_dropped_and_recorded(program: pcp.Program, tmp_p
 
     wrong = path_by(program, WRONG.name)
     claim(site.region.digest, kernel_label(WRONG), None)
-    claim(Whole(program, 1e-2, {}).subject, wrong.digest, wrong)
+    claim(Whole(program, 1e-2, CPU).subject, wrong.digest, wrong)
     plan = pcp.plan(program, tolerance=1e-2, database=database, budget=0)
     assert plan.path.is_plain
     rows = [row for row in database.measurements(path=wrong.digest) if row.failure is not None]
@@ -132,7 +133,7 @@ def said_of(program: pcp.Program, kernel: Kernel, tolerance: float, **more: Any)
     sites = sites_of(prepared(program, tolerance), "cpu")
     kernels = {site.key: kernel for site in sites if kernel.name in site.kernels}
     path = Path.of(program, kernels, {}, tolerance)
-    return in_place.difference_here(Whole(program, tolerance, {}, **more), path, backends.device("cpu:0"))
+    return in_place.difference_here(Whole(program, tolerance, CPU, **more), path)
 
 
 def without_a_row(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)

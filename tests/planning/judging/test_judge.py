@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.ir.tree import flatten
 from pcp.planning.judging.comparison import Comparison
@@ -17,7 +17,7 @@ from pcp.planning.judging.tolerance import Judged, ResultError
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.tensor import Tensor
 
-COMPARISON = Comparison(backends.backend(), backends.device(None))
+COMPARISON = Comparison(Target.of())
 RNG = np.random.default_rng(0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
+from pcp.backends import Target
 from pcp.ir import InvalidProgram, Program
 from pcp.optimizers import AdamW, Optimizer, adamw, nesterov
 from pcp.planning.judging.comparison import Comparison
@@ -20,6 +20,8 @@ from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.request import Request
 from pcp.planning.search.whole import Whole
+
+CPU = Target.of("cpu:0")
 
 RNG = np.random.default_rng(0)
 
@@ -78,7 +80,7 @@ class Run:
         index = [entry.name for entry in self.program.results].index(name)
         found[index] = tampered(found[index], self._before(index), self.exact[index])
 
-        comparison = Comparison(backends.backend(), backends.device(None))
+        comparison = Comparison(Target.of())
         judge = Judge(self.program, self.arguments, self.exact, self.plain, comparison, self.tolerance)
         return {each.name: each for each in judge.errors(found)}
 
@@ -166,14 +168,14 @@ def test_measurements_of_what_is_judged_otherwise_are_kept_apart() -> None:
     nobodys = STEP.describing_state(
         {entry.name: 1.0 for entry in STEP.arguments}, {entry.name: "" for entry in STEP.arguments}
     )
-    subjects = {Whole(each, 1e-2, {}).subject for each in (STEP, outside, nobodys)}
+    subjects = {Whole(each, 1e-2, CPU).subject for each in (STEP, outside, nobodys)}
     assert len(subjects) == 3
     assert nobodys.digest in subjects
-    assert Whole(STEP, 0.0, {}).subject == Whole(outside, 0.0, {}).subject
+    assert Whole(STEP, 0.0, CPU).subject == Whole(outside, 0.0, CPU).subject
     # At which tolerance it is judged says which gradients are judged on the scale of their group.
-    assert Whole(STEP, 1e-2, {}).subject != Whole(STEP, 1e-3, {}).subject
-    assert Whole(STEP, 1e-2, {}).subject == Whole(STEP, float("inf"), {}).subject
-    assert Whole(STEP, 1e-2, {}).subject != Whole(STEP, 1e-2, {}, ignored=(0,)).subject
+    assert Whole(STEP, 1e-2, CPU).subject != Whole(STEP, 1e-3, CPU).subject
+    assert Whole(STEP, 1e-2, CPU).subject == Whole(STEP, float("inf"), CPU).subject
+    assert Whole(STEP, 1e-2, CPU).subject != Whole(STEP, 1e-2, CPU, ignored=(0,)).subject
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ import pytest
 
 import pcp
 from pcp import backends
-from pcp.backends import Device, OutOfMemory
+from pcp.backends import Device, OutOfMemory, Target
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.reference import Oracle
 
 SMALL = Device("tiny", 0, 1)
+TARGET = Target("tiny", (SMALL,))
 X = np.random.default_rng(0).normal(size=(3,)).astype(np.float32)
 
 
@@ -38,11 +39,26 @@ class WithASmallDevice:
     def place(self, array: Any, spec: Any, device: Device, *, alias: bool) -> Any:
         return self.xla.place(array, spec, device, alias=alias)
 
+    def wait(self, buffers: Any) -> None:
+        self.xla.wait(buffers)
 
-def test_the_processor_takes_over_and_stays(caplog: pytest.LogCaptureFixture) -> None:
+    def quick_options(self, device: Device) -> Any:
+        return self.xla.quick_options(device)
+
+
+def use(backend: WithASmallDevice, monkeypatch: pytest.MonkeyPatch) -> WithASmallDevice:
+    """Let targets name it `tiny`."""
+    xla = backends.backend
+    monkeypatch.setattr("pcp.backends.target.backend", lambda name: backend if name == "tiny" else xla(name))
+    return backend
+
+
+def test_the_processor_takes_over_and_stays(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
-    backend: Any = WithASmallDevice()
-    oracle = Oracle(widened(narrow), narrow, backend, SMALL)
+    backend = use(WithASmallDevice(), monkeypatch)
+    oracle = Oracle(widened(narrow), narrow, TARGET)
     with caplog.at_level(logging.INFO, "pcp.planning.judging.reference"):
         for _ in range(2):
             (result,) = oracle.run([X])
@@ -51,9 +67,9 @@ def test_the_processor_takes_over_and_stays(caplog: pytest.LogCaptureFixture) ->
     assert "tiny:0 has too little memory: too large" in caplog.text
 
 
-def test_without_a_processor_the_error_is_the_device_s() -> None:
+def test_without_a_processor_the_error_is_the_device_s(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
-    backend: Any = WithASmallDevice()
-    backend.devices = lambda: [SMALL]
+    backend = use(WithASmallDevice(), monkeypatch)
+    monkeypatch.setattr(backend, "devices", lambda: [SMALL])
     with pytest.raises(OutOfMemory, match="too large for the tiny device"):
-        Oracle(widened(narrow), narrow, backend, SMALL).run([X])
+        Oracle(widened(narrow), narrow, TARGET).run([X])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp import backends
-from pcp.backends import segmented
+from pcp.backends import Target, segmented
 from pcp.ir import DType, Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
@@ -60,9 +59,9 @@ def test_judging_takes_no_more_memory_than_the_plain_path(
 ) -> None:
     monkeypatch.setenv(segmented.VARIABLE, in_segments)
     program = step(layers, batch=12)
-    backend, device = backends.backend(), backends.device("cpu:0")
-    plain = backend.compile(program, device, {}, cache=True).memory
-    judging = Reference(widened(program), program, backend, device).other_roundings.memory
+    target = Target.of("cpu:0")
+    plain = target.compile(program).memory
+    judging = Reference(widened(program), program, target).other_roundings.memory
     assert plain.temporaries > 2 * plain.arguments
     assert judging.aliased == 0  # so that the arguments need not be there twice
     assert judging.peak <= plain.peak

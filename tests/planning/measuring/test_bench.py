@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.backends import Target
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed, measure
 from pcp.planning.measuring.measurement import Failure, Measurement
@@ -31,7 +32,7 @@ EXACT = widened(PRODUCT)
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with Bench("cpu:0", memory_bytes=6 << 30) as made:
+    with Bench(memory_bytes=6 << 30) as made:
         yield made
 
 
@@ -45,7 +46,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
     found = bench.measure(request(BF16, timing_seconds=0.2, tolerance=1e-2))
     assert found.failure is None
     assert (found.subject, found.path) == (PRODUCT.digest, "path")
-    assert (found.hardware, found.versions) == (hardware_of(bench.device).digest, versions())
+    assert (found.hardware, found.versions) == (hardware_of(Target.of()).digest, versions())
     assert found.error is not None
     assert 1e-4 < found.error < 1e-2
     assert found.plain_error is not None
@@ -184,8 +185,8 @@ def test_a_plain_program_that_does_not_run_is_no_failure_of_a_candidate(bench: B
 
 def test_options_of_the_compiler_are_those_of_the_plain_program_too(bench: Bench) -> None:
     with pytest.raises(PlainProgramFailed, match="xla_no_such_option"):
-        bench.measure(request(BF16, options={"xla_no_such_option": True}))
-    assert bench.measure(request(BF16, options={"xla_backend_optimization_level": 1})).failure is None
+        bench.measure(request(BF16, target=Target.of().with_options({"xla_no_such_option": True})))
+    assert bench.measure(request(BF16, target=Target.of("cpu:0", {"xla_backend_optimization_level": 1}))).failure is None
 
 
 @pytest.mark.parametrize("inputs", [[], Recipe(sets=0)])
@@ -204,7 +205,7 @@ def test_a_candidate_that_hangs_is_killed() -> None:
 
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:
     asked = bench._described(request("hang"))
-    child = MeasuringProcess(bench.device, bench._folder, 6 << 30)
+    child = MeasuringProcess(Target.of(), bench._folder, 6 << 30)
     child.ask(asked)
     while child.answer(120).get("stage") != "candidate":
         pass

@@ -143,6 +143,6 @@ def test_a_full_folder_for_temporary_files(
 
 
 def test_a_bench_removes_its_folder(temporary: Path) -> None:
-    with Bench("cpu:0"):
+    with Bench():
         assert len(list(temporary.iterdir())) == 1
     assert not list(temporary.iterdir())

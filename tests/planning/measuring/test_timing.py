@@ -9,26 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp import backends
-from pcp.backends import ExecutionFailed, OutOfMemory
+from pcp.backends import ExecutionFailed, OutOfMemory, Target
 from pcp.ir import Argument, Role, TensorSpec
 from pcp.ir.types import DType
 from pcp.planning.measuring import timing
-from pcp.planning.measuring.timing import Runnable, Variations, awaited, times_in_turn
+from pcp.planning.measuring.timing import Runnable, Variations, times_in_turn
 
 ARGUMENTS = (
     Argument("large", TensorSpec((64,), DType.f32), Role.input),
     Argument("small", TensorSpec((3,), DType.bf16), Role.input),
     Argument("index", TensorSpec((), DType.i32), Role.input),
 )
-BACKEND, DEVICE = backends.backend(), backends.device()
+TARGET = Target.of()
 
 
 def placed() -> list[Any]:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(64), rng.standard_normal(3), np.array(1)]
     return [
-        BACKEND.place(array.astype(entry.spec.dtype.numpy), entry.spec, DEVICE, alias=False)
+        TARGET.place(array.astype(entry.spec.dtype.numpy), entry.spec)
         for array, entry in zip(arrays, ARGUMENTS, strict=True)
     ]
 
@@ -73,8 +72,8 @@ def timed(
     log: list[Any] = []
     programs = [Program(clock, first, log), Program(clock, second, log)]
     runnables = [Runnable(program, ARGUMENTS) for program in programs]
-    variations = Variations(ARGUMENTS, placed(), BACKEND, DEVICE)
-    found = times_in_turn(runnables, variations, BACKEND, DEVICE, calls, seconds, rival=rival)
+    variations = Variations(ARGUMENTS, placed(), TARGET)
+    found = times_in_turn(runnables, variations, TARGET, calls, seconds, rival=rival)
     return found, [("first" if program is programs[0] else "second", given) for program, given in log]
 
 
@@ -121,14 +120,14 @@ def test_a_candidate_is_timed_closely_unless_its_rival_is_surely_faster(clock: C
 
 def test_variations_change_the_smallest_floats_only() -> None:
     original = placed()
-    variations = Variations(ARGUMENTS, original, BACKEND, DEVICE)
+    variations = Variations(ARGUMENTS, original, TARGET)
     lists = [variations.next() for _ in range(4)]
     for each in lists:
         assert each[0] is original[0]
         assert each[2] is original[2]
     small = [np.asarray(each[1]).astype(np.float32) for each in lists]
     assert all(np.sum(a != b) == 1 for a, b in itertools.pairwise(small))
-    integers = Variations(ARGUMENTS[2:], original[2:], BACKEND, DEVICE)
+    integers = Variations(ARGUMENTS[2:], original[2:], TARGET)
     assert integers.next() == original[2:]
 
 
@@ -142,7 +141,7 @@ def test_what_is_consumed_is_a_copy() -> None:
             return list(buffers)
 
     buffers = placed()
-    results, _ = timing.timed(Runnable(Echo(), donated), buffers, BACKEND, DEVICE)
+    results, _ = timing.timed(Runnable(Echo(), donated), buffers, TARGET)
     assert seen[0] is not buffers[0]
     assert seen[1:] == buffers[1:]
     np.testing.assert_array_equal(results[0], buffers[0])
@@ -158,7 +157,7 @@ def test_a_device_may_say_late_that_it_failed(words: str, kind: type[Exception])
             raise RuntimeError(words)
 
     with pytest.raises(kind, match=f"the device stopped: {words}"):
-        awaited([Late()])
+        TARGET.runner.wait([Late()])
 
 
 def test_real_time_passes() -> None:

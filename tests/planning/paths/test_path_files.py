@@ -49,7 +49,10 @@ def test_the_path_itself_is_followed() -> None:
         (changed(options=[["a", 1], ["a", 2]]), "chooses twice"),
         (changed(choices=[["abc", "product.bf16", 1]]), r"the choices of the path .*expected a site"),
         (changed(choices=[[SITE.key, SITE.kernels[0], "1"]]), r"the choices of the path .*expected a site"),
-        (changed(backend="tpu"), "the backend of the path is 'tpu'; expected xla"),
+        (
+            changed(backend=7),
+            "the backend of the path is 7; expected the name of a backend, as xla: plan again",
+        ),
     ],
 )
 def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:

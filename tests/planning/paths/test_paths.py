@@ -1,6 +1,7 @@
 """Tests of the enumeration of paths, of exploring them, and of following one exactly."""
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from tests.planning.fake_bench import FakeBench, add_family, chain, counted, use
 
 import pcp
-from pcp import backends
+from pcp.backends import Target
 from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.paths.best_first import best_first
 from pcp.planning.paths.enumeration import combinations
@@ -21,6 +22,7 @@ from pcp.planning.paths.path import NotAPath, Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.plan import PlanConflict
 from pcp.planning.search.site_classes import site_classes
+from pcp.planning.search.whole import Whole
 from pcp.tensor import Tensor
 
 
@@ -68,11 +70,13 @@ def test_what_is_banned_meanwhile_is_never_listed_again(
     monkeypatch.setattr(sys.modules[combinations.__module__], "best_first", counting)
     program = pcp.trace(_thirty_sines, pcp.spec((4, 4), "f32"))
     pcp.plan(program, tolerance=1e-2, database=file)
-    place = backends.device(None)
-    with evidence_of(Conditions(place, place.capacity, {}, file, budget=0.0)) as evidence:
-        [sites] = site_classes(prepared(program), place.kind)
+    target = Target.of()
+    with evidence_of(Conditions(target, target.device.capacity, file, budget=0.0)) as evidence:
+        [sites] = site_classes(prepared(program), target.device.kind)
         banned: set[tuple[str, str]] = set()
-        found = combinations(program, [sites], evidence, uniform=False, banned=banned)
+        found = combinations(
+            Whole(program, math.inf, target), [sites], evidence, uniform=False, banned=banned
+        )
         assert kernel_names(next(found)) == {"sine.fast"}
         banned.add((sites.digest, "sine.fast"))
         assert kernel_names(next(found)) == {"sine.middle"}
@@ -87,11 +91,13 @@ def test_what_is_banned_meanwhile_is_never_listed_again(
 def test_what_was_given_before_a_ban_is_not_given_again(file: FilePath) -> None:
     program = chain((4, 5))
     pcp.plan(program, tolerance=1e-2, database=file)
-    place = backends.device(None)
-    with evidence_of(Conditions(place, place.capacity, {}, file, budget=0.0)) as evidence:
-        classes = site_classes(prepared(program), place.kind)
+    target = Target.of()
+    with evidence_of(Conditions(target, target.device.capacity, file, budget=0.0)) as evidence:
+        classes = site_classes(prepared(program), target.device.kind)
         banned: set[tuple[str, str]] = set()
-        found = combinations(program, classes, evidence, uniform=False, banned=banned)
+        found = combinations(
+            Whole(program, math.inf, target), classes, evidence, uniform=False, banned=banned
+        )
         before = list(itertools.islice(found, 20))
         banned.add((classes[0].digest, "sine.bitwise"))
         after = list(found)

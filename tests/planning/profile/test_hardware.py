@@ -3,17 +3,17 @@
 import os
 import re
 
-from pcp import backends
+from pcp.backends import Target
 from pcp.planning.profile.hardware import Hardware, hardware_of, versions
 
 
 def test_this_machine() -> None:
-    device = backends.device("cpu:0")
-    found = hardware_of(device)
-    assert found == hardware_of(device)
+    target = Target.of("cpu:0")
+    found = hardware_of(target)
+    assert found == hardware_of(target)
     assert found.name.endswith(f", {len(os.sched_getaffinity(0))} cores")
     assert re.fullmatch("[0-9a-f]{16}", found.digest)
-    assert found.digest == hardware_of(device).digest
+    assert found.digest == hardware_of(target).digest
     assert "sse" in found.facts or "asimd" in found.facts
 
 

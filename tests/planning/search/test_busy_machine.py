@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, counted, counted_in, here, use
+from tests.planning.fake_bench import FakeBench, add_family, counted, counted_in, use
 
 import pcp
+from pcp.backends import Target
 from pcp.planning.chosen import Conditions, searched
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
@@ -95,7 +96,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
     """Plan a program of one operation on many machines, one after another."""
     add_family(monkeypatch)
     program = pcp.trace(pcp.sin, pcp.spec((4, 4), "f32"))
-    place = here()
+    target = Target.of()
 
     def function(
         count: int, seconds: dict[str, float], busy: dict[str, float], budget: float = 300.0
@@ -108,7 +109,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath) -> Callable[...
             monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda bench=bench: bench.now)
             monkeypatch.setattr("pcp.planning.search.evidence.time.sleep", bench.sleep)
             database = tmp_path / f"{seed}.sqlite"
-            path = searched(program, 1e-2, Conditions(place, place.capacity, {}, database, budget)).path
+            path = searched(program, 1e-2, Conditions(target, target.device.capacity, database, budget)).path
             database.unlink()
             chosen[", ".join(choice.kernel for choice in path.choices)] += 1
             total += bench.now

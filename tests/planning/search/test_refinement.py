@@ -4,13 +4,21 @@ from dataclasses import replace
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, kernels, use
+from tests.planning.fake_bench import (
+    FakeBench,
+    add_family,
+    chain,
+    counted,
+    counted_in,
+    kernels,
+    set_strategy,
+    use,
+)
 
 import pcp
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.search import refinement, search
 from pcp.planning.search.evidence import Evidence
 
 
@@ -29,7 +37,7 @@ def test_the_whole_decides_between_kernels_that_noise_confused_alone(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth
     plan = pcp.plan(chain(), tolerance=1e-2, database=file)
     assert kernels(plan) == {"sine.fast": 6}
@@ -60,8 +68,8 @@ def test_refining_begins_nothing_after_its_part_of_the_time(
 
     bench.fails = takes_time
     bench.seconds["tanh"] = 0.6  # so that every change loses
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
-    monkeypatch.setattr(refinement, "EFFORT", effort)
+    set_strategy(monkeypatch, often_seconds=10.0)
+    set_strategy(monkeypatch, effort=effort)
     monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
     pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
     assert len(bench.duels) == begun  # after 109 seconds, 100 each
@@ -83,9 +91,9 @@ def test_refining_leaves_time_to_measure_the_fastest_again(
     bench.fails = takes_time
     bench.noise = {"tanh": [0.6] * 5}
     bench.seconds["tanh"] = 0.6
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
-    monkeypatch.setattr(refinement, "EFFORT", 10.0)
-    monkeypatch.setattr(refinement, "PLAUSIBLE", 10.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
+    set_strategy(monkeypatch, effort=10.0)
+    set_strategy(monkeypatch, change_plausible=10.0)
     monkeypatch.setattr(Evidence, "seconds_spent", property(lambda _: clock))
     pcp.plan(chain(), tolerance=1e-2, database=file, budget=16)
     # Ten measurements besides that of the plain path, and duels until there is only a tenth of the time left.
@@ -105,7 +113,7 @@ def test_a_family_that_is_faster_alone_is_left_out_only_if_it_is_surely_slower_i
     file: FilePath,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"exponential_minus_one": [0.5] * 5}
     bench.seconds["exponential_minus_one"] = in_the_whole
     plan = pcp.plan(mixed(), tolerance=1e-2, database=file)
@@ -125,7 +133,7 @@ def test_a_whole_that_was_measured_while_the_plain_program_was_disturbed_holds_n
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 100.0)
+    set_strategy(monkeypatch, often_seconds=100.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so the first selection is not the fastest
     measure = bench.measure
 
@@ -141,9 +149,9 @@ def test_a_whole_that_was_measured_while_the_plain_program_was_disturbed_holds_n
 def test_a_family_that_saves_very_little_alone_is_not_tried(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
-    monkeypatch.setattr(search, "LITTLE", 0.2)  # it saves 0.5 of 3 seconds
-    monkeypatch.setattr(refinement, "EFFORT", 0.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
+    set_strategy(monkeypatch, little=0.2)  # it saves 0.5 of 3 seconds
+    set_strategy(monkeypatch, effort=0.0)
     assert kernels(pcp.plan(mixed(), tolerance=1e-2, database=file)) == {"sine.fast": 2}
     assert bench.duels == []
 
@@ -152,7 +160,7 @@ def test_a_change_that_made_the_whole_slower_is_not_tried_again(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Evidence, "seconds_spent", 0.0)
-    monkeypatch.setattr(search, "OFTEN_SECONDS", 10.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
     bench.noise = {"tanh": [0.6] * 5}  # 0.2 in truth, so that all classes change, and are gone through again
     assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file)) == {"sine.fast": 6}
     slower = [each for each in bench.duels if counted_in(each)["cosine"]]

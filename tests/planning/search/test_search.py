@@ -6,7 +6,16 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted, counted_in, kernels, use
+from tests.planning.fake_bench import (
+    FakeBench,
+    add_family,
+    chain,
+    counted,
+    counted_in,
+    kernels,
+    set_strategy,
+    use,
+)
 
 import pcp
 from pcp.ir import Program
@@ -183,7 +192,7 @@ def test_what_should_win_but_lost_once_is_measured_again_before_it_is_rejected(
 def test_a_loss_that_is_confirmed_stays_one(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcp.planning.search.search.OFTEN_SECONDS", 100.0)
+    set_strategy(monkeypatch, often_seconds=100.0)
     bench.noise = {"tanh": [0.2] * 5, "logistic": [2.0] * 5, "cosine": [2.0] * 5}
     bench.seconds["tanh"] = 1.0  # in the whole
     plan = pcp.plan(chain((4,)), tolerance=1e-2, database=file)
@@ -315,7 +324,7 @@ def test_ctrl_c_while_refining_takes_the_best_known(
 
     bench.before = interrupt
     bench.seconds["tanh"] = 0.6
-    monkeypatch.setattr("pcp.planning.search.search.OFTEN_SECONDS", 10.0)
+    set_strategy(monkeypatch, often_seconds=10.0)
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=1000.0)
     assert not plan.path.is_plain
     assert "it was interrupted; what was measured is kept" in str(plan)
@@ -353,8 +362,8 @@ def test_rows_of_other_hardware_and_versions_do_not_count(
 ) -> None:
     pcp.plan(chain(), tolerance=1e-2, database=file)
     bench.requests.clear()
-    monkeypatch.setattr("pcp.planning.chosen.versions", lambda: "others")
-    monkeypatch.setattr("tests.planning.fake_bench.versions", lambda: "others")
+    monkeypatch.setattr("pcp.planning.search.evidence.versions", lambda *_: "others")
+    monkeypatch.setattr("tests.planning.fake_bench.versions", lambda *_: "others")
     pcp.plan(chain(), tolerance=1e-2, database=file)
     assert len(bench.requests) == 10
     assert counted_in(bench.requests[0])["tanh"] == 1  # what was fastest elsewhere is tried first
@@ -401,7 +410,7 @@ def test_a_search_that_is_cut_short_says_so_and_goes_on(
 def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcp.planning.search.search.LARGE_SECONDS", 0.0)
+    set_strategy(monkeypatch, large_seconds=0.0)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
@@ -414,7 +423,7 @@ def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
 def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcp.planning.search.search.LARGE_SECONDS", 0.0)
+    set_strategy(monkeypatch, large_seconds=0.0)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
     bench.errors["tanh"] = 6e-3  # of six of them 1.5e-2, of two 8.5e-3
     monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
@@ -426,7 +435,7 @@ def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
 def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcp.planning.search.search.LARGE_SECONDS", 0.0)
+    set_strategy(monkeypatch, large_seconds=0.0)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
     with monkeypatch.context() as patch:
         patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
@@ -472,7 +481,7 @@ def _stopping_after(count: int, *, at_sites: bool = True) -> object:
 def test_a_kernel_that_fails_everywhere_is_no_loss(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcp.planning.search.search.LARGE_SECONDS", 0.0)
+    set_strategy(monkeypatch, large_seconds=0.0)
     monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
     bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
     plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)

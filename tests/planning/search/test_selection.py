@@ -29,7 +29,7 @@ BF16, X3 = "product.bf16", "product.bf16_x3"
 
 
 def chosen(classes: list[Tuned], tolerance: float, model: ErrorModel) -> list[str]:
-    selection = select(classes, tolerance, model, set())
+    selection = select(classes, tolerance, model, set(), 0.9)
     return ["plain" if (k := selection[each.sites.digest].kernel) is None else k.name for each in classes]
 
 
@@ -44,7 +44,7 @@ def test_at_first_whatever_is_exact_enough_alone_is_chosen() -> None:
 def test_the_class_that_pays_least_for_its_error_moves_first() -> None:
     classes = classes_of([(BF16, 1.0, 1e-3)], [(BF16, 5.0, 1e-3)], [(BF16, 3.0, 1e-3)])
     model = ErrorModel.of(classes)
-    everything = select(classes, 1e-2, model, set())
+    everything = select(classes, 1e-2, model, set(), 0.9)
     assert saved(everything) == 9.0
     model.learn(everything, math.sqrt(3) * 1e-3)
     assert chosen(classes, 1.6e-3, model) == ["plain", BF16, BF16]
@@ -54,7 +54,7 @@ def test_the_class_that_pays_least_for_its_error_moves_first() -> None:
 def test_weights_are_learnt_from_whole_programs() -> None:
     classes = classes_of([(BF16, 1.0, 1e-3)], [(BF16, 1.0, 1e-3)])
     model = ErrorModel.of(classes)
-    both = select(classes, 1.0, model, set())
+    both = select(classes, 1.0, model, set(), 0.9)
     model.learn(both, 1e-1)
     assert model.predicted(both) == pytest.approx(1e-1, rel=1e-3)
     first = both | {"1": classes[1].alternatives[-1]}
@@ -66,7 +66,7 @@ def test_weights_are_learnt_from_whole_programs() -> None:
 
 def test_what_did_not_work_is_not_chosen_again() -> None:
     classes = classes_of([(BF16, 3.0, 1e-2), (X3, 1.0, 1e-5)])
-    selection = select(classes, 1.0, ErrorModel.of(classes), {("0", BF16)})
+    selection = select(classes, 1.0, ErrorModel.of(classes), {("0", BF16)}, 0.9)
     assert selection["0"].kernel is kernel_named(X3)
 
 

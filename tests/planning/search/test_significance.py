@@ -1,11 +1,17 @@
 """A candidate replaces the incumbent only if it is faster beyond what a busy machine makes of equal programs."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 
-from pcp.planning.search.significance import calm_blocks, is_faster, is_faster_in, undisturbed, upper_ratio
+from pcp.planning.search import significance
+from pcp.planning.search.significance import calm_blocks, undisturbed, upper_ratio
+from pcp.planning.search.strategy import Strategy
+
+is_faster = partial(significance.is_faster, margin=Strategy().margin)
+is_faster_in = partial(significance.is_faster_in, margin=Strategy().margin)
 
 
 def times(ratio: float, count: int, busy: float, seed: int) -> tuple[list[float], list[float]]:

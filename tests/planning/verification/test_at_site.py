@@ -10,6 +10,7 @@ import pytest
 
 import pcp
 from pcp import backends, nn
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure
@@ -21,6 +22,7 @@ from pcp.planning.measuring.trial import tried
 from pcp.planning.verification.at_site import fault_at_site
 
 DEVICE = backends.device("cpu:0")
+TARGET = Target.of("cpu:0")
 Altered = Callable[[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]], list[np.ndarray[Any, Any]]]
 
 
@@ -47,7 +49,7 @@ def fault_of(
     program: Program, alter: Altered, tmp_path: Path, nonfinite: str = "nan", *, bits: bool = False
 ) -> tuple[Failure, str] | None:
     recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
-    subject = Subject(program, None, recipe, None, (), {}, tmp_path, backends.backend(), DEVICE)
+    subject = Subject(program, None, recipe, None, (), TARGET, tmp_path)
     candidate = Runnable(Altering(program, alter), program.arguments)
     return fault_at_site(subject, candidate, nonfinite, bits=bits, stage=lambda _: None)
 
@@ -146,7 +148,7 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
         "    e = jnp.exp(x)\n"
         "    return e / e.sum(-1, keepdims=True)\n"
     )
-    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), {}, tmp_path, backends.backend(), DEVICE)
+    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
     candidate = PythonFunction(str(file), "softmax")
 
     def trial(site: str | None) -> Failure | None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import ir
@@ -84,7 +83,9 @@ class NaNFound(PCPError):
         self.report = report
 
 
-def find_nan(program: Program, *arguments: Any, device: str | Device | None = None) -> NonFinite | None:
+def find_nan(
+    program: Program, *arguments: Any, device: str | Device | Target | None = None
+) -> NonFinite | None:
     """Where the first NaN or infinity in a program's results comes from; None if all results are finite.
 
     Arguments:
@@ -97,8 +98,8 @@ def find_nan(program: Program, *arguments: Any, device: str | Device | None = No
     """
     inlined = flat(program)
     dataflow = Dataflow(inlined)
-    place = backends.device(device)
-    codes = _codes(inlined, dataflow, arguments, place)
+    target = Target.of(device)
+    codes = _codes(inlined, dataflow, arguments, target)
     worst = max((codes[number] for number in dataflow.returned if number in codes), default=_FINITE)
     if worst == _FINITE:
         return None
@@ -107,7 +108,7 @@ def find_nan(program: Program, *arguments: Any, device: str | Device | None = No
     if infinite:
         origins.append(_origin(dataflow, codes, infinite, _INFINITE))
     wanted = [number for origin in origins for number in (*dataflow.operands(origin), origin)]
-    ranges = map(range_of, _values(inlined, dataflow, wanted, arguments, place))
+    ranges = map(range_of, _values(inlined, dataflow, wanted, arguments, target))
     report: NonFinite | None = None
     found = dict(zip(wanted, ranges, strict=True))
     for origin in reversed(origins):
@@ -148,7 +149,9 @@ def checked_run(checked: Plan, arguments: tuple[Any, ...]) -> Any:
             continue
         found = range_of(leaf)
         if found.nans or found.infinities:
-            report = find_nan(checked.lowered, *checked.bound, *placed, device=checked.device)
+            report = find_nan(
+                checked.lowered, *checked.bound, *placed, device=checked.target.with_options({})
+            )
             name = f"result {entry.name}" if entry.name else "the result"
             origin = (
                 report
@@ -173,7 +176,7 @@ def _origin(dataflow: Dataflow, codes: dict[int, int], ends: Sequence[int], wors
 
 
 def _codes(
-    program: Program, dataflow: Dataflow, arguments: tuple[Any, ...], device: Device
+    program: Program, dataflow: Dataflow, arguments: tuple[Any, ...], target: Target
 ) -> dict[int, int]:
     """For every floating-point value the worst of its elements: finite, infinite or NaN."""
     floating = [
@@ -189,23 +192,23 @@ def _codes(
             made = [reshape(_worst(dataflow.tensor(n, operations, given)), (1,)) for n in window]
             return [("flags", concatenate(made))]
 
-        (found,) = _run(with_extras(program, flags, donate=False), arguments, device)
+        (found,) = _run(with_extras(program, flags, donate=False), arguments, target)
         codes |= dict(zip(window, np.asarray(found).tolist(), strict=True))
     return codes
 
 
 def _values(
-    program: Program, dataflow: Dataflow, numbers: Sequence[int], arguments: tuple[Any, ...], device: Device
+    program: Program, dataflow: Dataflow, numbers: Sequence[int], arguments: tuple[Any, ...], target: Target
 ) -> list[Any]:
     def values(operations: list[ir.Operation], given: list[Tensor]) -> list[tuple[str, Tensor]]:
         return [(str(n), dataflow.tensor(n, operations, given)) for n in numbers]
 
-    return _run(with_extras(program, values, donate=False), arguments, device)
+    return _run(with_extras(program, values, donate=False), arguments, target)
 
 
-def _run(program: Program, arguments: tuple[Any, ...], device: Device) -> list[Any]:
+def _run(program: Program, arguments: tuple[Any, ...], target: Target) -> list[Any]:
     """The further values of an extended program; it is compiled for this call alone."""
-    _, values = plan(program, device, cache=False).run(*arguments)
+    _, values = plan(program, target, cache=False).run(*arguments)
     return list(values)
 
 

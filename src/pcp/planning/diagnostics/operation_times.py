@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.autodiff.flops import flops_of
-from pcp.backends import Executable
+from pcp.backends import Backend, Executable
 from pcp.backends.base import Buffer
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir
@@ -131,7 +131,7 @@ def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -
     for index, op in enumerate(dataflow.operations):
         executable, flops = pieces.executable(index)
         operands = [values[number] for number in dataflow.reads[index]]
-        seconds, results = _timed(lambda e=executable, o=operands: e.run(o), repeats)  # type: ignore[misc]  # defaults bind
+        seconds, results = _timed(lambda e=executable, o=operands: e.run(o), repeats, plan.backend)  # type: ignore[misc]  # defaults bind
         values.update(zip(op.results, results, strict=True))
         if op.name != "constant":
             shown = tuple(str(dataflow.specs[number] or "?") for number in dataflow.reads[index])
@@ -146,25 +146,20 @@ def _whole(plan: Plan, placed: tuple[Any, ...], repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats):
         given = plan.with_copied_state(placed)
-        _wait(flatten(given)[0])
-        seconds, _results = _timed(lambda given=given: flatten(plan.run(*given))[0], 1)  # type: ignore[misc]  # as above
+        plan.backend.wait(flatten(given)[0])
+        seconds, _results = _timed(lambda given=given: flatten(plan.run(*given))[0], 1, plan.backend)  # type: ignore[misc]  # as above
         best = min(best, seconds)
     return best
 
 
-def _timed(call: Callable[[], list[Buffer]], repeats: int) -> tuple[float, list[Buffer]]:
+def _timed(call: Callable[[], list[Buffer]], repeats: int, backend: Backend) -> tuple[float, list[Buffer]]:
     best, results = float("inf"), []
     for _ in range(repeats):
         began = time.perf_counter()
         results = call()
-        _wait(results)
+        backend.wait(results)
         best = min(best, time.perf_counter() - began)
     return best, results
-
-
-def _wait(buffers: Sequence[Buffer]) -> None:
-    for buffer in buffers:
-        buffer.block_until_ready()
 
 
 def _event(name: str, thread: int, start: float, seconds: float, facts: dict[str, Any]) -> dict[str, Any]:
@@ -186,8 +181,7 @@ class _Pieces:
     def __init__(self, program: Program, dataflow: Dataflow, plan: Plan) -> None:
         self._program = program
         self._dataflow = dataflow
-        self._device = plan.device
-        self._backend = plan.backend
+        self._target = plan.target.with_options({})
         self._module = program.module()
         *self._operations, _ = (op.operation for op in main_of(self._module).regions[0].blocks[0].operations)
         self._compiled: dict[str, tuple[Executable, int]] = {}
@@ -197,7 +191,7 @@ class _Pieces:
         key = self._key(index)
         if key not in self._compiled:
             alone = self._alone(index)
-            executable = self._backend.compile(alone, self._device, {}, cache=False)
+            executable = self._target.compile(alone, cache=False)
             self._compiled[key] = (executable, flops_of(self._operations[index]))
         return self._compiled[key]
 

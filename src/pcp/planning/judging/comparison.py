@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import Backend, Device, Executable
+from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.types import dtype_of
@@ -27,13 +27,13 @@ class Comparison:
     """Compares results; what it compiles is kept by shape and element types.
 
     Arguments:
-        device: where results lie.
+        target: what results are computed for.
         compiled: whether programs compare; None says on a GPU.
     """
 
-    def __init__(self, backend: Backend, device: Device, compiled: bool | None = None) -> None:
-        self._backend, self._device = backend, device
-        self._is_compiled = device.kind != "cpu" if compiled is None else compiled
+    def __init__(self, target: Target, compiled: bool | None = None) -> None:
+        self._target = target.with_options({})
+        self._is_compiled = target.device.kind != "cpu" if compiled is None else compiled
         self._made: dict[tuple[Any, ...], Executable] = {}
 
     def same_bits(self, a: Any, b: Any) -> bool:
@@ -82,14 +82,12 @@ class Comparison:
         made = self._made.get(key)
         if made is None:
             program: Program = trace(function, *(spec(each.shape, each.dtype) for each in specs))
-            made = self._made[key] = self._backend.compile(program, self._device, {}, cache=True)
+            made = self._made[key] = self._target.compile(program)
         placed = [self._here(array, each) for array, each in zip(arrays, specs, strict=True)]
         return made.run(placed)
 
     def _here(self, array: Any, of: TensorSpec) -> Buffer:
-        if self._backend.is_buffer(array) and self._backend.is_on(array, self._device):
-            return array
-        return self._backend.place(np.asarray(array), of, self._device, alias=False)
+        return array if self._target.holds(array) else self._target.place(np.asarray(array), of)
 
 
 def same_bits(a: Any, b: Any) -> bool:

@@ -13,8 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from pcp import backends
-from pcp.backends import Device, ExecutionFailed, OutOfMemory
+from pcp.backends import ExecutionFailed, OutOfMemory
 from pcp.backends.base import Buffer
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
@@ -42,19 +41,18 @@ _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 _compared: set[tuple[str, str, str]] = set()
 
 
-def difference_here(whole: Whole, path: Path, device: Device) -> str | None:
+def difference_here(whole: Whole, path: Path) -> str | None:
     """What is different in this process, if anything; a path is compared once.
 
     Arguments:
-        whole: the program and its tolerance.
+        whole: the program, its tolerance, and what it is compiled for.
         path: one that was found for it.
-        device: where it will run.
     """
-    key = (path.digest, whole.subject, str(device))
+    key = (path.digest, whole.subject, str(whole.target))
     if path.is_plain or key in _compared:
         return None
     try:
-        found = _difference(whole, path, device)
+        found = _difference(whole, path)
     except OutOfMemory as error:
         log.warning(
             "the path was not compared in this process, which has too little memory for that: %s", error
@@ -67,22 +65,19 @@ def difference_here(whole: Whole, path: Path, device: Device) -> str | None:
     return found
 
 
-def _difference(whole: Whole, path: Path, device: Device) -> str | None:
-    backend, program = backends.backend(), whole.program
-    compiled = []
-    for each in (program, path.applied(program)):
-        executable = backend.compile(each, device, dict(path.options), cache=True)
-        compiled.append(Runnable(executable, each.arguments))
-    plain, mine = compiled
+def _difference(whole: Whole, path: Path) -> str | None:
+    program, target = whole.program, path.target(whole.target.devices)
+    plain, mine = (
+        Runnable(target.compile(each), each.arguments) for each in (program, path.applied(program))
+    )
 
     def placed(arrays: Sequence[Array]) -> list[Buffer]:
         return [
-            backend.place(array, entry.spec, device, alias=False)
-            for array, entry in zip(arrays, program.arguments, strict=True)
+            target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)
         ]
 
     def called(runnable: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
-        return [np.asarray(result) for result in timed(runnable, buffers, backend, device)[0]]
+        return [np.asarray(result) for result in timed(runnable, buffers, target)[0]]
 
     arrays = _arguments(whole)
     buffers = placed(arrays)
@@ -96,7 +91,7 @@ def _difference(whole: Whole, path: Path, device: Device) -> str | None:
             if differing
             else None
         )
-    comparison = Comparison(backend, device, compiled=False)
+    comparison = Comparison(target, compiled=False)
 
     def too_far(other: Sequence[Array], lost: float | None, nudge: float) -> dict[str, ResultError]:
         """The results that are further from the plain ones than the tolerance and the effect of a change explain."""

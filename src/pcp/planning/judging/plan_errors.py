@@ -22,16 +22,17 @@ def errors_on(plan: "Plan", arguments: tuple[Any, ...]) -> list[ResultError]:
     program = plan.program
     flat = [np.array(leaf) for leaf in program.flatten_arguments(*plan.bound, *arguments)]
     wide = widened(program)
+    target = plan.target.with_options({})
 
     def results(way: "Plan", source: Program, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
         # NumPy arrays are copied to the device, so what is donated there is not theirs.
         return flatten(way.run(*source.argument_tree.unflatten(arrays)))[0]
 
     exact = results(
-        compiled(wide, plan.device), wide, [np.array(a) for a in widened_arrays(program.arguments, flat)]
+        compiled(wide, target), wide, [np.array(a) for a in widened_arrays(program.arguments, flat)]
     )
-    plain = results(compiled(program, plan.device), program, flat)
-    comparison = Comparison(plan.backend, plan.device)
+    plain = results(compiled(program, target), program, flat)
+    comparison = Comparison(target)
     judge = Judge(program, flat, exact, plain, comparison, plan.tolerance)
     return judge.errors(flatten(plan.run(*arguments_of(plan, flat)))[0])
 

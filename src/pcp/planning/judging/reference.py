@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import Backend, Device, Executable, MemoryUse
-from pcp.backends.base import Buffer, CompileOptions, OutOfMemory
+from pcp.backends import Executable, MemoryUse, OutOfMemory, Target
+from pcp.backends.base import Buffer
 from pcp.ir import DType, Program
 from pcp.ops.elementwise import convert
 from pcp.planning.instrument import flat
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.rounding import in_other_roundings
-from pcp.planning.measuring.timing import awaited
 from pcp.tensor import Tensor
 from pcp.tracing import call, spec, trace
 
@@ -31,12 +30,6 @@ FLOAT32_SERVES = 1e-3
 """The smallest tolerance for which float32 may be the reference."""
 FLOAT64_BYTES = 1 << 28
 """Memory that a call in float64 may take whatever the plain path takes; PCP_FLOAT64_BYTES says otherwise."""
-
-_QUICKLY: dict[str, CompileOptions] = {
-    "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
-    "cuda": {"xla_gpu_autotune_level": 0},
-}
-"""A reference is computed once, and products are not what these options slow down: compiling takes a third."""
 
 
 def float64_is_small(program: Program, use: MemoryUse) -> bool:
@@ -58,12 +51,11 @@ class Reference:
     Arguments:
         exact: the program in float64.
         plain: the program as it is written.
-        device: where the others run; what does not fit there runs on the processor.
+        target: what the others are compiled for; what does not fit there runs on the processor.
     """
 
-    def __init__(self, exact: Program, plain: Program, backend: Backend, device: Device) -> None:
-        self._exact, self._plain = exact, plain
-        self._backend, self._device = backend, device
+    def __init__(self, exact: Program, plain: Program, target: Target) -> None:
+        self._exact, self._plain, self._target = exact, plain, target
 
     @functools.cached_property
     def float64(self) -> "Oracle":
@@ -82,7 +74,7 @@ class Reference:
         return self._oracle(in_other_roundings(self._plain))
 
     def _oracle(self, program: Program) -> "Oracle":
-        return Oracle(program, self._plain, self._backend, self._device)
+        return Oracle(program, self._plain, self._target)
 
 
 class Oracle:
@@ -91,12 +83,12 @@ class Oracle:
     Arguments:
         program: in other types.
         narrow: the same as it was, whose arguments it takes.
-        device: where the others run; what does not fit there runs on the processor.
+        target: what the others are compiled for; what does not fit there runs on the processor.
     """
 
-    def __init__(self, program: Program, narrow: Program, backend: Backend, device: Device) -> None:
+    def __init__(self, program: Program, narrow: Program, target: Target) -> None:
         self.program, self._narrow = program, narrow
-        self._backend, self._device = backend, device
+        self._target = target.with_options(target.runner.quick_options(target.device))
         self._executable: Executable | None = None
 
     @property
@@ -109,30 +101,32 @@ class Oracle:
         try:
             return self._run(arguments)
         except OutOfMemory as error:
-            host = next((each for each in self._backend.devices() if each.kind == "cpu"), self._device)
-            if host == self._device:
+            runner, device = self._target.runner, self._target.device
+            host = next((each for each in runner.devices() if each.kind == "cpu"), device)
+            if host == device:
                 raise
             log.info(
                 "results to compare with come from the processor, since %s has too little memory: %s",
-                self._device,
+                device,
                 error,
             )
-            self._device, self._executable = host, None
+            self._target = self._target.on(host).with_options(runner.quick_options(host))
+            self._executable = None
             return self._run(arguments)
 
     def _run(self, arguments: Sequence[Any]) -> list[Buffer]:
         executable = self._compiled()
-        is_here = [self._backend.is_buffer(a) and self._backend.is_on(a, self._device) for a in arguments]
         given = [
-            each if here else self._backend.place(np.asarray(each), entry.spec, self._device, alias=False)
-            for each, here, entry in zip(arguments, is_here, self._narrow.arguments, strict=True)
+            each if self._target.holds(each) else self._target.place(np.asarray(each), entry.spec)
+            for each, entry in zip(arguments, self._narrow.arguments, strict=True)
         ]
-        return awaited(executable.run(given))
+        results = executable.run(given)
+        self._target.runner.wait(results)
+        return results
 
     def _compiled(self) -> Executable:
         if self._executable is None:
-            options = _QUICKLY.get(self._device.kind, {})
-            self._executable = self._backend.compile(self._taking_narrow, self._device, options, cache=True)
+            self._executable = self._target.compile(self._taking_narrow)
         return self._executable
 
     @functools.cached_property

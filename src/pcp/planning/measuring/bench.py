@@ -1,6 +1,7 @@
 """Measuring in a child process: what crashes, hangs, eats memory or returns garbage becomes a typed failure.
 
-A Bench keeps one child over many requests, because starting one takes a second or two, and starts another where that one died.
+A Bench keeps one child over many requests, because starting one takes a second or two, and starts another where that one died,
+or where a request is for another backend or device.
 """
 
 import contextlib
@@ -15,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.measuring.folder import MeasuringFolder, TemporaryFolderUnusable, check_room, written
@@ -47,8 +47,7 @@ class Bench:
     """Measures candidates in a child process; a context manager.
 
     Arguments:
-        device: where everything runs.
-        seconds: that code of a candidate may take; it is killed then. None takes what `SECONDS` says of the device.
+        seconds: that code of a candidate may take; it is killed then. None takes what `SECONDS` says of the kind of device.
         plain_seconds: that anything else may take.
         memory_bytes: address space that the child may take beyond what it has after start-up; None allows the capacity of the
             device. On a GPU there is no limit, because its driver reserves far more than it uses.
@@ -56,17 +55,15 @@ class Bench:
 
     def __init__(
         self,
-        device: str | Device | None = None,
         *,
         seconds: float | None = None,
         plain_seconds: float = PLAIN_SECONDS,
         memory_bytes: int | None = None,
     ) -> None:
-        self.device = backends.device(device)
-        self._hardware = hardware_of(self.device).digest
-        self._seconds = SECONDS.get(self.device.kind, SECONDS["cuda"]) if seconds is None else seconds
+        self._seconds = seconds
         self._plain_seconds = plain_seconds
-        self._memory_bytes = self.device.capacity if memory_bytes is None else memory_bytes
+        self._memory_bytes = memory_bytes
+        self._target: Target | None = None  # of the child
         self._temporary = MeasuringFolder()
         self._folder = self._temporary.path
         self._child: MeasuringProcess | None = None
@@ -98,20 +95,32 @@ class Bench:
         except BaseException:  # Ctrl-C too: what the child would answer belongs to no later request
             self._end()
             raise
+        target = request.target
         return Measurement(
-            request.subject.digest, request.path, self._hardware, versions(), when=time.time(), **trial
+            request.subject.digest,
+            request.path,
+            hardware_of(target).digest,
+            versions(target.backend),
+            when=time.time(),
+            **trial,
         )
 
     def _answer(self, request: Request) -> dict[str, Any]:
         with written(self._folder):
             described = self._described(request)
+            place = request.target.with_options({})
+            if self._child is not None and self._target != place:
+                self._end()
             if self._child is None:
-                self._child = MeasuringProcess(self.device, self._folder, self._memory_bytes)
+                memory = place.device.capacity if self._memory_bytes is None else self._memory_bytes
+                self._child, self._target = MeasuringProcess(place, self._folder, memory), place
                 self.starts += 1
         child = self._child
         child.ask(described)
         stage, began = "plain", time.monotonic()
-        limits = {"candidate": self._seconds, "timing": 4 * self._seconds + request.timing_seconds}
+        usual = SECONDS.get(request.target.device.kind, SECONDS["cuda"])
+        seconds = usual if self._seconds is None else self._seconds
+        limits = {"candidate": seconds, "timing": 4 * seconds + request.timing_seconds}
         try:
             while True:
                 answer = child.answer(limits.get(stage, self._plain_seconds))
@@ -159,7 +168,7 @@ class Bench:
                 else {"python": os.path.abspath(candidate.file), "function": candidate.function}
             ),
             "inputs": self._inputs(request.inputs),
-            "options": dict(request.options),
+            "options": dict(request.target.options),
             "tolerance": request.tolerance,
             "judged_at": request.judged_at,
             "ignored": list(request.ignored),
@@ -200,7 +209,6 @@ class Bench:
 
 def measure(
     requests: Sequence[Request],
-    device: str | Device | None = None,
     *,
     seconds: float | None = None,
     memory_bytes: int | None = None,
@@ -210,7 +218,6 @@ def measure(
 
     Arguments:
         requests: what to measure; those of one subject are best next to each other.
-        device: where.
         seconds, memory_bytes: limits of each candidate; see `Bench`.
         progress: called after each.
 
@@ -218,7 +225,7 @@ def measure(
         PlainProgramFailed: a plain program does not run.
     """
     made = []
-    with Bench(device, seconds=seconds, memory_bytes=memory_bytes) as bench:
+    with Bench(seconds=seconds, memory_bytes=memory_bytes) as bench:
         for count, request in enumerate(requests, 1):
             made.append(bench.measure(request))
             if progress is not None:

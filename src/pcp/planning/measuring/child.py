@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from pcp import backends
+from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.measuring.folder import unusable
@@ -37,7 +37,7 @@ class Child:
     """Answers requests; the last few subjects are kept compiled, with their arguments and results."""
 
     def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
-        self._device = backends.device(header["device"])
+        self._target = Target.from_description(header["target"])
         self._folder = Path(header["folder"])
         self._answers = answers
         self._subjects: dict[str, Subject] = {}
@@ -53,7 +53,6 @@ class Child:
             trial = tried(
                 subject,
                 _candidate(request["candidate"]),
-                request["options"],
                 request["tolerance"],
                 request["calls"],
                 request["timing_seconds"],
@@ -91,10 +90,8 @@ class Child:
                 _inputs(request["inputs"]),
                 request["judged_at"],
                 request["ignored"],
-                request["options"],
+                self._target.with_options(request["options"]),
                 self._folder,
-                backends.backend(),
-                self._device,
                 lambda name: self._say(stage=name),
             )
             self._cost[key] = time.monotonic() - began
@@ -103,7 +100,7 @@ class Child:
 
     def _make_room(self) -> None:
         """Forget what is made again most quickly: a whole program, measured before its sites, is asked for after them."""
-        room = _KEPT_PART * self._device.capacity
+        room = _KEPT_PART * self._target.device.capacity
         while self._subjects and (
             len(self._subjects) >= _KEPT_SUBJECTS
             or sum(subject.bytes for subject in self._subjects.values()) > room
@@ -179,7 +176,7 @@ def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:
     os.dup2(2, 1)
     header = json.loads(sys.stdin.readline())
     child = make(header, answers)
-    _limit_memory(header["memory_bytes"], header["device"])
+    _limit_memory(header["memory_bytes"], header["target"]["devices"][0])
     requests: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(requests,), daemon=True).start()
     while True:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pcp.autodiff import vjp
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels import FAMILIES, Family, Site, kernel_named, replaced, sites_of
 from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
@@ -66,6 +67,7 @@ def reach(name: str, platform: str) -> tuple[dict[str, int], int]:
 def bench_family(
     name: str,
     bench: Bench,
+    target: Target,
     database: ProfileDatabase | None,
     seconds: float,
     starting: Callable[[str], object] = lambda words: None,  # noqa: ARG005  (says nothing)
@@ -75,6 +77,7 @@ def bench_family(
     Arguments:
         name: of the family.
         bench: measures, in a process of its own.
+        target: what they are compiled for.
         database: that rows are added to; None keeps none.
         seconds: that a kernel and the plain program are timed in turn.
         starting: called with what is measured next.
@@ -84,10 +87,10 @@ def bench_family(
         DatabaseUnusable: the database cannot be written.
     """
     family, base = family_named(name)
-    hardware = hardware_of(bench.device)
+    hardware = hardware_of(target)
     for form in DEFINITIONS[base].forms:
         of = problem(base, form)
-        for site in sites_in(of, family, bench.device.kind)[:1]:
+        for site in sites_in(of, family, target.device.kind)[:1]:
             exact = widened(site.region)
             inputs = Recipe(ranges=_ranges(of, site.region))
             for kernel_name in site.kernels:
@@ -99,6 +102,7 @@ def bench_family(
                     f"{kernel.name}@{kernel.version}",
                     exact=exact,
                     inputs=inputs,
+                    target=target,
                     timing_seconds=seconds,
                     site=kernel.nonfinite,
                 )

@@ -4,6 +4,7 @@ Memory is short where a program is large and the processor runs it. Files of flo
 should a candidate end it, so that the next one need not compute them again.
 """
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +48,7 @@ class InMemory:
     @property
     def bytes(self) -> int:
         """Memory that they take on the device."""
-        return sum(buffer.nbytes for buffer in self._buffers)
+        return sum(math.prod(each.shape) * np.dtype(each.dtype).itemsize for each in self._buffers)
 
     def __iter__(self) -> Iterator[Buffer]:
         return iter(self._buffers)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.planning.measuring.measurement import Failure
 
 _LONGEST_ANSWER = 1 << 20
@@ -33,7 +33,7 @@ class MeasuringProcess:
     """One process that measures, and what it said that was not asked for yet."""
 
     def __init__(
-        self, device: Device, folder: Path, memory_bytes: int, module: str = "pcp.planning.measuring.child"
+        self, target: Target, folder: Path, memory_bytes: int, module: str = "pcp.planning.measuring.child"
     ) -> None:
         self._noise = open(folder / "child.log", "w+b")  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class MeasuringProcess:
         )
         self._left = b""
         self._token = ""
-        self._send({"device": str(device), "folder": str(folder), "memory_bytes": memory_bytes})
+        self._send({"target": target.described(), "folder": str(folder), "memory_bytes": memory_bytes})
 
     def ask(self, request: dict[str, Any]) -> None:
         """Send a request, with a token that its answers bear, so that nothing else is taken for one."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.base import CompileOptions
+from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.measuring.random_inputs import Recipe
@@ -47,7 +47,7 @@ class Request:
         exact: the subject in float64 (`oracle.widened`); without it no error is measured, and `tolerance` is one from the plain
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
-        options: of the compiler, for the subject and the candidate alike.
+        target: what the subject and the candidate are compiled for.
         tolerance: the largest error that is worth timing, as `judging.tolerance` defines it; a larger one is a failure.
             0 asks for the bits of the plain path.
         judged_at: the tolerance that decides what is judged on the scale of its group, and whether float32 serves as the
@@ -70,7 +70,7 @@ class Request:
     path: str
     exact: Program | None = None
     inputs: Recipe | Sequence[Arrays] = field(default_factory=Recipe)
-    options: CompileOptions = field(default_factory=dict)
+    target: Target = field(default_factory=Target.of)
     tolerance: float | None = None
     judged_at: float | None = None
     ignored: tuple[int, ...] = ()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pcp.backends import Backend, Device
-from pcp.backends.base import Buffer, CompileOptions
+from pcp.backends import Target
+from pcp.backends.base import Buffer
 from pcp.ir import Program, Role
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge
@@ -33,7 +33,7 @@ class Subject:
         exact: the same in float64, if errors are wanted.
         inputs: a recipe, or files of arrays, one list for each call.
         judged_at, ignored: as in `Request`.
-        options: of the compiler.
+        target: what it is compiled for.
         folder: for results.
         stage: told what is going on.
     """
@@ -45,17 +45,15 @@ class Subject:
         inputs: Recipe | Sequence[Sequence[str]],
         judged_at: float | None,
         ignored: Sequence[int],
-        options: CompileOptions,
+        target: Target,
         folder: Path,
-        backend: Backend,
-        device: Device,
         stage: Callable[[str], None] = lambda _: None,
     ) -> None:
         stage("compiling the plain program")
         self.program = program
-        self.backend, self.device = backend, device
-        self.comparison = Comparison(backend, device)
-        self.plain = Runnable(backend.compile(program, device, options, cache=True), program.arguments)
+        self.target = target
+        self.comparison = Comparison(target)
+        self.plain = Runnable(target.compile(program), program.arguments)
         self.plain_seconds: list[float] = []
         """Of calls of the plain program as they happened."""
         self.is_judged = exact is not None
@@ -68,7 +66,7 @@ class Subject:
         self._plain: list[Results] = []
         self._others: list[Results] = []
         self._deterministic: bool | None = None
-        reference = None if exact is None else Reference(exact, program, backend, device)
+        reference = None if exact is None else Reference(exact, program, target)
         self.reference = "float64"
         if (judged_at or 0.0) >= FLOAT32_SERVES and not float64_is_small(
             program, self.plain.executable.memory
@@ -122,7 +120,7 @@ class Subject:
     ) -> Results:
         folder = self._folder / f"{name}-{_key(self.program, program, self._recipe, index)}"
         made = functools.partial(run, self.inputs[index])
-        return kept_results(folder, self.program.results, self.device, made)
+        return kept_results(folder, self.program.results, self.target.device, made)
 
     @property
     def ignored_names(self) -> list[str]:
@@ -158,7 +156,7 @@ class Subject:
         return iter(self._plain[index])
 
     def _timed_plain(self, placed: Sequence[Buffer]) -> list[Buffer]:
-        results, seconds = timed(self.plain, placed, self.backend, self.device)
+        results, seconds = timed(self.plain, placed, self.target)
         self.plain_seconds.append(seconds)
         return results
 
@@ -168,11 +166,9 @@ class Subject:
                 loaded(path, entry.spec.dtype.numpy)
                 for path, entry in zip(self._recipe[index], self.program.arguments, strict=True)
             ]
-            return place(self.program, arrays, self.backend, self.device)
+            return place(self.program, arrays, self.target)
         entries = self.program.arguments
-        placed = place(
-            self.program, random_arguments(entries, self._recipe, index), self.backend, self.device
-        )
+        placed = place(self.program, random_arguments(entries, self._recipe, index), self.target)
         for count in range(self._recipe.warm_calls):
             results = self._timed_plain(placed)
             fresh = [
@@ -181,20 +177,15 @@ class Subject:
             arrays = random_arguments(entries, self._recipe, index + (count + 1) * 1000, only=fresh)
             for i, entry in enumerate(entries):
                 if i in fresh:
-                    placed[i] = self.backend.place(
-                        arrays[fresh.index(i)], entry.spec, self.device, alias=False
-                    )
+                    placed[i] = self.target.place(arrays[fresh.index(i)], entry.spec)
                 elif entry.alias is not None:
                     placed[i] = results[entry.alias]
         return placed
 
 
-def place(program: Program, arrays: Iterable[Any], backend: Backend, device: Device) -> list[Buffer]:
+def place(program: Program, arrays: Iterable[Any], target: Target) -> list[Buffer]:
     """The arguments of a program on a device."""
-    return [
-        backend.place(array, entry.spec, device, alias=False)
-        for array, entry in zip(arrays, program.arguments, strict=True)
-    ]
+    return [target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)]
 
 
 def _key(program: Program, exact: Program, inputs: Recipe | Sequence[Sequence[str]], index: int) -> str:

@@ -6,13 +6,13 @@ Every call is on arguments that were not seen before: what only remembers its la
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pcp.backends import Backend, Device, Executable, ExecutionFailed, OutOfMemory
+from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
 from pcp.ir import Argument
 from pcp.planning.search.significance import upper_ratio
@@ -41,31 +41,15 @@ class Runnable:
     arguments: Sequence[Argument]
 
 
-def timed(
-    runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device
-) -> tuple[list[Buffer], float]:
+def timed(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> tuple[list[Buffer], float]:
     """The results of one call that leaves its arguments as they are, and its seconds."""
-    given = _kept(runnable, buffers, backend, device)
-    awaited(given)
+    given = _kept(runnable, buffers, target)
+    wait = target.runner.wait
+    wait(given)
     began = time.perf_counter()
-    results = awaited(runnable.executable.run(given))
+    results = runnable.executable.run(given)
+    wait(results)
     return results, time.perf_counter() - began
-
-
-def awaited(results: list[Buffer]) -> list[Buffer]:
-    """Results when they are there; a device may say only then that it failed.
-
-    Raises:
-        OutOfMemory: the device ran out of memory.
-        ExecutionFailed: the device stopped.
-    """
-    try:
-        for result in results:
-            result.block_until_ready()
-    except RuntimeError as error:  # of which JAX's is a kind
-        full = "RESOURCE_EXHAUSTED" in str(error)
-        raise (OutOfMemory if full else ExecutionFailed)(f"the device stopped: {error}") from None
-    return results
 
 
 class Variations:
@@ -76,11 +60,9 @@ class Variations:
         buffers: one list of arguments on the device.
     """
 
-    def __init__(
-        self, arguments: Sequence[Argument], buffers: Sequence[Buffer], backend: Backend, device: Device
-    ) -> None:
+    def __init__(self, arguments: Sequence[Argument], buffers: Sequence[Buffer], target: Target) -> None:
         self._buffers = list(buffers)
-        self._backend, self._device = backend, device
+        self._target = target
         floats = [
             (entry.spec.size, index)
             for index, entry in enumerate(arguments)
@@ -100,9 +82,7 @@ class Variations:
         place = next(self._count) % self._spec.size
         factor = self._rng.uniform(0.5, 1.5)
         self._values[place] = (self._values[place] or 1e-3) * self._values.dtype.type(factor)
-        changed = self._backend.place(
-            self._values.reshape(self._spec.shape), self._spec, self._device, alias=False
-        )
+        changed = self._target.place(self._values.reshape(self._spec.shape), self._spec)
         made = list(self._buffers)
         made[self._index] = changed
         return made
@@ -111,8 +91,7 @@ class Variations:
 def times_in_turn(
     runnables: Sequence[Runnable],
     variations: Variations,
-    backend: Backend,
-    device: Device,
+    target: Target,
     calls: int,
     seconds: float,
     known: Sequence[Sequence[float]] = ((), ()),
@@ -135,7 +114,7 @@ def times_in_turn(
     """
     most = MOST_SAMPLES if rival is None else MOST_RANKED
     began = time.perf_counter()
-    per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, backend, device)
+    per_sample = 1 if known[0] else _calls_per_sample(runnables, variations, target)
     samples = [list(each) for each in known]
     left = list(spare)
     order = list(range(len(runnables)))
@@ -146,8 +125,8 @@ def times_in_turn(
             if which and left:
                 samples[which].append(left.pop())
                 continue
-            prepared = [_kept(runnables[which], buffers, backend, device) for buffers in given]
-            samples[which].append(_seconds(runnables[which].executable.run, prepared))
+            prepared = [_kept(runnables[which], buffers, target) for buffers in given]
+            samples[which].append(_seconds(runnables[which], prepared, target))
             del prepared
         order.reverse()
         now = time.perf_counter()
@@ -160,23 +139,22 @@ def times_in_turn(
             checked = time.perf_counter()
 
 
-def _calls_per_sample(
-    runnables: Sequence[Runnable], variations: Variations, backend: Backend, device: Device
-) -> int:
+def _calls_per_sample(runnables: Sequence[Runnable], variations: Variations, target: Target) -> int:
     """Also warms up. A call that consumes arguments needs copies of them, so there is one in a sample."""
     fastest = math.inf
     for runnable in runnables:
-        buffers = _kept(runnable, variations.next(), backend, device)
-        fastest = min(fastest, _seconds(runnable.executable.run, [buffers]))
+        buffers = _kept(runnable, variations.next(), target)
+        fastest = min(fastest, _seconds(runnable, [buffers], target))
     if any(entry.alias is not None for runnable in runnables for entry in runnable.arguments):
         return 1
     return max(1, min(MOST_CALLS, math.ceil(SAMPLE_SECONDS / max(fastest, 1e-7))))
 
 
-def _seconds(run: Callable[[Sequence[Buffer]], list[Buffer]], prepared: Sequence[Sequence[Buffer]]) -> float:
+def _seconds(runnable: Runnable, prepared: Sequence[Sequence[Buffer]], target: Target) -> float:
+    run, wait = runnable.executable.run, target.runner.wait
     began = time.perf_counter()
     for buffers in prepared:
-        awaited(run(buffers))
+        wait(run(buffers))
     return (time.perf_counter() - began) / len(prepared)
 
 
@@ -191,9 +169,9 @@ def _is_known(samples: Sequence[Sequence[float]], rival: float | None) -> bool:
     return below > rival and len(first) >= FEWEST_BEATEN
 
 
-def _kept(runnable: Runnable, buffers: Sequence[Buffer], backend: Backend, device: Device) -> list[Any]:
+def _kept(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> list[Any]:
     """The buffers of one call, those that it consumes as copies."""
     return [
-        buffer if entry.alias is None else backend.place(buffer, entry.spec, device, alias=False)
+        buffer if entry.alias is None else target.place(buffer, entry.spec)
         for entry, buffer in zip(runnable.arguments, buffers, strict=True)
     ]

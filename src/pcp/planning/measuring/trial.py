@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
-from pcp.backends.base import CompileOptions
 from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
 from pcp.planning.judging.judge import named_places
@@ -54,7 +53,6 @@ class Refused(Exception):
 def tried(
     subject: Subject,
     candidate: Program | PythonFunction,
-    options: CompileOptions,
     tolerance: float | None,
     calls: int,
     seconds: float,
@@ -67,7 +65,6 @@ def tried(
     Arguments:
         subject: what it is compared with.
         candidate: what claims to compute the same.
-        options: of the compiler.
         tolerance, calls, seconds, rival, site: as in `Request`.
         stage: told what is going on.
     """
@@ -75,7 +72,7 @@ def tried(
         stage("candidate")
         if isinstance(candidate, Program) and candidate == subject.program and not seconds:
             return _of_plain(subject, tolerance)
-        runnable = _compiled(subject, candidate, options)
+        runnable = _compiled(subject, candidate)
         if site is not None:
             fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
             if fault is not None:
@@ -91,17 +88,18 @@ def tried(
         return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
-def _compiled(subject: Subject, candidate: Program | PythonFunction, options: CompileOptions) -> Runnable:
+def _compiled(subject: Subject, candidate: Program | PythonFunction) -> Runnable:
     plain = subject.program
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
-        function = JAXFunction(_loaded(candidate), [entry.spec for entry in plain.arguments], subject.device)
+        function = JAXFunction(
+            _loaded(candidate), [entry.spec for entry in plain.arguments], subject.target.device
+        )
         _check("returns", function.results, expected)
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    executable = subject.backend.compile(candidate, subject.device, options, cache=True)
-    return Runnable(executable, candidate.arguments)
+    return Runnable(subject.target.compile(candidate), candidate.arguments)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:
@@ -145,7 +143,7 @@ def _judged(
     fastest = math.inf
     for index, buffers in enumerate(subject.inputs):
         stage("candidate")
-        found, took = timed(runnable, buffers, subject.backend, subject.device)
+        found, took = timed(runnable, buffers, subject.target)
         fastest = min(fastest, took)
         first = first or found
         stage("judging")
@@ -156,7 +154,7 @@ def _judged(
         _check_errors(subject, made, found, tolerance)
     del found  # memory is short where a program is large
     stage("candidate")
-    again, took = timed(runnable, subject.inputs[0], subject.backend, subject.device)
+    again, took = timed(runnable, subject.inputs[0], subject.target)
     stage("judging")
     _check_repeated(subject, first, again, bits=tolerance == 0.0)
     del again, first
@@ -231,15 +229,14 @@ def _times(
     spare: list[float] = []
     if took is not None:
         before = subject.plain_seconds[1:]  # the first one warms up
-        _, fresh = timed(subject.plain, subject.inputs[0], subject.backend, subject.device)
+        _, fresh = timed(subject.plain, subject.inputs[0], subject.target)
         known = [[took], [fresh]]
         spare = [each for each in before if abs(each / fresh - 1.0) < STEADY]
-    variations = Variations(subject.program.arguments, subject.inputs[0], subject.backend, subject.device)
+    variations = Variations(subject.program.arguments, subject.inputs[0], subject.target)
     found = times_in_turn(
         [runnable, subject.plain],
         variations,
-        subject.backend,
-        subject.device,
+        subject.target,
         calls,
         seconds,
         known,

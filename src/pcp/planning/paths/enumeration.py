@@ -1,12 +1,10 @@
 """All valid paths of a program, best first, as far as the database and the cost model know."""
 
 import logging
+import math
 from collections.abc import Collection, Iterator, Sequence
-from types import MappingProxyType
 
-from pcp import backends
-from pcp.backends import Device
-from pcp.backends.base import CompileOptions
+from pcp.backends import Device, Target
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, replaced
 from pcp.planning.added import register_added
@@ -18,6 +16,7 @@ from pcp.planning.search.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, is_covered, site_classes
 from pcp.planning.search.tuning import kernel_label
+from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.paths")
 
@@ -27,7 +26,7 @@ Option = tuple[float, Kernel | None]
 
 def paths(
     program: Program,
-    device: str | Device | None = None,
+    device: str | Device | Target | None = None,
     tolerance: float | None = None,
     database: Database = None,
     *,
@@ -39,7 +38,7 @@ def paths(
 
     Arguments:
         program: any Program.
-        device: where it is to run; None takes the default.
+        device: where it is to run, or a target; None takes the default.
         tolerance: leaves out kernels whose own error is known to exceed it, and paths whose error is; None leaves out none.
         database: of measurements, or its file; None takes the user's.
         uniform: whether equal sites have equal kernels.
@@ -50,14 +49,15 @@ def paths(
     if tolerance is not None:
         check_tolerance(tolerance)
     register_added()
-    place = backends.device(device)
-    conditions = Conditions(place, place.capacity, {}, database, budget=0.0)
+    target = Target.of(device)
+    conditions = Conditions(target, target.device.capacity, database, budget=0.0)
 
     def found() -> Iterator[Path]:
         with evidence_of(conditions) as evidence:
-            classes = site_classes(prepared(program, tolerance), place.kind, tolerance)
+            classes = site_classes(prepared(program, tolerance), target.device.kind, tolerance)
             bad = _too_wrong(program, tolerance, evidence)
-            for path in combinations(program, classes, evidence, tolerance, uniform=uniform):
+            whole = Whole(program, math.inf if tolerance is None else tolerance, target)
+            for path in combinations(whole, classes, evidence, uniform=uniform):
                 if path.digest not in bad:
                     yield path
 
@@ -65,33 +65,28 @@ def paths(
 
 
 def combinations(
-    program: Program,
+    whole: Whole,
     classes: Sequence[SiteClass],
     evidence: Evidence,
-    tolerance: float | None = None,
     *,
     uniform: bool,
     banned: Collection[tuple[str, str]] = (),
-    options: CompileOptions = MappingProxyType({}),
 ) -> Iterator[Path]:
     """The paths made of every combination of kernels, best first; the plain path is one of them.
 
     Arguments:
-        program: as the user wrote it.
+        whole: the program as the user wrote it; its tolerance leaves out kernels that are known to be less exact alone.
         classes: of the sites of the prepared program.
         evidence: what is known of them.
-        tolerance: leaves out kernels that are known to be less exact alone.
         uniform: whether equal sites have equal kernels.
         banned: pairs of a class's digest and a kernel's name that are left out; it may grow meanwhile.
-        options: of the compiler.
     """
     groups: list[tuple[SiteClass, tuple[Site, ...], list[Option]]] = []
     for each in classes:
-        known = _options(each, evidence, tolerance)
+        known = _options(each, evidence, whole.tolerance)
         for sites in [each.sites] if uniform else [(site,) for site in each.sites]:
             trips = sum(site.trips for site in sites)
             groups.append((each, sites, [(trips * seconds, kernel) for seconds, kernel in known]))
-    is_changed = tolerance != 0.0 and prepared(program).digest != program.digest
     for picked in _picked(groups, banned):
         kernels = {
             site.key: kernel
@@ -104,10 +99,11 @@ def combinations(
             kernels = {key: kernel for key, kernel in kernels.items() if key not in covered}
             if not uniform:
                 continue  # it comes without them, too
+        path = whole.path(kernels)
         if not kernels:
-            yield Path.plain(program, options)
-        if kernels or is_changed:
-            yield Path.of(program, kernels, options, tolerance)
+            yield whole.plain
+        if not path.is_plain:
+            yield path
 
 
 def _picked(

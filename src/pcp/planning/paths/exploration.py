@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.backends.base import CompileOptions
 from pcp.ir import Program
 from pcp.ir.expecting import expect_program
@@ -43,7 +42,7 @@ class Explored:
 
 def explore(
     program: Program,
-    device: str | Device | None = None,
+    device: str | Device | Target | None = None,
     *,
     database: Database = None,
     budget: float = BUDGET,
@@ -58,7 +57,7 @@ def explore(
 
     Arguments:
         program: any Program.
-        device: where; None takes the default.
+        device: where, or a target; None takes the default.
         database: where measurements go, or its file; None takes the user's.
         budget: seconds in which measurements may begin.
         example: one call's arguments, to measure on; None makes random ones.
@@ -73,18 +72,18 @@ def explore(
         TreeMismatch: the example is nested otherwise than the program's arguments.
     """
     expect_program(program, "pcp.explore")
-    place = backends.device(device)
-    limit = capacity.memory_limit(place, None)
-    conditions = Conditions(place, limit, options, database, budget, example, progress)
+    target = Target.of(device, options)
+    limit = capacity.memory_limit(target.device, None)
+    conditions = Conditions(target, limit, database, budget, example, progress)
     evidence = evidence_of(conditions)
-    whole = Whole(program, math.inf, options, *example_of(program, example))
+    whole = Whole(program, math.inf, target, *example_of(program, example))
 
     def walk() -> Iterator[Explored]:
         with evidence:
-            sites = site_classes(prepared(program), place.kind)
+            sites = site_classes(prepared(program), target.device.kind)
             tune(sites, evidence)
             banned: set[tuple[str, str]] = set()
-            for path in combinations(program, sites, evidence, uniform=True, banned=banned, options=options):
+            for path in combinations(whole, sites, evidence, uniform=True, banned=banned):
                 before = evidence.measured
                 row = whole.measured(path, evidence)
                 if row is None:

@@ -12,7 +12,9 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
 
+from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
+from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
@@ -61,7 +63,7 @@ class Path:
         program: digest of the program.
         choices: for the sites that are not computed by the operation itself, in order of their keys.
         options: of the compiler, in order of their names.
-        backend: what compiles.
+        backend: the name of what compiles.
         prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
             it is written, as all are whose results are to be those of the plain path, bit for bit.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
@@ -70,7 +72,7 @@ class Path:
     program: str
     choices: tuple[Choice, ...] = ()
     options: tuple[tuple[str, str | int | float | bool], ...] = ()
-    backend: str = "xla"
+    backend: str = DEFAULT
     prepared: str = ""
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
@@ -81,6 +83,7 @@ class Path:
         kernels: Mapping[str, Kernel] = MappingProxyType({}),
         options: CompileOptions = MappingProxyType({}),
         tolerance: float | None = None,
+        backend: str = DEFAULT,
     ) -> "Path":
         """The path with these kernels, by the keys of the sites of the program that is prepared for a tolerance."""
         choices = (
@@ -91,13 +94,32 @@ class Path:
             program.digest,
             tuple(sorted(choices)),
             tuple(sorted(options.items())),
+            backend,
             prepared="" if tolerance == 0.0 else prepared(program).digest,
         )
 
     @staticmethod
-    def plain(program: Program, options: CompileOptions = MappingProxyType({})) -> "Path":
+    def plain(
+        program: Program, options: CompileOptions = MappingProxyType({}), backend: str = DEFAULT
+    ) -> "Path":
         """The path that runs a program as it is written."""
-        return Path(program.digest, options=tuple(sorted(options.items())))
+        return Path(program.digest, options=tuple(sorted(options.items())), backend=backend)
+
+    def target(self, devices: tuple[Device, ...]) -> Target:
+        """What it is compiled for on some devices: a path holds for every device of its hardware, so it names none."""
+        return Target(self.backend, devices, self.options)
+
+    def check_backend(self) -> None:
+        """Look whether its backend is registered here.
+
+        Raises:
+            PathMismatch: it is not; the message lists those that are.
+        """
+        if self.backend not in backend_names():
+            raise PathMismatch(
+                f"the path was made for backend {self.backend!r}, which is not here; there are: {', '.join(backend_names())}; "
+                "plan again for one of them, or register it with pcp.backends.register_backend(name, 'module:Class') first"
+            )
 
     @property
     def is_plain(self) -> bool:
@@ -292,7 +314,7 @@ _LARGEST = 2**63
 _FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
     ("prepared", lambda v: v == "" or _is_digest(v), "64 hexadecimal digits, or nothing"),
-    ("backend", lambda v: v == "xla", "xla"),
+    ("backend", lambda v: isinstance(v, str) and v != "", "the name of a backend, as xla"),
     ("hardware", lambda v: isinstance(v, str), "a text"),
     ("versions", lambda v: isinstance(v, str), "a text"),
     ("options", lambda v: _is_list_of(v, _is_option), "pairs of a name, and a text, number or boolean"),

@@ -6,7 +6,9 @@ import platform
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from pcp.backends import Device
+from pcp import backends
+from pcp.backends import Target
+from pcp.backends.registry import DEFAULT
 
 RULES = 2
 """Raised whenever measurements are judged by other rules, so that what older ones accepted is measured again."""
@@ -30,23 +32,34 @@ class Hardware:
         return hashlib.sha256(f"{self.name}\n{self.facts}".encode()).hexdigest()[:16]
 
 
-def hardware_of(device: Device) -> Hardware:
-    """The hardware behind a device."""
-    from pcp.backends.xla import (
-        device_facts,  # jax takes its time, and not everybody who imports this needs it
-    )
+def hardware_of(target: Target) -> Hardware:
+    """The hardware behind the device of a target.
 
-    name, facts = device_facts(device)
-    return Hardware(name, facts)
+    Raises:
+        InvalidTarget, UnknownBackend: as `Target.device`, `Target.runner`.
+    """
+    return Hardware(*target.runner.hardware(target.device))
 
 
 @functools.cache
-def versions() -> str:
-    """The versions that decide what code a program becomes and how it is judged, as one line."""
-    found = []
-    for package in ("jaxlib", "planetary-compute-protocol"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:  # run from a source tree that is not installed
-            found.append(f"{package} unknown")
-    return ", ".join([*found, f"Python {platform.python_version()}", f"rules {RULES}"])
+def versions(backend: str = DEFAULT) -> str:
+    """The versions that decide what code a program becomes and how it is judged, as one line.
+
+    Those of XLA bear no name, as rows and paths from before there were other backends; those of others begin with theirs.
+
+    Raises:
+        UnknownBackend: there is no such backend.
+    """
+    code = backends.backend(backend).versions
+    try:
+        own = version("planetary-compute-protocol")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        own = "unknown"
+    return ", ".join(
+        [
+            code if backend == DEFAULT else f"{backend}: {code}",
+            f"planetary-compute-protocol {own}",
+            f"Python {platform.python_version()}",
+            f"rules {RULES}",
+        ]
+    )

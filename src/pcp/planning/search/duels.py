@@ -11,12 +11,8 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.significance import is_faster_in
-from pcp.planning.search.whole import CALLS, Whole
-
-SECONDS = 5.0
-SMALL_GAIN = 0.005
-"""A path takes the place of another for this: the gains of many classes add up."""
+from pcp.planning.search.strategy import Strategy
+from pcp.planning.search.whole import Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +32,7 @@ class Duels:
 
         It ends once the challenger surely does not win. Its errors are not measured.
         """
-        program = self.whole.program
+        program, strategy = self.whole.program, self.evidence.strategy
 
         def request() -> Request:
             return Request(
@@ -44,10 +40,10 @@ class Duels:
                 challenger.applied(program),
                 challenger.digest,
                 inputs=self.whole.inputs,
-                options=dict(challenger.options),
-                calls=CALLS,
-                timing_seconds=SECONDS,
-                rival=1 - SMALL_GAIN,
+                target=challenger.target(self.whole.target.devices),
+                calls=strategy.whole_calls,
+                timing_seconds=strategy.duel_seconds,
+                rival=1 - strategy.small_gain,
             )
 
         return self.evidence.of(
@@ -71,7 +67,9 @@ class Duels:
         while True:
             challengers = self.evidence.known(self._subject(first))
             winners = {
-                each: challengers[each] for each in left & challengers.keys() if is_won(challengers[each])
+                each: challengers[each]
+                for each in left & challengers.keys()
+                if is_won(challengers[each], self.evidence.strategy)
             }
             stronger = (
                 min(winners, key=lambda each: winners[each].ratio) if winners else self._held(first, left)
@@ -85,7 +83,7 @@ class Duels:
         """A path that this one has challenged in vain."""
         for champion in sorted(paths):
             row = self.evidence.known(self._subject(champion)).get(challenger)
-            if row is not None and not is_won(row):
+            if row is not None and not is_won(row, self.evidence.strategy):
                 return champion
         return None
 
@@ -94,6 +92,6 @@ class Duels:
         return hashlib.sha256(f"{self.whole.subject} by {champion}".encode()).hexdigest()
 
 
-def is_won(duel: Measurement) -> bool:
+def is_won(duel: Measurement, strategy: Strategy) -> bool:
     """Whether the challenger was faster, beyond noise."""
-    return duel.failure is None and is_faster_in(duel.blocks, SMALL_GAIN)
+    return duel.failure is None and strategy.is_won(duel.blocks)

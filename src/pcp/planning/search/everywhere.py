@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pcp.kernels import FAMILIES, Kernel
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.selection import MARGIN
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
-
-ATTEMPTS = 4
-"""How often one family's kernels are tried, at fewer sites each time, until the results are exact enough."""
 
 
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> None:
@@ -49,10 +45,11 @@ def _try_most(
     Returns:
         Whether there was time.
     """
+    strategy = evidence.strategy
     taken = sorted(
         (each for each in classes if each.digest in chosen), key=lambda each: -each.estimate / each.uses
     )
-    for _ in range(ATTEMPTS):
+    for _ in range(strategy.everywhere_attempts):
         kernels = {each.digest: chosen[each.digest] for each in taken}
         row = whole.measured(whole.path(kernels_by_site(classes, kernels)), evidence)
         if row is None:
@@ -68,7 +65,7 @@ def _try_most(
         )
         if whole.is_broken(row) or error <= whole.tolerance:
             return True
-        most = uses * (MARGIN * whole.tolerance / error) ** 2
+        most = uses * (strategy.error_margin * whole.tolerance / error) ** 2
         sums = itertools.accumulate(each.uses for each in taken)
         taken = [each for each, total in zip(taken, sums, strict=True) if total <= most]
         if not taken:

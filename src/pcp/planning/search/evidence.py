@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import Protocol
 
+from pcp.backends import Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
@@ -19,15 +20,15 @@ from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
 from pcp.planning.prediction.region import NotARegion, Region
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import Hardware
+from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
 MOST_ROWS = 4096
 """Of the regions that predictions are made from."""
-TRIES, DAY_SECONDS = 3, 86400.0
-"""How often in a day a path is measured again that failed for a reason that may pass, such as a lack of time or memory."""
+_DAY_SECONDS = 86400.0
 
 
 class Measurer(Protocol):
@@ -62,22 +63,26 @@ class Evidence:
     Arguments:
         database: what is known, and what new measurements are added to.
         start: starts what measures, when something has to be measured for the first time.
-        hardware, versions: that rows must be of to count.
+        target: what regions of sites are compiled for, without options.
         budget: seconds in which measurements may begin.
         progress: told before every measurement.
+        strategy: how much evidence is enough.
     """
 
     def __init__(
         self,
         database: BestEffortDatabase,
         start: Callable[[], AbstractContextManager[Measurer]],
-        hardware: Hardware,
-        versions: str,
+        target: Target,
         budget: float,
         progress: Callable[[Progress], object] | None = None,
+        strategy: Strategy = Strategy(),  # noqa: B008  (a frozen value)
     ) -> None:
-        self.hardware, self.versions = hardware, versions
+        self.target = target.with_options({})
+        self.hardware, self.versions = hardware_of(target), versions(target.backend)
+        """That rows must be of to count."""
         self.budget = budget
+        self.strategy = strategy
         self.measured = 0
         self.planned = 0
         self.trouble = ""
@@ -248,7 +253,7 @@ class Evidence:
         failures = [row for row in rows if row.failure is not None and row.failure.may_pass]
         if not failures or rows[-1] is not failures[-1] or rows[-1].when >= self._when:
             return False
-        return sum(row.when > self._when - DAY_SECONDS for row in failures) < TRIES
+        return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
 
     def _begin(self) -> None:
         self._bench = self._start()

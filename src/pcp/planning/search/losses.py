@@ -10,18 +10,15 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.selection import Selection, saved
-from pcp.planning.search.significance import GAPS, MARGIN, is_faster_in, undisturbed
-from pcp.planning.search.whole import COARSE_SECONDS, TIMING_SECONDS, Whole
-
-EXPECTED = 2 * MARGIN
-"""A whole that should gain more than this by what its kernels gained alone, but did not, is measured again later."""
-CONFIRMED = 3
-"""Of such paths as many are, those that should save most."""
+from pcp.planning.search.significance import undisturbed
+from pcp.planning.search.strategy import Strategy
+from pcp.planning.search.whole import Whole
 
 
-def is_unexpected(selection: Selection, row: Measurement) -> bool:
+def is_unexpected(selection: Selection, row: Measurement, strategy: Strategy) -> bool:
     """Whether a whole was not faster than the plain program, though its kernels saved enough alone for that to show."""
-    return saved(selection) > EXPECTED * undisturbed(row.plain_seconds) and not is_faster_in(row.blocks)
+    expected = strategy.expected * undisturbed(row.plain_seconds)
+    return saved(selection) > expected and not strategy.is_faster(row.blocks)
 
 
 @dataclass(slots=True)
@@ -44,15 +41,16 @@ class Losses:
 
     def that_win(self, lost: Sequence[Selection]) -> Iterator[tuple[Selection, Measurement]]:
         """Those that turn out to be faster than the plain program, and what is known of them then."""
-        left = sorted(lost, key=saved, reverse=True)[:CONFIRMED]
-        seconds = COARSE_SECONDS if self.is_short else TIMING_SECONDS
-        for times in range(2, 2 + (len(GAPS) if self.is_short else 1)):
+        strategy = self.evidence.strategy
+        left = sorted(lost, key=saved, reverse=True)[: strategy.confirmed]
+        seconds = strategy.coarse_seconds if self.is_short else strategy.whole_seconds
+        for times in range(2, 2 + (len(strategy.gaps) if self.is_short else 1)):
             for selection in list(left):
                 row = self.whole.measured_again(self.path(selection), self.evidence, times, seconds)
                 if row is None:
                     self.trouble = self.evidence.trouble
                     return
-                is_faster = row.failure is None and is_faster_in(row.blocks)
+                is_faster = row.failure is None and strategy.is_faster(row.blocks)
                 if is_faster or row.failure is not None:
                     left.remove(selection)
                 if is_faster:

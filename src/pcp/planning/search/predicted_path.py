@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.selection import ErrorModel, Selection, saved, select
+from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.tuning import Tuned
 from pcp.planning.search.whole import Whole
-
-AMPLIFIED = 4.0
-"""The results of a whole program may be wrong by this many times what its sites are alone, as far as nobody measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,7 @@ def predicted_path(
     banned: set[tuple[str, str]],
     path_of: Callable[[Selection], Path],
     known: Mapping[str, Measurement],
+    strategy: Strategy,
 ) -> tuple[Path, Prediction] | None:
     """The path that should be the fastest; None if there is none that may be taken without being measured.
 
@@ -49,15 +48,16 @@ def predicted_path(
         banned: pairs of a class and a kernel's name that are left out.
         path_of: makes a path.
         known: what was measured of the whole program, by path.
+        strategy: says how much larger errors may become in the whole.
     """
     plain_errors = [row.plain_error for row in known.values() if row.plain_error is not None]
-    is_decided = any(row.seconds and path != Path.plain(whole.program).digest for path, row in known.items())
+    is_decided = any(row.seconds and path != whole.plain.digest for path, row in known.items())
     if not whole.tolerance or max(plain_errors, default=0.0) > whole.tolerance or is_decided:
         return None
     # As if a plan had been measured, so that errors of sites add up from the beginning.
-    weights = {each.sites.digest: AMPLIFIED**2 * each.sites.uses for each in classes}
+    weights = {each.sites.digest: strategy.amplified**2 * each.sites.uses for each in classes}
     model = ErrorModel(weights, [({}, 0.0)])
-    selection = select(classes, whole.tolerance, model, banned)
+    selection = select(classes, whole.tolerance, model, banned, strategy.error_margin)
     path, error = path_of(selection), model.predicted(selection)
     kernels = {digest: one.kernel.name for digest, one in selection.items() if one.kernel is not None}
     taken = [each for each in classes if each.sites.digest in kernels]

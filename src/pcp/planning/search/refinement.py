@@ -11,18 +11,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.selection import Experience, Selection
-from pcp.planning.search.significance import GAPS, is_faster_in
 from pcp.planning.search.tuning import Alternative, Tuned, considered
-from pcp.planning.search.whole import COARSE_SECONDS
-
-EFFORT = 0.5
-"""It takes at most this part of the time of everything before it."""
-FOR_LAST = 0.1
-"""The part of the budget that is left to measure the fastest against the plain program."""
-PLAUSIBLE = 1.6
-"""A kernel that takes more than this many times as long alone is not faster in the whole."""
-HOPELESS = 1.02
-"""Nor is one that once made the whole take this many times as long."""
 
 
 @dataclass(slots=True)
@@ -49,18 +38,19 @@ class Refinement:
 
     def run(self) -> None:
         """Find a faster selection; what it is, the evidence says."""
-        evidence = self.duels.evidence
-        left = evidence.seconds_left - EFFORT * evidence.seconds_spent
-        self._until = max(left, FOR_LAST * evidence.budget)
+        evidence, strategy = self.duels.evidence, self.duels.evidence.strategy
+        left = evidence.seconds_left - strategy.effort * evidence.seconds_spent
+        self._until = max(left, strategy.for_last * evidence.budget)
         self._change_classes()
         self._confirm()
 
     def _confirm(self) -> None:
         """Measure the champion against the plain program once more, and again where two blocks disagree."""
         whole, path = self.duels.whole, self.path(self.champion)
-        for times in range(2, 2 + len(GAPS)):
+        strategy = self.duels.evidence.strategy
+        for times in range(2, 2 + len(strategy.gaps)):
             row = whole.measured_again(path, self.duels.evidence, times)
-            if row is None or row.failure is not None or is_faster_in(row.blocks):
+            if row is None or row.failure is not None or strategy.is_faster(row.blocks):
                 return
 
     def _change_classes(self) -> None:
@@ -70,14 +60,17 @@ class Refinement:
         while changed:
             changed = False
             for each in order:
-                for other in sorted(considered(each), key=lambda other: other.ratio):
+                for other in sorted(
+                    considered(each, self.duels.evidence.strategy), key=lambda other: other.ratio
+                ):
                     changed |= self._change(each, other)
 
     def _change(self, each: Tuned, other: Alternative) -> bool:
         """Whether another kernel for one class is taken."""
+        strategy = self.duels.evidence.strategy
         now = self.champion.get(each.sites.digest)
         change = each.sites.digest, other.kernel.name if other.kernel else ""
-        is_implausible = other.ratio > PLAUSIBLE * (now.ratio if now else 1.0)
+        is_implausible = other.ratio > strategy.change_plausible * (now.ratio if now else 1.0)
         if is_implausible or change in self.experience.banned or change in self._hopeless:
             return False
         selection = {**self.champion, each.sites.digest: other}
@@ -88,9 +81,9 @@ class Refinement:
             return False
         self.experience.tried.add(path.digest)
         duel = self._duel(path)
-        if duel is not None and (duel.failure or duel.ratio > HOPELESS):
+        if duel is not None and (duel.failure or duel.ratio > strategy.change_hopeless):
             self._hopeless.add(change)
-        return duel is not None and is_won(duel) and self._is_taken(selection)
+        return duel is not None and is_won(duel, strategy) and self._is_taken(selection)
 
     def _duel(self, path: Path) -> Measurement | None:
         """Times of a path against those of the best so far; None if the time is up."""
@@ -101,7 +94,8 @@ class Refinement:
     def _is_taken(self, selection: Selection) -> bool:
         """Whether a selection that won is exact enough; it is the best so far then."""
         whole = self.duels.whole
-        row = whole.measured(self.path(selection), self.duels.evidence, seconds=COARSE_SECONDS)
+        evidence = self.duels.evidence
+        row = whole.measured(self.path(selection), evidence, seconds=evidence.strategy.coarse_seconds)
         if row is None:
             return False
         if row.least_tolerance is not None:

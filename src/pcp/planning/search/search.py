@@ -9,6 +9,7 @@ where it stopped.
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
@@ -23,24 +24,13 @@ from pcp.planning.search.losses import Losses, is_unexpected
 from pcp.planning.search.predicted_path import Prediction, predicted_path
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.search.significance import MARGIN, is_faster_in
 from pcp.planning.search.site_checks import holds_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
+from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import Tuned, kernel_label, tune
-from pcp.planning.search.whole import COARSE_SECONDS, Whole, culprit
+from pcp.planning.search.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
-
-ATTEMPTS = 8
-"""Selections that are measured whole at most."""
-LARGE_SECONDS = 0.1
-"""Of one call: a program that takes less gains too little to be measured whole before its parts."""
-WORTHWHILE = 0.03
-"""A further selection is measured if it should save this part more of the time than the best so far."""
-LITTLE = 0.005
-"""A family whose kernels should save less than this part of the time is not tried as one, but left to refining."""
-OFTEN_SECONDS = 0.25
-"""A program that takes longer in one call is not measured for a single class."""
 
 
 class ToleranceUnreachable(PCPError):
@@ -78,13 +68,13 @@ class Search:
     Arguments:
         whole: the program, its tolerance, and what it is measured on.
         evidence: what is known and can be measured.
-        platform: kind of the device.
         memory_limit: bytes that a call may take.
     """
 
-    def __init__(self, whole: Whole, evidence: Evidence, platform: str, memory_limit: int) -> None:
+    def __init__(self, whole: Whole, evidence: Evidence, memory_limit: int) -> None:
         self.whole = whole
         self.evidence = evidence
+        self.strategy: Strategy = evidence.strategy
         self.memory_limit = memory_limit
         self.notes: list[str] = []
         self.classes: list[Tuned] = []
@@ -95,7 +85,7 @@ class Search:
         self._worthwhile = 0.0  # seconds that a further selection has to save alone
         self._lost: list[Selection] = []  # that should have been faster than the plain program
         self._set_aside: set[tuple[str, str]] = set()  # what was banned for that
-        self._platform = platform
+        self._platform = platform = whole.target.device.kind
         self._sites = site_classes(whole.prepared, platform, whole.tolerance)
         for name, reason in missing_kernels(whole.prepared, platform).items():
             self._say(f"{name} is missing here: {reason}")
@@ -109,15 +99,16 @@ class Search:
             ToleranceUnreachable: every path that was measured is less exact, the plain one included.
         """
         try:
-            self._check_plain()
-            if self._is_large():
-                try_everywhere(self.whole, self._sites, self.evidence)
-            self.classes = tune(self._sites, self.evidence)
-            self._experience.model = ErrorModel.of(self.classes)
-            self.complete = all(each.complete for each in self.classes)
-            self._try_whole()
-            self._confirm_losses()
-            self._refine()
+            steps: dict[Step, Callable[[], None]] = {
+                Step.plain: self._check_plain,
+                Step.everywhere: self._try_everywhere,
+                Step.classes: self._tune,
+                Step.families: self._try_whole,
+                Step.losses: self._confirm_losses,
+                Step.refinement: self._refine,
+            }
+            for step in self.strategy.steps:
+                steps[step]()
         except KeyboardInterrupt:
             self._say("it was interrupted; what was measured is kept")
             self.complete = False
@@ -126,13 +117,22 @@ class Search:
                 raise  # no path was measured yet
         return self._best()
 
+    def _try_everywhere(self) -> None:
+        if self._is_large():
+            try_everywhere(self.whole, self._sites, self.evidence)
+
+    def _tune(self) -> None:
+        self.classes = tune(self._sites, self.evidence)
+        self._experience.model = ErrorModel.of(self.classes)
+        self.complete = all(each.complete for each in self.classes)
+
     def _is_large(self) -> bool:
         """Whether measuring all classes alone may take most of the budget.
 
         On a GPU it does: compiling a kernel takes a hundred times as long as running it.
         """
         if self._platform == "cpu":
-            return math.fsum(each.estimate for each in self._sites) > LARGE_SECONDS
+            return math.fsum(each.estimate for each in self._sites) > self.strategy.large_seconds
         return any(
             kernel_label(kernel) not in self.evidence.known(each.digest)
             for each in self._sites
@@ -157,12 +157,20 @@ class Search:
             families.setdefault(each.sites.family, []).append(each)
         gains = {
             family: saved(
-                select(classes, self.whole.tolerance, ErrorModel.of(classes), self._experience.banned)
+                select(
+                    classes,
+                    self.whole.tolerance,
+                    ErrorModel.of(classes),
+                    self._experience.banned,
+                    self.strategy.error_margin,
+                )
             )
             for family, classes in families.items()
         }
         ordered = sorted(families, key=gains.__getitem__, reverse=True)
-        return [families[each] for each in ordered if gains[each] >= LITTLE * self._plain_seconds]
+        return [
+            families[each] for each in ordered if gains[each] >= self.strategy.little * self._plain_seconds
+        ]
 
     def _try(self, classes: list[Tuned], alone: bool) -> bool:
         """Measure selections for these classes until none is left that should save more; whether the whole got faster.
@@ -173,14 +181,20 @@ class Search:
         """
         faster = False
         often = self._is_measured_often
-        for _ in range(ATTEMPTS):
-            selection = select(classes, self.whole.tolerance, self._experience.model, self._experience.banned)
+        for _ in range(self.strategy.attempts):
+            selection = select(
+                classes,
+                self.whole.tolerance,
+                self._experience.model,
+                self._experience.banned,
+                self.strategy.error_margin,
+            )
             path = self._path(selection)
             if path.is_plain or path.digest in self._experience.tried or saved(selection) < self._worthwhile:
                 break
             self._experience.tried.add(path.digest)
             if often:
-                row = self.whole.measured(path, self.evidence, seconds=COARSE_SECONDS)
+                row = self.whole.measured(path, self.evidence, seconds=self.strategy.coarse_seconds)
             else:
                 row = self.whole.measured(path, self.evidence, self._ratio)
             if row is None:
@@ -194,12 +208,14 @@ class Search:
                 if not path.choices:
                     break
                 self._experience.model.learn(selection, row.least_tolerance)
-            elif is_faster_in(row.blocks) and self._is_better(path, row):
+            elif self.strategy.is_faster(row.blocks) and self._is_better(path, row):
                 self._experience.model.learn(selection, row.least_tolerance or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
-                self._worthwhile = saved(selection) + (0.0 if often else WORTHWHILE * self._plain_seconds)
+                self._worthwhile = saved(selection) + (
+                    0.0 if often else self.strategy.worthwhile * self._plain_seconds
+                )
             else:
-                if is_unexpected(selection, row):
+                if is_unexpected(selection, row, self.strategy):
                     self._lost.append(selection)
                 if not alone or not self._ban_least(selection):
                     break
@@ -224,7 +240,7 @@ class Search:
         if not self._chosen or not self._is_measured_often:
             return row.ratio < self._ratio
         duel = self._duels.fought(self._path(self._chosen), path)
-        return row.ratio < self._ratio if duel is None else not is_won(duel)
+        return row.ratio < self._ratio if duel is None else not is_won(duel, self.strategy)
 
     def _refine(self) -> None:
         """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
@@ -241,7 +257,7 @@ class Search:
     @property
     def _is_measured_often(self) -> bool:
         """Whether a call of the program is short enough for measuring it for a single class."""
-        return self._plain_seconds < OFTEN_SECONDS
+        return self._plain_seconds < self.strategy.often_seconds
 
     def _path(self, selection: Selection) -> Path:
         return self.whole.path(kernels_by_site(self._sites, _kernels(selection)))
@@ -284,24 +300,25 @@ class Search:
         fast: dict[str, tuple[Path, Measurement]] = {}
         first: tuple[Path, Measurement] | None = None
         for digest, row in known.items():
-            if not whole.accepts(row, self.memory_limit) or not is_faster_in(row.blocks):
+            if not whole.accepts(row, self.memory_limit) or not self.strategy.is_faster(row.blocks):
                 continue
             path = evidence.path(digest)
-            if path is None or path.options != tuple(sorted(whole.options.items())) or not _is_here(path):
+            if path is None or path.target(whole.target.devices) != whole.target or not _is_here(path):
                 continue
             if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
                 continue
             fast[digest] = path, row
-            if first is None or row.ratio < (1 - MARGIN) * first[1].ratio:
+            if first is None or row.ratio < (1 - self.strategy.margin) * first[1].ratio:
                 first = path, row
         if first is None and not self._budget:
-            predicted = predicted_path(whole, self.classes, self._experience.banned, self._path, known)
+            predicted = predicted_path(
+                whole, self.classes, self._experience.banned, self._path, known, self.strategy
+            )
             if predicted is not None:
                 path, prediction = predicted
                 return replace(self._found(path, None), prediction=prediction)
         if first is None:
-            plain = Path.plain(whole.program, whole.options)
-            return self._found(plain, evidence.known(whole.subject).get(plain.digest))
+            return self._found(whole.plain, evidence.known(whole.subject).get(whole.plain.digest))
         return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
 
     def _check_plain(self) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from pcp.planning.search.tuning import Alternative, Tuned
 
-MARGIN = 0.9
-"""The predicted error may be this part of the tolerance."""
 _ROUNDS = 50
 
 Selection = Mapping[str, Alternative]
@@ -74,7 +72,11 @@ class Experience:
 
 
 def select(
-    classes: Sequence[Tuned], tolerance: float, model: ErrorModel, banned: set[tuple[str, str]]
+    classes: Sequence[Tuned],
+    tolerance: float,
+    model: ErrorModel,
+    banned: set[tuple[str, str]],
+    error_margin: float,
 ) -> dict[str, Alternative]:
     """The selection that saves most, as far as the model knows, within a tolerance.
 
@@ -86,12 +88,13 @@ def select(
         tolerance: the largest error of the whole.
         model: of errors.
         banned: pairs of a class and a kernel's name that did not work in the whole program.
+        error_margin: the predicted error may be this part of the tolerance.
     """
     choices = {each.sites.digest: _usable(each, banned) for each in classes}
     chosen = {digest: usable[0] for digest, usable in choices.items()}
     if not tolerance:  # bits are compared, and only kernels that should change none are here
         return _cover(classes, chosen)
-    limit = tolerance if not model.seen else MARGIN * tolerance
+    limit = tolerance if not model.seen else error_margin * tolerance
     while model.predicted(chosen) > limit:
         moves = []
         for digest, usable in choices.items():

@@ -14,13 +14,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-MARGIN = 0.02
-"""A gain below this is a tie, however sure it is."""
 CONFIDENCE = 0.99
 CALM = 1.15
 """A block is calm if calls took at most this many times as long as in the calmest."""
-GAPS = (1.0, 2.0, 3.0)
-"""Seconds between measurements of what is in doubt: whatever else a machine does lasts for seconds."""
 _RESAMPLES = 1000
 _FEWEST = 3
 _QUARTILE = 25
@@ -43,7 +39,7 @@ def undisturbed(seconds: Sequence[float]) -> float:
 def is_faster(
     candidate: Sequence[float],
     incumbent: Sequence[float],
-    margin: float = MARGIN,
+    margin: float,
     confidence: float = CONFIDENCE,
 ) -> bool:
     """Whether the candidate takes the place of the incumbent: it gains more than the margin, and surely gains something.
@@ -59,7 +55,7 @@ def is_faster(
     return gains and upper_ratio(candidate, incumbent, confidence) < 1
 
 
-def is_faster_in(blocks: Sequence[Block], margin: float = MARGIN, confidence: float = CONFIDENCE) -> bool:
+def is_faster_in(blocks: Sequence[Block], margin: float, confidence: float = CONFIDENCE) -> bool:
     """The same of several blocks apart in time.
 
     Blocks are resampled, and calls inside of them, so that many calls in one block do not make up for few blocks.

@@ -56,6 +56,7 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: fl
             replaced(each.region, kernel),
             f"{label} at its site",
             inputs=Recipe(sets=1, ranges=index_ranges(each.region)),
+            target=evidence.target,
             tolerance=0.0 if tolerance == 0.0 else None,
             timing_seconds=0.0,
             site=kernel.nonfinite,

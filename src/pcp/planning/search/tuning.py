@@ -17,35 +17,12 @@ from pcp.planning.measuring.request import Request
 from pcp.planning.prediction.model import Forecast
 from pcp.planning.search.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence, Pooled
-from pcp.planning.search.significance import GAPS, MARGIN, is_faster_in, undisturbed
+from pcp.planning.search.significance import undisturbed
 from pcp.planning.search.site_classes import SiteClass, share
+from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
-
-NEGLIGIBLE = 1e-3
-"""A class that takes less than this part of the time of all is not measured."""
-HOPELESS = 1.5
-"""A kernel that should take this much longer than the plain operation is not measured."""
-MUCH_MORE = 1.2
-"""A kernel that does this many times as much is no rival of another."""
-BEATEN = 1.1
-"""A kernel that surely takes this many times as long as the best of its class is timed no further."""
-LARGE_SECONDS = 0.02
-"""A region that takes longer in one call is measured on one list of arguments only: drawing and judging those takes longest."""
-CALLS = 5
-TIMING_SECONDS = 1.5
-TIE = 1.05
-"""A kernel that takes at most this many times as long as another is about as fast: there is as much noise alone."""
-PERHAPS = 1.15
-"""A kernel that takes at most this part of the operation's time alone may be of use in the whole."""
-SEEMS_FASTER = 0.95
-REPEATS = 1 + len(GAPS)
-"""How often a kernel is measured that takes less than this part of the operation's time, but not beyond noise."""
-PLAUSIBLE = 1.5
-"""A kernel that takes more than this many times as long as the operation is not one that noise alone made slow."""
-FOR_WHOLE = 0.4
-"""The part of the budget that classes leave for measuring the whole program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +95,10 @@ class _Tuning:
     """
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
-        self._each, self._evidence = each, evidence
+        self._each, self._evidence, self._strategy = each, evidence, evidence.strategy
         self._tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
         self._ordered: list[Kernel] = []
-        if part < NEGLIGIBLE:
+        if part < self._strategy.negligible:
             self._tuned.skipped = dict.fromkeys(
                 (kernel.name for kernel in each.kernels), "it takes too small a part of the time"
             )
@@ -177,7 +154,7 @@ class _Tuning:
         tuned.plain_seconds = min(
             (undisturbed(row.plain_seconds) for row in tuned.rows.values() if row.plain_seconds), default=0.0
         )
-        tuned.alternatives = _alternatives(tuned)
+        tuned.alternatives = _alternatives(tuned, self._strategy)
         if not self._evidence.budget:
             self._add_predicted()
         return tuned
@@ -197,7 +174,7 @@ class _Tuning:
             if (
                 forecast is None
                 or forecast.error is None
-                or forecast.most > 1 - MARGIN
+                or forecast.most > 1 - self._strategy.margin
                 or kernel.effect is Effect.lowers_precision
             ):
                 continue
@@ -210,7 +187,7 @@ class _Tuning:
         each, label, evidence = self._each, kernel_label(kernel), self._evidence
         doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
         count = evidence.count(each.digest, label)
-        if doubtful and not evidence.rest(each.digest, label, GAPS[count - 1]):
+        if doubtful and not evidence.rest(each.digest, label, self._strategy.gaps[count - 1]):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
         row = evidence.of(
@@ -220,7 +197,7 @@ class _Tuning:
             lambda _: not doubtful or evidence.count(each.digest, label) > count,
             f"{kernel.name} for {each}",
             about=each.signature,
-            until=FOR_WHOLE * evidence.budget,
+            until=self._strategy.for_whole * evidence.budget,
             region=each.region,
         )
         return row or evidence.known(each.digest).get(label)
@@ -234,25 +211,31 @@ class _Tuning:
         """
         row = self._tuned.rows[kernel.name]
         count = self._evidence.count(self._each.digest, kernel_label(kernel))
-        if not _is_sound(row) or not row.blocks or count >= REPEATS or is_faster_in(row.blocks):
+        strategy = self._strategy
+        if (
+            not _is_sound(row)
+            or not row.blocks
+            or count >= strategy.repeats
+            or strategy.is_faster(row.blocks)
+        ):
             return False
         rival = self._rival(kernel)
-        if row.ratio < (SEEMS_FASTER if rival is None else min(SEEMS_FASTER, rival)):
+        if row.ratio < (strategy.seems_faster if rival is None else min(strategy.seems_faster, rival)):
             return True
-        if row.ratio > PLAUSIBLE:
+        if row.ratio > strategy.plausible:
             return False
         sound = {name: each for name, each in self._tuned.rows.items() if _is_sound(each) and each.blocks}
-        if any(is_faster_in(each.blocks) for each in sound.values()):
+        if any(strategy.is_faster(each.blocks) for each in sound.values()):
             return isinstance(row, Pooled) and not row.is_calm and count < 2
         if kernel.name != min(sound, key=lambda name: sound[name].ratio):
             return False
         forecast = self._evidence.cost_model.forecast(self._each.region, kernel_label(kernel))
-        return forecast is None or forecast.ratio < SEEMS_FASTER
+        return forecast is None or forecast.ratio < strategy.seems_faster
 
     def _hopeless(self, kernel: Kernel) -> str:
         """Why a kernel cannot pay: by similar regions, or by what another took here and how much more it does."""
         forecast = self._tuned.forecasts.get(kernel.name)
-        if forecast is not None and forecast.least > PERHAPS:
+        if forecast is not None and forecast.least > self._strategy.perhaps:
             return "by what it took at similar sites, it would be slower than the operation"
         estimates = self._estimates
         for other, estimate in estimates.items():
@@ -260,7 +243,7 @@ class _Tuning:
             if row is None or not row.seconds or estimate <= 0:
                 continue
             expected = row.ratio * estimates[kernel] / estimate
-            if estimates[kernel] > MUCH_MORE * estimate and expected > HOPELESS:
+            if estimates[kernel] > self._strategy.much_more * estimate and expected > self._strategy.hopeless:
                 return "by what others took, it would be slower than the operation"
         return ""
 
@@ -268,13 +251,17 @@ class _Tuning:
         """What the kernel has to be near to, to be of interest; None where it has no rival."""
         ratios = [row.ratio for row in self._tuned.rows.values() if _is_sound(row) and row.seconds]
         if ratios:
-            return BEATEN * min(ratios)
+            return self._strategy.beaten * min(ratios)
         others = [estimate for other, estimate in self._estimates.items() if other is not kernel]
-        return math.inf if any(other <= MUCH_MORE * self._estimates[kernel] for other in others) else None
+        return (
+            math.inf
+            if any(other <= self._strategy.much_more * self._estimates[kernel] for other in others)
+            else None
+        )
 
     @functools.cached_property
     def _subject(self) -> tuple[Program, Recipe]:
-        sets = 2 if self._each.estimate < LARGE_SECONDS * self._each.uses else 1
+        sets = 2 if self._each.estimate < self._strategy.large_region_seconds * self._each.uses else 1
         return widened(self._each.region), Recipe(sets=sets, ranges=index_ranges(self._each.region))
 
     def _request(self, kernel: Kernel) -> Request:
@@ -285,39 +272,40 @@ class _Tuning:
             kernel_label(kernel),
             exact,
             recipe,
+            self._evidence.target,
             judged_at=USUAL_TOLERANCE,
-            calls=CALLS if recipe.sets > 1 else 3,
-            timing_seconds=TIMING_SECONDS,
+            calls=self._strategy.calls if recipe.sets > 1 else self._strategy.calls_of_large,
+            timing_seconds=self._strategy.timing_seconds,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
             site=kernel.nonfinite,
         )
 
 
-def considered(tuned: Tuned) -> list[Alternative]:
+def considered(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
     """Every kernel of a class that may be faster in the whole, whatever was measured of it alone, and the operation itself."""
     rows = {kernel: tuned.rows[kernel.name] for kernel in tuned.sites.kernels if kernel.name in tuned.rows}
     return [
         *(
             _alternative(tuned, kernel, row)
             for kernel, row in rows.items()
-            if _is_sound(row) and row.ratio <= PERHAPS
+            if _is_sound(row) and row.ratio <= strategy.perhaps
         ),
         Alternative(None, 1.0, 0.0, 0.0),
     ]
 
 
-def _alternatives(tuned: Tuned) -> list[Alternative]:
+def _alternatives(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
     """Those that are faster than the operation, the fastest first, and the operation itself.
 
     Of those that are about as fast as the fastest, the one registered first stands first, so that noise does not decide.
     """
     found = []
-    for one in considered(tuned):
+    for one in considered(tuned, strategy):
         row = None if one.kernel is None else tuned.rows[one.kernel.name]
-        if row is not None and is_faster_in(row.blocks):
+        if row is not None and strategy.is_faster(row.blocks):
             found.append(one)
     found.sort(key=lambda one: (one.ratio, one.error))
-    near = [one for one in found if one.ratio <= TIE * found[0].ratio]
+    near = [one for one in found if one.ratio <= strategy.tie * found[0].ratio]
     order = tuned.sites.kernels
     first = sorted(near, key=lambda one: order.index(one.kernel) if one.kernel else len(order))[:1]
     return [*first, *(one for one in found if one not in first), Alternative(None, 1.0, 0.0, 0.0)]

@@ -4,10 +4,10 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from pcp.backends.base import CompileOptions
+from pcp.backends import Target
 from pcp.ir import Program, Role
 from pcp.kernels import Kernel
 from pcp.planning.judging.oracle import widened
@@ -19,19 +19,10 @@ from pcp.planning.measuring.request import Arrays, Request
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.significance import GAPS, is_faster_in
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
-
-CALLS = 3
-TIMING_SECONDS = 8.0
-GAP_OF_A_GAIN = 0.5
-"""Seconds between measurements of a path that was faster than the plain program."""
-COARSE_SECONDS = 2.0
-"""Of a path that is timed against others, too."""
-WARM_CALLS = 2
-"""Calls of a training step before it is judged, so that its moments are those of a run."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +32,20 @@ class Whole:
     Arguments:
         program: as the user wrote it.
         tolerance: the largest error; 0 for the bits of the plain path.
-        options: of the compiler.
+        target: what it is compiled for.
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
+        strategy: how it is measured.
     """
 
     program: Program
     tolerance: float
-    options: CompileOptions
+    target: Target
     example: Sequence[Arrays] | None = None
     example_digest: str = ""
     ignored: tuple[int, ...] = ()
+    strategy: Strategy = field(default_factory=Strategy)
 
     @property
     def subject(self) -> str:
@@ -86,8 +79,13 @@ class Whole:
         """The path with these kernels, by the keys of sites; the plain one where that is the same."""
         is_simpler = self.tolerance != 0.0 and self.prepared.digest != self.program.digest
         if not kernels and not is_simpler:
-            return Path.plain(self.program, self.options)
-        return Path.of(self.program, kernels, self.options, self.tolerance)
+            return self.plain
+        return Path.of(self.program, kernels, dict(self.target.options), self.tolerance, self.target.backend)
+
+    @cached_property
+    def plain(self) -> Path:
+        """The path that runs the program as it is written."""
+        return Path.plain(self.program, dict(self.target.options), self.target.backend)
 
     @cached_property
     def about(self) -> str:
@@ -107,14 +105,16 @@ class Whole:
             return self.example
         has_state = any(entry.role is Role.state for entry in self.program.arguments)
         # One list of arguments will do: every kernel in it was tried on two before.
-        return Recipe(sets=1, ranges=index_ranges(self.program), warm_calls=WARM_CALLS if has_state else 0)
+        return Recipe(
+            sets=1, ranges=index_ranges(self.program), warm_calls=self.strategy.warm_calls if has_state else 0
+        )
 
     def measured(
         self,
         path: Path,
         evidence: Evidence,
         rival: float = math.inf,
-        seconds: float = TIMING_SECONDS,
+        seconds: float | None = None,
         times: int = 1,
     ) -> Measurement | None:
         """Times and error of a path; None if there is no time to measure them.
@@ -123,7 +123,7 @@ class Whole:
             path: which.
             evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
-            seconds: to time it for, if it has to be measured.
+            seconds: to time it for, if it has to be measured; None takes those of the strategy.
             times: how often it has to have been measured.
         """
 
@@ -134,12 +134,14 @@ class Whole:
             return row.failure is not None or (bool(row.seconds) and often)
 
         what = f"the whole program by {path.digest[:8]}"
-        return self._asked(path, evidence, seconds, enough, what, rival)
+        given = evidence.strategy.whole_seconds if seconds is None else seconds
+        return self._asked(path, evidence, given, enough, what, rival)
 
     def plain_judged(self, evidence: Evidence) -> Measurement | None:
         """How wrong the plain path is; None if that is not known and there is no time to measure it."""
-        plain = Path.plain(self.program, self.options)
-        row = self._asked(plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None)
+        row = self._asked(
+            self.plain, evidence, 0.0, lambda row: row.error is not None, "the plain path", None
+        )
         known = evidence.known(self.subject).values()
         return row or max(
             (
@@ -152,7 +154,7 @@ class Whole:
         )
 
     def measured_again(
-        self, path: Path, evidence: Evidence, times: int, seconds: float = TIMING_SECONDS
+        self, path: Path, evidence: Evidence, times: int, seconds: float | None = None
     ) -> Measurement | None:
         """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
 
@@ -160,11 +162,11 @@ class Whole:
             path: which.
             evidence: measures.
             times: how often it has to have been measured, 2 or more.
-            seconds: to time it for each time.
+            seconds: to time it for each time; None takes those of the strategy.
         """
-        known = evidence.known(self.subject).get(path.digest)
-        is_doubtful = known is not None and not is_faster_in(known.blocks)
-        gap = GAPS[min(times - 2, len(GAPS) - 1)] if is_doubtful else GAP_OF_A_GAIN
+        strategy, known = evidence.strategy, evidence.known(self.subject).get(path.digest)
+        is_doubtful = known is not None and not strategy.is_faster(known.blocks)
+        gap = strategy.gaps[min(times - 2, len(strategy.gaps) - 1)] if is_doubtful else strategy.gap_of_a_gain
         is_due = evidence.count(self.subject, path.digest) < times
         if is_due and not evidence.rest(self.subject, path.digest, gap):
             return None
@@ -213,11 +215,11 @@ class Whole:
             path.digest,
             self._exact if self.tolerance else None,
             self.inputs,
-            dict(path.options),
+            path.target(self.target.devices),
             self.tolerance,
             judged_at=self.judged_at if self.tolerance else None,
             ignored=self.ignored,
-            calls=CALLS,
+            calls=self.strategy.whole_calls,
             timing_seconds=seconds,
             rival=rival,
         )

@@ -115,7 +115,7 @@ def fault_at_site(
 
     def called(which: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
         stage("candidate" if which is candidate else "judging")
-        results, _ = timed(which, buffers, subject.backend, subject.device)
+        results, _ = timed(which, buffers, subject.target)
         stage("judging")
         return [np.asarray(result) for result in results]
 
@@ -158,7 +158,7 @@ def _operands(subject: Subject) -> Iterator[tuple[Kind, list[Buffer]]]:
                 array = wide.astype(entry.spec.dtype.numpy)
             elif not entry.spec.dtype.is_differentiable and array.size and entry.spec.dtype.kind != "bool":
                 array = kind.integers(rng, array).astype(array.dtype, copy=False)
-            made.append(subject.backend.place(array, entry.spec, subject.device, alias=False))
+            made.append(subject.target.place(array, entry.spec))
         yield kind, made
 
 

@@ -18,14 +18,14 @@ import numpy as np
 
 from pcp import backends
 from pcp.autodiff import vjp
-from pcp.backends import Device, Executable
+from pcp.backends import Executable, Target
 from pcp.backends.jax_function import JAXFunction
 from pcp.backends.jax_gradient import vjp_of
 from pcp.backends.jax_guard import Guarded
 from pcp.ir import Program, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.planning.measuring.child import serve
-from pcp.planning.measuring.timing import Variations, awaited
+from pcp.planning.measuring.timing import Variations
 from pcp.planning.verification.fault import Fault
 
 _ROUNDS = 25
@@ -44,7 +44,7 @@ class Child:
     """Runs one candidate after another."""
 
     def __init__(self, header: dict[str, Any], answers: TextIO) -> None:
-        self._device = backends.device(header["device"])
+        self._target = Target.from_description(header["target"])
         self._answers = answers
         self._count = itertools.count()
         self._candidate: Callable[..., Any] | Program | None = None
@@ -123,7 +123,7 @@ class Child:
         try:
             for which in request["order"]:
                 given = [Guarded(array[which]) for array in arrays]
-                for file, result in zip(files, _called(executable, given), strict=True):
+                for file, result in zip(files, _called(executable, given, self._target), strict=True):
                     file.write(np.ascontiguousarray(result).tobytes())
                 done += 1
                 if not all(each.intact for each in given):
@@ -144,15 +144,12 @@ class Child:
         specs = _specs(request["specs"])
         executable, _ = self._compiled(request, specs)
         plain_program = Program(Path(request["plain"]).read_bytes())
-        backend = backends.backend()
-        plain = backend.compile(plain_program, self._device, {}, cache=True)
+        plain = self._target.compile(plain_program)
         buffers = [
-            backend.place(
-                np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec, self._device, alias=False
-            )
+            self._target.place(np.fromfile(path, spec.dtype.numpy).reshape(spec.shape), spec)
             for path, spec in zip(request["inputs"], specs, strict=True)
         ]
-        variations = Variations(plain_program.arguments, buffers, backend, self._device)
+        variations = Variations(plain_program.arguments, buffers, self._target)
         times: dict[str, list[float]] = {name: [] for name in ("plain", "plain_again", "own", "own_again")}
         order: list[tuple[str, Executable]] = [("plain", plain), ("own", executable)]
         began = time.perf_counter()
@@ -160,7 +157,7 @@ class Child:
             given = variations.next()
             for name, each in order:
                 for suffix in ("", "_again"):
-                    taken = _seconds(each, given)
+                    taken = _seconds(each, given, self._target)
                     if count:  # the first calls warm up
                         times[name + suffix].append(taken)
             order.reverse()
@@ -174,14 +171,14 @@ class Child:
         attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
         try:
             if isinstance(self._candidate, Program):
-                return _compiled_program(self._candidate, request["wrt"], specs, self._device)
+                return _compiled_program(self._candidate, request["wrt"], specs, self._target)
             assert self._candidate is not None
             function: Callable[..., Any] = functools.partial(self._candidate, **attributes)
             if request["wrt"] is not None and self._gradient is not None:
                 function = functools.partial(self._gradient, **attributes)
             elif request["wrt"] is not None:
                 function = vjp_of(function, request["wrt"])
-            made = JAXFunction(function, specs, self._device)
+            made = JAXFunction(function, specs, self._target.device)
         except backends.OutOfMemory as error:
             raise Refusal(Fault.out_of_memory, str(error)) from None
         except Refusal:
@@ -192,7 +189,7 @@ class Child:
 
 
 def _compiled_program(
-    program: Program, wrt: list[int] | None, specs: Sequence[TensorSpec], device: Device
+    program: Program, wrt: list[int] | None, specs: Sequence[TensorSpec], target: Target
 ) -> tuple[Executable, list[TensorSpec]]:
     taken = [entry.spec for entry in program.arguments]
     expected = list(specs if wrt is None else specs[:-1])
@@ -203,13 +200,14 @@ def _compiled_program(
         )
     if wrt is not None:
         program = vjp(program, wrt=tuple(wrt))
-    compiled = backends.backend().compile(program, device, {}, cache=False)
-    return compiled, [entry.spec for entry in program.results]
+    return target.compile(program, cache=False), [entry.spec for entry in program.results]
 
 
-def _called(executable: Executable, given: Sequence[Guarded]) -> list[np.ndarray[Any, Any]]:
+def _called(executable: Executable, given: Sequence[Guarded], target: Target) -> list[np.ndarray[Any, Any]]:
     try:
-        return [np.asarray(result) for result in awaited(executable.run([each.buffer for each in given]))]
+        results = executable.run([each.buffer for each in given])
+        target.runner.wait(results)
+        return [np.asarray(result) for result in results]
     except backends.OutOfMemory as error:
         raise Refusal(Fault.out_of_memory, str(error)) from None
     except backends.ExecutionFailed as error:
@@ -217,10 +215,10 @@ def _called(executable: Executable, given: Sequence[Guarded]) -> list[np.ndarray
         raise Refusal(Fault.out_of_memory if full else Fault.run_error, str(error)) from None
 
 
-def _seconds(executable: Executable, buffers: Sequence[Any]) -> float:
+def _seconds(executable: Executable, buffers: Sequence[Any], target: Target) -> float:
     began = time.perf_counter()
     try:
-        awaited(executable.run(buffers))
+        target.runner.wait(executable.run(buffers))
     except (backends.OutOfMemory, backends.ExecutionFailed) as error:
         raise Refusal(Fault.run_error, str(error)) from None
     return time.perf_counter() - began

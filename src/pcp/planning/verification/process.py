@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp import backends
-from pcp.backends import Device
+from pcp.backends import Device, Target
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
@@ -63,7 +62,8 @@ class CandidateProcess:
         seconds: float = SECONDS,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        self.device = backends.device(device)
+        self.target = Target.of(device)
+        self.device = self.target.device
         self.seconds, self._memory_bytes = seconds, memory_bytes
         self._temporary = MeasuringFolder(VERIFYING)
         self._folder = self._temporary.path
@@ -205,7 +205,7 @@ class CandidateProcess:
     def _started(self) -> MeasuringProcess:
         if self._process is None:
             process = MeasuringProcess(
-                self.device, self._folder, self._memory_bytes, "pcp.planning.verification.child"
+                self.target, self._folder, self._memory_bytes, "pcp.planning.verification.child"
             )
             process.ask({"do": "start"})
             try:

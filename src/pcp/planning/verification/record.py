@@ -2,7 +2,7 @@
 
 import time
 
-from pcp.backends import Device
+from pcp.backends import Target
 from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
@@ -12,7 +12,7 @@ from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.verification.verdict import Verdict
 
 
-def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tuple[Measurement, str]:
+def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tuple[Measurement, str]:
     """The row, and what its subject is, for people.
 
     The subject is the operation alone, as `pcp kernels bench` measures it, of the problem whose time was taken, or which first
@@ -21,7 +21,7 @@ def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tu
     Arguments:
         verdict: what came of it.
         candidate: the kernel.
-        device: where it ran.
+        target: what it ran on.
     """
     first = verdict.findings[0] if verdict.findings else None
     problem = next(
@@ -33,10 +33,10 @@ def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tu
         kinds = {each.value: each for each in Failure}
         failure = kinds.get(first.fault.value, Failure.inaccurate)
     row = Measurement(
-        _subject(problem, candidate, device),
+        _subject(problem, candidate, target),
         f"{candidate.name}@{candidate.version}",
-        hardware_of(device).digest,
-        versions(),
+        hardware_of(target).digest,
+        versions(target.backend),
         seconds=tuple(verdict.times.get("own", ())) if failure is None else (),
         plain_seconds=tuple(verdict.times.get("plain", ())) if failure is None else (),
         error=verdict.errors.get(problem.dtype) if failure is None else None,
@@ -47,6 +47,6 @@ def measurement_of(verdict: Verdict, candidate: Candidate, device: Device) -> tu
     return row, str(problem)
 
 
-def _subject(problem: Problem, candidate: Candidate, device: Device) -> str:
-    sites = sites_in(problem, FAMILIES[candidate.family], device.kind)
+def _subject(problem: Problem, candidate: Candidate, target: Target) -> str:
+    sites = sites_in(problem, FAMILIES[candidate.family], target.device.kind)
     return sites[0].region.digest if sites else problem.reference().digest

@@ -1,0 +1,139 @@
+"""Target: what a Program is compiled for."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable
+from pcp.backends.registry import DEFAULT, backend, device, location_of, register_backend
+from pcp.errors import PCPError
+from pcp.ir import Program, TensorSpec
+
+Option = str | int | float | bool
+
+
+class InvalidTarget(PCPError):
+    """A target that nothing can be compiled for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A backend, the devices that it compiles for, and the options of its compiler; equal where all three are.
+
+    Arguments:
+        backend: its name, as `xla`.
+        devices: one or more; so far a Program is compiled for one.
+        options: of the compiler by their own names, in order of these.
+    """
+
+    backend: str
+    devices: tuple[Device, ...]
+    options: tuple[tuple[str, Option], ...] = ()
+
+    @staticmethod
+    def of(
+        place: "str | Device | Target | None" = None,
+        options: CompileOptions = MappingProxyType({}),
+        backend: str = DEFAULT,
+    ) -> "Target":
+        """The target of one device.
+
+        Arguments:
+            place: the device or its name; None takes the default one. A target is returned as it is.
+            options: of the compiler.
+            backend: its name.
+
+        Raises:
+            UnknownBackend: no backend has that name.
+            UnknownDevice: the backend has no such device.
+            InvalidTarget: options are given beside a target that has others.
+        """
+        given = tuple(sorted(options.items()))
+        if isinstance(place, Target):
+            if given and given != place.options:
+                raise InvalidTarget(
+                    f"the options {dict(options)} were given beside a target with {dict(place.options)}; "
+                    "give options in the target only"
+                )
+            return place
+        return Target(backend, (device(place, backend),), given)
+
+    @property
+    def device(self) -> Device:
+        """Its one device.
+
+        Raises:
+            InvalidTarget: it has none, or several, which no plan uses yet.
+        """
+        if len(self.devices) != 1:
+            shown = ", ".join(map(str, self.devices)) or "none"
+            raise InvalidTarget(
+                f"the target has {len(self.devices)} devices: {shown}; a program is compiled for one device so far: "
+                "give a target with one, as pcp.Target.of('cpu:0')"
+            )
+        return self.devices[0]
+
+    @property
+    def runner(self) -> Backend:
+        """The backend itself.
+
+        Raises:
+            UnknownBackend: it is not registered in this process.
+        """
+        return backend(self.backend)
+
+    def with_options(self, options: CompileOptions) -> "Target":
+        """The same with these options of the compiler instead."""
+        return replace(self, options=tuple(sorted(options.items())))
+
+    def on(self, place: Device) -> "Target":
+        """The same on one other device of its backend."""
+        return replace(self, devices=(place,))
+
+    def compile(self, program: Program, *, cache: bool = True) -> Executable:
+        """A program ready to run.
+
+        Arguments:
+            program: any.
+            cache: whether the compiled form is kept on disk.
+
+        Raises:
+            CompilationFailed: the compiler refuses the program or an option.
+            InvalidTarget, UnknownBackend: as `device`, `runner`.
+        """
+        return self.runner.compile(program, self.device, dict(self.options), cache=cache)
+
+    def place(self, array: Any, spec: TensorSpec, *, alias: bool = False) -> Buffer:
+        """An array, of shape and element type `spec`, in the memory of the device; `alias` as in `Backend.place`."""
+        return self.runner.place(array, spec, self.device, alias=alias)
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value is a buffer of the backend that lies on the device."""
+        return self.runner.is_buffer(value) and self.runner.is_on(value, self.device)
+
+    def described(self) -> dict[str, Any]:
+        """What another process needs to make the same target, as values of JSON."""
+        return {
+            "backend": self.backend,
+            "location": location_of(self.backend),
+            "devices": [str(each) for each in self.devices],
+            "options": dict(self.options),
+        }
+
+    @staticmethod
+    def from_description(described: Mapping[str, Any]) -> "Target":
+        """The target that another process of this machine described.
+
+        Raises:
+            UnknownDevice: this process does not see the device.
+        """
+        name = str(described["backend"])
+        register_backend(name, str(described["location"]))
+        devices: Sequence[str] = described["devices"]
+        return Target(
+            name, tuple(device(each, name) for each in devices), tuple(sorted(described["options"].items()))
+        )
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.devices))} by {self.backend}"

@@ -1,0 +1,129 @@
+"""Strategy: every number that a search decides by, and the order of its steps, as one value."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pcp.planning.search.significance import Block, is_faster_in
+
+
+class Step(enum.StrEnum):
+    """A part of a search; each asks for measurements, and takes those that are known."""
+
+    plain = "how wrong the plain path is"
+    everywhere = "one family's kernels at every site, where measuring each alone may take too long"
+    classes = "every kernel alone, at each class of equal sites"
+    families = "the fastest kernels together in the whole program, one family more each time"
+    losses = "what should have been faster in the whole and was not, once more"
+    refinement = "other kernels for one class at a time, in duels with the fastest selection"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a search goes from evidence to a path. Equal strategies on equal evidence choose the same path.
+
+    Arguments:
+        steps: in order. After the last one, or when the time is up, the fastest path that is known is taken.
+
+        margin: a gain below this part of the time is a tie, however sure it is.
+        small_gain: a path takes the place of another in a duel for this: the gains of many classes add up.
+        gaps: seconds between measurements of what is in doubt: whatever else a machine does lasts for seconds.
+        gap_of_a_gain: seconds between measurements of a path that was faster than the plain program.
+        tries_a_day: how often a path is measured again that failed for a reason that may pass, such as a lack of memory.
+
+        negligible: a class that takes less than this part of the time of all is not measured.
+        hopeless: a kernel that should take this many times as long as the plain operation is not measured.
+        much_more: a kernel that does this many times as much is no rival of another.
+        beaten: a kernel that surely takes this many times as long as the best of its class is timed no further.
+        large_region_seconds: a region that takes longer in one call is measured on one list of arguments only: drawing and
+            judging those takes longest.
+        calls, calls_of_large: of a kernel alone, timed at least.
+        timing_seconds: of a kernel alone.
+        tie: a kernel that takes at most this many times as long as another is about as fast: there is as much noise alone.
+        perhaps: a kernel that takes at most this many times as long as the operation alone may be of use in the whole.
+        seems_faster: one that takes less than this part of the operation's time, but not surely, is measured again.
+        plausible: one that takes more than this many times as long is not one that noise alone made slow.
+        for_whole: the part of the budget that classes leave for measuring the whole program.
+
+        whole_calls, whole_seconds: of a whole program, timed at least.
+        coarse_seconds: the same of a path that is timed against others, too.
+        warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
+        large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
+        everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
+        attempts: selections of a family that are measured whole at most.
+        error_margin: the predicted error may be this part of the tolerance.
+        worthwhile: a further selection is measured if it should save this part more of the time than the best so far.
+        little: a family that should save less than this part of the time is not tried as one, but left to refining.
+        often_seconds: a program that takes longer in one call is not measured for a single class.
+
+        expected: a whole that should gain more than this by its kernels' gains alone, but did not, is measured again later.
+        confirmed: of such paths as many are, those that should save most.
+
+        duel_seconds: how long a duel is timed.
+        effort: refining takes at most this part of the time of everything before it.
+        for_last: the part of the budget that it leaves for measuring the fastest against the plain program.
+        change_plausible: a kernel that takes more than this many times as long alone is not faster in the whole.
+        change_hopeless: nor is one that once made the whole take this many times as long.
+
+        amplified: results of a whole may be wrong by this many times what its sites are alone, as far as nobody measured it.
+        most_dropped: paths that are dropped, one after another, because they compute something else in the user's process.
+    """
+
+    steps: tuple[Step, ...] = tuple(Step)
+
+    margin: float = 0.02
+    small_gain: float = 0.005
+    gaps: tuple[float, ...] = (1.0, 2.0, 3.0)
+    gap_of_a_gain: float = 0.5
+    tries_a_day: int = 3
+
+    negligible: float = 1e-3
+    hopeless: float = 1.5
+    much_more: float = 1.2
+    beaten: float = 1.1
+    large_region_seconds: float = 0.02
+    calls: int = 5
+    calls_of_large: int = 3
+    timing_seconds: float = 1.5
+    tie: float = 1.05
+    perhaps: float = 1.15
+    seems_faster: float = 0.95
+    plausible: float = 1.5
+    for_whole: float = 0.4
+
+    whole_calls: int = 3
+    whole_seconds: float = 8.0
+    coarse_seconds: float = 2.0
+    warm_calls: int = 2
+    large_seconds: float = 0.1
+    everywhere_attempts: int = 4
+    attempts: int = 8
+    error_margin: float = 0.9
+    worthwhile: float = 0.03
+    little: float = 0.005
+    often_seconds: float = 0.25
+
+    expected: float = 0.04
+    confirmed: int = 3
+
+    duel_seconds: float = 5.0
+    effort: float = 0.5
+    for_last: float = 0.1
+    change_plausible: float = 1.6
+    change_hopeless: float = 1.02
+
+    amplified: float = 4.0
+    most_dropped: int = 3
+
+    def is_faster(self, blocks: Sequence[Block]) -> bool:
+        """Whether a candidate takes the place of the plain program."""
+        return is_faster_in(blocks, self.margin)
+
+    def is_won(self, blocks: Sequence[Block]) -> bool:
+        """Whether a challenger takes the place of the best path so far."""
+        return is_faster_in(blocks, self.small_gain)
+
+    @property
+    def repeats(self) -> int:
+        """How often a kernel is measured that seems faster than the operation, but not beyond noise."""
+        return 1 + len(self.gaps)
