@@ -186,7 +186,10 @@ def test_a_plain_program_that_does_not_run_is_no_failure_of_a_candidate(bench: B
 def test_options_of_the_compiler_are_those_of_the_plain_program_too(bench: Bench) -> None:
     with pytest.raises(PlainProgramFailed, match="xla_no_such_option"):
         bench.measure(request(BF16, target=Target.of().with_options({"xla_no_such_option": True})))
-    assert bench.measure(request(BF16, target=Target.of("cpu:0", {"xla_backend_optimization_level": 1}))).failure is None
+    assert (
+        bench.measure(request(BF16, target=Target.of("cpu:0", {"xla_backend_optimization_level": 1}))).failure
+        is None
+    )
 
 
 @pytest.mark.parametrize("inputs", [[], Recipe(sets=0)])
