@@ -199,7 +199,7 @@ def test_calls_and_composites_are_differentiated_through() -> None:
 
 def test_products_of_mixed_types_give_gradients_of_the_types_of_their_operands() -> None:
     def function(x: Any, w: Any) -> Any:
-        return (pcp.ops.linear_algebra.dot_general(x, w, ((1,), (0,)), dtype="f32") ** 2).sum()
+        return (pcp.ops.linear.products.dot_general(x, w, ((1,), (0,)), dtype="f32") ** 2).sum()
 
     x, w = (a.astype(pcp.ir.DType.bf16.numpy) for a in (X, Y.T))
     gradient = pcp.grad(pcp.trace(function, x, w), wrt=(0, 1))

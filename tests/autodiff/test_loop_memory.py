@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import pcp
-from pcp.autodiff.loop_memory import LoopMemory, UnknownLoopMemory
+from pcp.autodiff.loops.memory import LoopMemory, UnknownLoopMemory
 from tests.autodiff.rows.control import while_text
 from tests.autodiff.rows.row import from_text
 from tests.autodiff.test_loops import as_program

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.autodiff.loop_trips import static_trips
+from pcp.autodiff.loops.trips import static_trips
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import main_of
 from tests.execution import run

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcp.autodiff.min_cut import Network
+from pcp.autodiff.rematerialisation.min_cut import Network
 
 ARCS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 9)), max_size=14)
 

@@ -197,8 +197,8 @@ def at_a_kink(function: Callable[..., Any], *arguments: Any) -> list[Array]:
         ),
         (lambda x: x**2, lambda x: x**2, ([0.0],)),
         (lambda x, y: x**y, lambda x, y: x**y, ([0.0, 2.0], [2.0, 0.0])),
-        (pcp.ops.reduction.product, jnp.prod, ([0.0, 2.0, 3.0],)),
-        (pcp.ops.reduction.product, jnp.prod, ([0.0, 0.0, 3.0],)),
+        (pcp.ops.reductions.primitives.product, jnp.prod, ([0.0, 2.0, 3.0],)),
+        (pcp.ops.reductions.primitives.product, jnp.prod, ([0.0, 0.0, 3.0],)),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

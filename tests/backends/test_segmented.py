@@ -18,10 +18,10 @@ from pcp.backends.base import MemoryUse
 from pcp.backends.segmented import VARIABLE, SegmentedExecutable, compiled_in_segments
 from pcp.backends.xla import XLAExecutable
 from pcp.ir import Program
-from pcp.ops.branches import cond
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.branches import cond
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import real
-from pcp.ops.sorting import sort
+from pcp.ops.reductions.sorting import sort
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.rewrite.segments import segments

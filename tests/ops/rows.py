@@ -15,7 +15,7 @@ from tests.ops.elementwise_rows import UNARY
 from pcp import ops
 from pcp.ir import DType
 from pcp.ops.record import RECORDS
-from pcp.ops.reduction import REDUCTIONS
+from pcp.ops.reductions.primitives import REDUCTIONS
 from pcp.tensor import OPERATIONS
 
 Shape = tuple[int, ...]

@@ -9,8 +9,8 @@ import pytest
 from tests.execution import run
 
 import pcp
-from pcp.ops.branches import BranchMismatch
-from pcp.ops.control_flow import CarryMismatch
+from pcp.ops.control.branches import BranchMismatch
+from pcp.ops.control.loops import CarryMismatch
 from pcp.tensor import DTypeMismatch, LeakedTensor, ShapeMismatch
 
 RNG = np.random.default_rng(0)

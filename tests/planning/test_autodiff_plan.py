@@ -10,7 +10,7 @@ import pytest
 import pcp
 from pcp.autodiff import NotDifferentiable, two_phases
 from pcp.ir.operations import operations_of
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.planning.arguments import ArgumentCountMismatch, ArgumentDTypeMismatch, ArgumentShapeMismatch
 from pcp.planning.autodiff_plan import AutoDiffPlan, MissingCotangents, NoPreviousForward
 

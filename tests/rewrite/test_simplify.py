@@ -15,7 +15,7 @@ from pcp.kernels.registry import FAMILIES
 from pcp.kernels.sites import apply_kernels, sites_of
 from pcp.models import gpt2
 from pcp.ops import elementwise as e
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.rewrite import Effect, simplify
 from pcp.rewrite.pattern import filled
 from pcp.tensor import Tensor, emit

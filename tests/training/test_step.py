@@ -7,7 +7,7 @@ import pytest
 
 import pcp
 from pcp.ir import Program, Role
-from pcp.ops.reduction import mean, sum_
+from pcp.ops.reductions.primitives import mean, sum_
 from pcp.optimizers import sgd
 from pcp.planning.arguments import DonatedArray
 from pcp.training.step import NotALoss, evaluation_step, training_step

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 
 from pcp.autodiff.coverage import reason_against
-from pcp.autodiff.loop_memory import LoopMemory
+from pcp.autodiff.loops.memory import LoopMemory
 from pcp.ir import Builder, InvalidProgram, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.dataflow import operations_between

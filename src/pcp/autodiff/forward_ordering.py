@@ -4,8 +4,8 @@ from pcp.autodiff.engine import Reverse
 from pcp.autodiff.forward import OWN, Forward
 from pcp.autodiff.rules.ordering import sorted_places
 from pcp.ir.bindings import ir
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.derivative import Primal
+from pcp.ops.indexing.along_axis import take_along_axis
 
 
 def _sort(forward: Forward, op: ir.Operation) -> None:

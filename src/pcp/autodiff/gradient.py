@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-from pcp.autodiff.checkpointing import has_blocks
 from pcp.autodiff.engine import Reverse
-from pcp.autodiff.loop_memory import LoopMemory, Loops
-from pcp.autodiff.remat_policy import POLICIES, Remat, policy_of
-from pcp.autodiff.rematerialisation import mark_boundary, rematerialise
+from pcp.autodiff.loops.memory import LoopMemory, Loops
+from pcp.autodiff.rematerialisation.checkpointing import has_blocks
+from pcp.autodiff.rematerialisation.choosing import mark_boundary, rematerialise
+from pcp.autodiff.rematerialisation.policy import POLICIES, Remat, policy_of
 from pcp.autodiff.wrt import Wrt, chosen_leaves, every_differentiable, on_functions
 from pcp.errors import PCPError
 from pcp.ir import Argument, Builder, Program, Result, Role, TensorSpec, Tree

@@ -13,11 +13,11 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ops.elementwise import equal, greater_equal, rsqrt, where
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.indexing.updating import scatter_add
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import expand_dims, iota, transpose, zeros
 from pcp.ops.normalizing import logsumexp, softmax
-from pcp.ops.reduction import mean, sum_
-from pcp.ops.updating import scatter_add
+from pcp.ops.reductions.primitives import mean, sum_
 from pcp.tensor import Tensor
 from pcp.tracing import spec, trace
 

@@ -10,11 +10,11 @@ from pcp.composites import named
 from pcp.ir.composites import Number
 from pcp.nn.layers import linear
 from pcp.ops.elementwise import greater_equal, where
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import iota, reshape, split, transpose
 from pcp.ops.normalizing import softmax, softmax_form
 from pcp.ops.promotion import broadcast_shape
-from pcp.ops.reduction import narrowed, widened
+from pcp.ops.reductions.primitives import narrowed, widened
 from pcp.rewrite.raising_attention import BROADCAST, CONTRACTED, FREE
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
-from pcp.ops import convolution, pooling
 from pcp.ops.movement import reshape
-from pcp.ops.windows import Padding, Sizes
+from pcp.ops.windows import convolution, pooling
+from pcp.ops.windows.reducing import Padding, Sizes
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 

@@ -3,7 +3,7 @@
 from pcp.nn.normalization import scaled
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.movement import reshape
-from pcp.ops.reduction import mean, widened
+from pcp.ops.reductions.primitives import mean, widened
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pcp.nn.activations import gelu
-from pcp.ops.indexing import take
+from pcp.ops.indexing.reading import take
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 Parameters = dict[str, Any]

@@ -7,7 +7,7 @@ from pcp.ops.elementwise import convert, equal, where
 from pcp.ops.movement import expand_dims, iota
 from pcp.ops.normalizing import logsumexp
 from pcp.ops.promotion import promoted
-from pcp.ops.reduction import mean, narrowed, sum_, widened
+from pcp.ops.reductions.primitives import mean, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 

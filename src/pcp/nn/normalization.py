@@ -8,7 +8,7 @@ from pcp.composites import named
 from pcp.ir import DType
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.promotion import promoted
-from pcp.ops.reduction import mean, widened
+from pcp.ops.reductions.primitives import mean, widened
 from pcp.tensor import Tensor, TensorLike, explained
 
 

@@ -3,7 +3,7 @@
 from pcp.ir import DType
 from pcp.ops.elementwise import abs_, less_equal, softplus, where
 from pcp.ops.promotion import aligned, broadcast_shape
-from pcp.ops.reduction import mean, narrowed, widened
+from pcp.ops.reductions.primitives import mean, narrowed, widened
 from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 

@@ -11,7 +11,7 @@ from pcp.ir.bindings import ir
 from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import rsqrt
 from pcp.ops.record import Cost, Kind, declare
-from pcp.ops.reduction import broadcast_reduced, sum_
+from pcp.ops.reductions.primitives import broadcast_reduced, sum_
 from pcp.tensor import Tensor
 
 

@@ -13,11 +13,11 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
 from pcp.ops.batched_axes import along_axes, following
-from pcp.ops.control_flow import end_block
+from pcp.ops.control.loops import end_block
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
-from pcp.ops.reduction import REDUCTIONS
-from pcp.ops.windows import pairs_attribute
+from pcp.ops.reductions.primitives import REDUCTIONS
+from pcp.ops.windows.reducing import pairs_attribute
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,

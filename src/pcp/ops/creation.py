@@ -8,7 +8,7 @@ from pcp.ir import DType, DTypeLike
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, equal
 from pcp.ops.movement import broadcast_to, concatenate, full, iota, reshape
-from pcp.ops.reduction import widened
+from pcp.ops.reductions.primitives import widened
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

@@ -4,7 +4,7 @@ from pcp.composites import named
 from pcp.ops.elementwise import exp, is_finite, log, where
 from pcp.ops.movement import reshape, stop_gradient
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.reduction import max_, narrowed, sum_, widened
+from pcp.ops.reductions.primitives import max_, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

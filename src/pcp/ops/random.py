@@ -11,7 +11,6 @@ import numpy as np
 
 from pcp.ir import DType, DTypeLike
 from pcp.ir.types import checked_shape, dtype_of
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.elementwise import (
     abs_,
     bitcast,
@@ -29,13 +28,14 @@ from pcp.ops.elementwise import (
     shift_right,
     where,
 )
-from pcp.ops.indexing import take
+from pcp.ops.indexing.along_axis import take_along_axis
+from pcp.ops.indexing.reading import take
 from pcp.ops.movement import iota, stack
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, declare
-from pcp.ops.reduction import argmax
-from pcp.ops.sorting import argsort
+from pcp.ops.reductions.primitives import argmax
+from pcp.ops.reductions.sorting import argsort
 from pcp.ops.threefry import checked_key, counted_words, folded, random_words
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 

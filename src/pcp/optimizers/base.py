@@ -10,7 +10,7 @@ from pcp.errors import PCPError
 from pcp.ir import DType
 from pcp.ir.tree import flatten, map_tree
 from pcp.ops.elementwise import convert, minimum, sqrt
-from pcp.ops.reduction import sum_
+from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import Tensor, as_tensor
 
 Parameters = Any

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pcp.autodiff import ByteBudget, Remat, value_and_grad
-from pcp.autodiff.remat_policy import policy_of
+from pcp.autodiff.rematerialisation.policy import policy_of
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.custom_derivatives import without_custom_derivatives

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcp import backends
-from pcp.ops import indexing
+from pcp.ops.indexing import reading as indexing
 from tests.autodiff.rows.row import Row, from_text, normal
 
 ROWS_OF_TABLE = np.array([[0, 3, 3], [-1, 2, 0]])

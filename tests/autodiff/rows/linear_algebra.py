@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jax import lax
 
-from pcp.ops import linear_algebra
+from pcp.ops.linear import products as linear_algebra
 from tests.autodiff.rows.row import Domain, Row, normal
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from pcp.ops import reduction
+from pcp.ops.reductions import primitives as reduction
 from tests.autodiff.rows.row import Row, from_text, normal
 
 GENERAL_BODY = """func.func @main(%x: tensor<2x5xf64>) -> tensor<2xf64> {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import exp, log, multiply, sqrt
 from pcp.planning.diagnostics.nan_finder import NaNFound, find_nan, range_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import exp, sin
 
 X = np.array([0.5, -1.0], np.float32)

@@ -18,7 +18,7 @@ from pcp.ops.elementwise import convert
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promote
 from pcp.ops.record import supply_derivatives
-from pcp.ops.windows import dilated, pairs_attribute, places
+from pcp.ops.windows.reducing import dilated, pairs_attribute, places
 from pcp.tensor import Tensor, emit
 
 

@@ -10,12 +10,12 @@ linear algebra functions with application in optimum experimental design", 2010,
 """
 
 from pcp.autodiff.rules.factorization import adjoint, flipped, with_diagonal
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import abs_, complex_, conj, convert, equal, imag, real, where
-from pcp.ops.linear_algebra import matmul
-from pcp.ops.matrices import diagonal, triangular_solve, tril, triu
+from pcp.ops.linear.matrices import diagonal, triangular_solve, tril, triu
+from pcp.ops.linear.products import matmul
 from pcp.ops.movement import concatenate, expand_dims, iota, pad, zeros
-from pcp.ops.reduction import argmax, sum_
+from pcp.ops.reductions.primitives import argmax, sum_
 from pcp.tensor import Tensor
 
 

@@ -6,8 +6,8 @@ Source: Giles, "Collected Matrix Derivative Results for Forward and Reverse Mode
 
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import complex_, conj, real, where
-from pcp.ops.linear_algebra import matmul
-from pcp.ops.matrices import triangular_solve, tril, triu
+from pcp.ops.linear.matrices import triangular_solve, tril, triu
+from pcp.ops.linear.products import matmul
 from pcp.ops.movement import iota, transpose
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, emit

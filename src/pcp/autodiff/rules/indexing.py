@@ -7,7 +7,7 @@ import numpy as np
 from pcp.ir import TensorSpec
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import clip
-from pcp.ops.indexing import WindowAxes, scatter, take
+from pcp.ops.indexing.reading import WindowAxes, scatter, take
 from pcp.ops.movement import zeros
 from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, TensorLike, emit

@@ -21,13 +21,13 @@ from pcp.autodiff.rules.decompositions import (
 from pcp.autodiff.rules.factorization import adjoint, cholesky_cotangent
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule
 from pcp.ops.elementwise import complex_, conj, imag, real
-from pcp.ops.matrices import tril, triu
+from pcp.ops.indexing.along_axis import take_along_axis
+from pcp.ops.linear.matrices import tril, triu
 from pcp.ops.movement import broadcast_to, expand_dims, pad
 from pcp.ops.record import supply_derivatives
-from pcp.ops.reduction import sum_
+from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import Tensor, current_builder, emit
 
 

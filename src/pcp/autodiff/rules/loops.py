@@ -10,9 +10,9 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapt
 
 from math import inf
 
-from pcp.autodiff.loop_body import Carries, LoopBody
-from pcp.autodiff.loop_emission import counted, row, with_row
-from pcp.autodiff.loop_trips import static_trips, trips_before
+from pcp.autodiff.loops.body import Carries, LoopBody
+from pcp.autodiff.loops.emission import counted, row, with_row
+from pcp.autodiff.loops.trips import static_trips, trips_before
 from pcp.ir.toolkit.walking import named_operations
 from pcp.ops.derivative import Captured, Cotangent, Primal
 from pcp.ops.elementwise import maximum, minimum

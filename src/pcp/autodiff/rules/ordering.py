@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.editing import copy_region
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.derivative import Cotangent, Expansion, Primal
+from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import iota
 from pcp.ops.record import supply_derivatives
-from pcp.ops.sorting import argsort
+from pcp.ops.reductions.sorting import argsort
 from pcp.tensor import Tensor, current_builder
 
 

@@ -11,7 +11,7 @@ from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, maximum, not_equal, where
 from pcp.ops.movement import concatenate, reshape, slice_, transpose
 from pcp.ops.record import supply_derivatives
-from pcp.ops.reduction import broadcast_reduced, reduce_with, sum_
+from pcp.ops.reductions.primitives import broadcast_reduced, reduce_with, sum_
 from pcp.tensor import Tensor, current_builder, emit
 
 

@@ -7,14 +7,14 @@ from pcp.autodiff.rules.indexing import window_limits
 from pcp.autodiff.rules.reduction import map_body
 from pcp.ir import DType
 from pcp.ir.toolkit.regions import combiner, returned_by
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, convert, equal, greater_equal, less_equal, maximum, where
-from pcp.ops.indexing import WindowAxes, dynamic_slice, gather, scatter
+from pcp.ops.indexing.reading import WindowAxes, dynamic_slice, gather, scatter
 from pcp.ops.movement import concatenate, iota, ones, reshape, transpose, zeros
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import supply_derivatives
-from pcp.ops.reduction import all_
+from pcp.ops.reductions.primitives import all_
 from pcp.tensor import Tensor
 
 

@@ -12,7 +12,7 @@ from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
 from pcp.ops.record import supply_derivatives
-from pcp.ops.reduction import neutral, sum_
+from pcp.ops.reductions.primitives import neutral, sum_
 from pcp.tensor import Tensor, as_tensor
 
 

@@ -24,10 +24,10 @@ from pcp.ops.elementwise import (
     not_equal,
     where,
 )
-from pcp.ops.indexing import WindowAxes, gather
+from pcp.ops.indexing.reading import WindowAxes, gather
 from pcp.ops.movement import iota, pad, reshape, slice_
-from pcp.ops.reduction import broadcast_reduced, max_, min_, sum_
-from pcp.ops.windows import dilated
+from pcp.ops.reductions.primitives import broadcast_reduced, max_, min_, sum_
+from pcp.ops.windows.reducing import dilated
 from pcp.tensor import Tensor
 
 Pair = tuple[int, int]

@@ -6,13 +6,13 @@ from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, Windows, chosen, folded, windows_of
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.regions import combiner
-from pcp.ops.cumulative import associative_scan
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import where
 from pcp.ops.movement import pad
 from pcp.ops.record import supply_derivatives
-from pcp.ops.reduction import neutral
-from pcp.ops.windows import dilated, reduce_window
+from pcp.ops.reductions.cumulative import associative_scan
+from pcp.ops.reductions.primitives import neutral
+from pcp.ops.windows.reducing import dilated, reduce_window
 from pcp.tensor import Tensor, as_tensor
 
 _EXTREMES = {"maximum": ("GE", "low"), "minimum": ("LE", "high")}

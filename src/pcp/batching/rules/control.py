@@ -14,7 +14,7 @@ from pcp.ops.batching import Batched, Mixed
 from pcp.ops.elementwise import equal, where
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import supply_batching
-from pcp.ops.reduction import any_
+from pcp.ops.reductions.primitives import any_
 from pcp.tensor import Tensor
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ops.batching import Batched
 from pcp.ops.elementwise import clip
-from pcp.ops.indexing import WindowAxes, gather, scatter
+from pcp.ops.indexing.reading import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, reshape, zeros
 from pcp.ops.record import supply_batching
 from pcp.tensor import Tensor

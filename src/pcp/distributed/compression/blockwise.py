@@ -44,7 +44,7 @@ from pcp.ops import (
     where,
 )
 from pcp.ops.elementwise import round_
-from pcp.ops.reduction import max_
+from pcp.ops.reductions.primitives import max_
 from pcp.tensor import Tensor
 
 BLOCK = 128

@@ -15,9 +15,9 @@ from pcp.ir import DType
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.named import total
 from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, where
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
-from pcp.ops.reduction import max_, sum_
+from pcp.ops.reductions.primitives import max_, sum_
 from pcp.tensor import Tensor
 
 Places = dict[tuple[int, int], list[Tensor]]

@@ -13,12 +13,12 @@ from pcp.kernels.artifact import StableHLO
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
-from pcp.ops.along_axis import take_along_axis
-from pcp.ops.control_flow import fori_loop
+from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import equal, exp, greater_equal, less, log, maximum, minimum, where
-from pcp.ops.indexing import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.along_axis import take_along_axis
+from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import expand_dims, iota, reshape, zeros
-from pcp.ops.reduction import max_, sum_
+from pcp.ops.reductions.primitives import max_, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

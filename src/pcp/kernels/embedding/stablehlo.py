@@ -13,11 +13,11 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import equal, greater_equal, less, where
-from pcp.ops.indexing import take
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.indexing.reading import take
+from pcp.ops.indexing.updating import scatter_add
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import expand_dims, iota, pad, reshape
-from pcp.ops.sorting import argsort
-from pcp.ops.updating import scatter_add
+from pcp.ops.reductions.sorting import argsort
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

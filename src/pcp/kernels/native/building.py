@@ -18,8 +18,8 @@ from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
 from pcp.kernels.features import VARIABLE, features_of, hidden
-from pcp.kernels.native.allowing import refusal
 from pcp.kernels.native.libraries import LIBRARIES, Library
+from pcp.kernels.native.permission import refusal
 
 log = logging.getLogger("pcp.kernels.native")
 

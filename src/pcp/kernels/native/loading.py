@@ -10,10 +10,10 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.walking import named_operations
 from pcp.kernels.features import features_of
-from pcp.kernels.native.allowing import allowed, refusal
 from pcp.kernels.native.building import Build, NativeUnavailable, build_of, builds
 from pcp.kernels.native.calling import TYPED
 from pcp.kernels.native.libraries import LIBRARIES
+from pcp.kernels.native.permission import allowed, refusal
 
 _TARGET = re.compile(r"pcp\.([a-z_0-9]+)@([0-9a-f]{32})")
 _PLAIN = {"call_target_name", "api_version", "backend_config", "has_side_effect"}

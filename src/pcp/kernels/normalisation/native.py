@@ -10,7 +10,7 @@ from pcp.kernels.named import Named, tensors
 from pcp.kernels.native import LIBRARIES, native_call
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import broadcast_to, full, reshape
-from pcp.ops.reduction import sum_
+from pcp.ops.reductions.primitives import sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

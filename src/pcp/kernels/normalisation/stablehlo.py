@@ -11,10 +11,10 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import maximum, rsqrt
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import full, ones, reshape
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.ops.reduction import mean, sum_
+from pcp.ops.reductions.primitives import mean, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

@@ -8,7 +8,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor
 

@@ -6,7 +6,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, applies_to_f32, is_named, tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import exp, log
-from pcp.ops.reduction import max_, sum_
+from pcp.ops.reductions.primitives import max_, sum_
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

@@ -20,8 +20,8 @@ from pcp.kernels.named import Named, tensors
 from pcp.kernels.normalisation.stablehlo import Operands
 from pcp.kernels.problems import Problem, problem
 from pcp.kernels.products.product import Product
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.elementwise import greater_equal, less, where
+from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import broadcast_to, expand_dims, ones, reshape, transpose, zeros
 from pcp.tensor import Tensor
 

@@ -21,7 +21,7 @@ from pcp.ir.tree import flatten_like
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, imag, is_finite, maximum, not_equal, real, where
 from pcp.ops.movement import concatenate, reshape
-from pcp.ops.reduction import max_
+from pcp.ops.reductions.primitives import max_
 from pcp.planning.diagnostics.dataflow import Dataflow
 from pcp.planning.instrument import flat, with_extras
 from pcp.planning.plan import Plan, plan

@@ -10,7 +10,7 @@ from pcp.backends.base import Buffer
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import bitcast, convert, imag, real
-from pcp.ops.reduction import sum_
+from pcp.ops.reductions.primitives import sum_
 from pcp.planning.judging import distances
 from pcp.planning.judging.distances import SAFE_NORM, Distance, Scale, Squares, relative, sliced
 from pcp.tensor import Tensor

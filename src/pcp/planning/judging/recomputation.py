@@ -1,7 +1,7 @@
 """A Program copied so that values which are cheap to make are made again where they are read long after, instead of kept.
 
 A compiler does so where it fuses operations; what stands between them, such as noise, keeps it from that. As in
-`pcp.autodiff.rematerialisation`, a barrier does not survive XLA's compiler for processors. So what is made again starts from
+`autodiff.rematerialisation`, a barrier does not survive XLA's compiler for processors. So what is made again starts from
 values that are chosen by a condition that reads a new value and always holds.
 """
 

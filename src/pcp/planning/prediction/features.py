@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
-from pcp.autodiff.loop_trips import static_trips
+from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import dimension_numbers

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pcp.autodiff.flops import flops_of
-from pcp.autodiff.loop_trips import static_trips
+from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block

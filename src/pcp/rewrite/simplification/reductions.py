@@ -7,7 +7,7 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.dataflow import has_single_use
 from pcp.ir.toolkit.regions import combiner
-from pcp.ops.control_flow import end_block
+from pcp.ops.control.loops import end_block
 from pcp.ops.elementwise import negate
 from pcp.ops.movement import broadcast_to, reshape, transpose
 from pcp.ops.movement.shape import broadcast_in_dim

@@ -9,7 +9,7 @@ from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import TensorSpec
 from pcp.ops.movement.arrangement import narrow
-from pcp.ops.reduction import neutral
+from pcp.ops.reductions.primitives import neutral
 from pcp.tensor import Tensor
 
 _SPATIAL = "DHW"

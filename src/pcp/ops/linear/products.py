@@ -15,7 +15,7 @@ from pcp.ops.movement import expand_dims, moveaxis, reshape, transpose
 from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
 from pcp.ops.record import Cost, Kind, declare
-from pcp.ops.reduction import sum_
+from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
 Pairs = tuple[Sequence[int], Sequence[int]]

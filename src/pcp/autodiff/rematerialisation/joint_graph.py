@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from pcp.autodiff.flops import flops_of
-from pcp.autodiff.loop_trips import static_trips
+from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect

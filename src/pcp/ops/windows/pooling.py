@@ -3,8 +3,8 @@
 import numpy as np
 
 from pcp.ops.elementwise import convert
-from pcp.ops.reduction import narrowed, widened
-from pcp.ops.windows import Padding, Sizes, margins_of, per_axis, reduce_window
+from pcp.ops.reductions.primitives import narrowed, widened
+from pcp.ops.windows.reducing import Padding, Sizes, margins_of, per_axis, reduce_window
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pcp.autodiff.joint_graph import JointGraph
-from pcp.autodiff.remat_policy import POLICIES, UnknownPolicy
+from pcp.autodiff.rematerialisation.joint_graph import JointGraph
+from pcp.autodiff.rematerialisation.policy import POLICIES, UnknownPolicy
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.tensor import current_builder

@@ -5,7 +5,7 @@ reader: that value takes nothing, and what it is computed from lives as long as 
 their bytes from where they are made to where they are last read. Arguments and results take theirs throughout.
 """
 
-from pcp.autodiff.joint_graph import JointGraph
+from pcp.autodiff.rematerialisation.joint_graph import JointGraph
 from pcp.ops.record import RECORDS, Cost, Kind
 
 _READERS = ("stablehlo.reduce",)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.autodiff.loop_trips import known_integer, steps_of
+from pcp.autodiff.loops.trips import known_integer, steps_of
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.dataflow import defining_op

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from pcp.autodiff.loop_carries import LoopCarries
-from pcp.autodiff.loop_emission import counted, give_back, row, with_row
-from pcp.autodiff.loop_products import Product, products_of, stack_from_outside
-from pcp.autodiff.residuals import residuals_of
+from pcp.autodiff.loops.carries import LoopCarries
+from pcp.autodiff.loops.emission import counted, give_back, row, with_row
+from pcp.autodiff.loops.products import Product, products_of, stack_from_outside
+from pcp.autodiff.rematerialisation.residuals import residuals_of
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.dataflow import defining_op, is_used, result_owner

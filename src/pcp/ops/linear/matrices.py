@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pcp.ir import DType
 from pcp.ops.batched_axes import along_axes
 from pcp.ops.elementwise import abs_, conj, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
-from pcp.ops.linear_algebra import dot_general
+from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape, transpose
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Supplied, declare
-from pcp.ops.reduction import max_, min_, narrowed, sum_, widened
+from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
 

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pcp.autodiff.joint_graph import JointGraph
-from pcp.autodiff.memory_estimate import peak_bytes
-from pcp.autodiff.remat_policy import ByteBudget
+from pcp.autodiff.rematerialisation.joint_graph import JointGraph
+from pcp.autodiff.rematerialisation.memory_estimate import peak_bytes
+from pcp.autodiff.rematerialisation.policy import ByteBudget
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.autodiff")

@@ -9,10 +9,10 @@ Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, chapt
 Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
 """
 
-from pcp.autodiff.checkpointing import CHECKPOINT, saved_in_blocks
-from pcp.autodiff.joint_graph import JointGraph
-from pcp.autodiff.remat_budget import cheapest_within
-from pcp.autodiff.remat_policy import ByteBudget, Remat, policy_of
+from pcp.autodiff.rematerialisation.budget import cheapest_within
+from pcp.autodiff.rematerialisation.checkpointing import CHECKPOINT, saved_in_blocks
+from pcp.autodiff.rematerialisation.joint_graph import JointGraph
+from pcp.autodiff.rematerialisation.policy import ByteBudget, Remat, policy_of
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.editing import substitute

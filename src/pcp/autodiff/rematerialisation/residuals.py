@@ -1,6 +1,6 @@
 """Which values of a trip of a loop are kept for its derivative, and which are made again."""
 
-from pcp.autodiff.min_cut import INFINITE, Network
+from pcp.autodiff.rematerialisation.min_cut import INFINITE, Network
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of

@@ -14,7 +14,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, Supplied, declare
-from pcp.ops.windows import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
+from pcp.ops.windows.reducing import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
 Orders = tuple[str, str, str]

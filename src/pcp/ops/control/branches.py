@@ -12,7 +12,7 @@ import numpy as np
 
 from pcp.ir import DType, TensorSpec, Tree
 from pcp.ir.tree import flatten
-from pcp.ops.control_flow import as_weak, end_block, may_become, truth
+from pcp.ops.control.loops import as_weak, end_block, may_become, truth
 from pcp.ops.elementwise import clip, convert
 from pcp.ops.promotion import promote
 from pcp.ops.record import Cost, Kind, Supplied, declare

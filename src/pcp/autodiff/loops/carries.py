@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from pcp.autodiff.engine import propagate_activity
-from pcp.autodiff.loop_trips import is_invariant, known_integer, steps_of
-from pcp.autodiff.loop_writes import is_written_once
+from pcp.autodiff.loops.trips import is_invariant, known_integer, steps_of
+from pcp.autodiff.loops.writes import is_written_once
 from pcp.ir.bindings import Value
 from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ops.derivative import Cotangent, Primal

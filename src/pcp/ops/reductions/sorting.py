@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
-from pcp.ops.along_axis import take_along_axis
 from pcp.ops.batched_axes import along_axes, following
-from pcp.ops.control_flow import end_block
+from pcp.ops.control.loops import end_block
 from pcp.ops.elementwise import (
     bitcast,
     bitwise_and,
@@ -30,6 +29,7 @@ from pcp.ops.elementwise import (
     shift_left,
     where,
 )
+from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import full, iota, swapaxes
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis

@@ -14,7 +14,7 @@ from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multi
 from pcp.ops.movement import concatenate, pad, reverse
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.reduction import accumulator, narrowed
+from pcp.ops.reductions.primitives import accumulator, narrowed
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")

@@ -11,7 +11,7 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.elementwise import convert, equal, less, where
-from pcp.ops.keys import Key, parse_key
+from pcp.ops.indexing.keys import Key, parse_key
 from pcp.ops.movement import broadcast_to, concatenate, expand_dims, full, iota, reshape, reverse, slice_
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape

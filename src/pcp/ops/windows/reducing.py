@@ -12,9 +12,9 @@ from pcp.ir.builder import dense
 from pcp.ir.toolkit.attributes import integer_elements, integers_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import Change, along_axes, led_by
-from pcp.ops.control_flow import end_block
+from pcp.ops.control.loops import end_block
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
-from pcp.ops.reduction import REDUCTIONS, neutral
+from pcp.ops.reductions.primitives import REDUCTIONS, neutral
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,

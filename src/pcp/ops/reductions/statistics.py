@@ -7,8 +7,8 @@ from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
 from pcp.ops.movement import ravel, reshape
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
-from pcp.ops.reduction import narrowed, product, squared_distances, sum_
-from pcp.ops.sorting import sort
+from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
+from pcp.ops.reductions.sorting import sort
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

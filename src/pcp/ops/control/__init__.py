@@ -1,0 +1,1 @@
+"""Control flow as operations of the program: loops, scans and branches."""

@@ -1,0 +1,1 @@
+"""Linear algebra: products, parts of matrices, triangular systems, Fourier transforms."""

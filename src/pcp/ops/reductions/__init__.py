@@ -1,0 +1,1 @@
+"""Reductions: sums and extremes, cumulative ones, statistics, and sorting."""

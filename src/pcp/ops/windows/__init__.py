@@ -1,0 +1,1 @@
+"""Windows that slide along axes: reductions, pooling and convolution."""
