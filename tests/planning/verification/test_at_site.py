@@ -152,7 +152,7 @@ def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
     candidate = PythonFunction(str(file), "softmax")
 
     def trial(site: str | None) -> Failure | None:
-        return tried(subject, candidate, {}, None, 1, 0.0, None, lambda _: None, site).failure
+        return tried(subject, candidate, None, 1, 0.0, None, lambda _: None, site).failure
 
     assert trial(None) is None
     assert trial("nan") is Failure.not_finite
