@@ -24,7 +24,7 @@ def main() -> None:
     """Run everywhere, and say what is not here."""
     parsed()
     import pcp
-    from pcp.backends import UnknownDevice, backend
+    from pcp.backends import UnknownBackend, backend
 
     def layer(x: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
         return pcp.nn.gelu(x @ w).sum(axis=0)
@@ -41,7 +41,7 @@ def main() -> None:
     for name in ("xla", "iree", "arena"):
         try:
             devices = backend(name).devices()
-        except UnknownDevice as error:
+        except UnknownBackend as error:
             print(f"backend {name}: not here ({error})")
             continue
         if name != "xla":

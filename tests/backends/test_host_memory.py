@@ -112,7 +112,7 @@ def test_a_call_touches_no_new_pages() -> None:
 @only_with_glibc
 def test_what_is_far_more_than_a_call_needs_is_given_back() -> None:
     found = said_by(LARGE)
-    assert found["held"] > 1 << 30
+    assert found["held"] >= 1 << 30
     assert found["left"] < host_memory.KEPT_BYTES + (64 << 20)
 
 

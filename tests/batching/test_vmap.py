@@ -81,9 +81,9 @@ def conditional(p: Any, x: Any) -> Any:
 CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]] = {
     "gather": (from_text(GATHER), (normal(4, 5), integers(5, 3, 2))),
     "scatter": (from_text(SCATTER), (normal(4, 3), integers(5, 4, 1), normal(4, 3))),
-    "dynamic_slice": (lambda x, i, j: ops.indexing.dynamic_slice(x, [i, j], (2, 3)), (normal(4, 5), integers(5), integers(6))),
+    "dynamic_slice": (lambda x, i, j: ops.dynamic_slice(x, [i, j], (2, 3)), (normal(4, 5), integers(5), integers(6))),
     "dynamic_update_slice": (
-        lambda x, u, i, j: ops.indexing.dynamic_update_slice(x, u, [i, j]),
+        lambda x, u, i, j: ops.dynamic_update_slice(x, u, [i, j]),
         (normal(4, 5), normal(2, 3), integers(5), integers(6)),
     ),
     "scalars": (from_text(SCALARS), (normal() > 0, normal(3), normal(3), normal() - 1)),
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray[Any, Any], ...]]] = 
     "sorting": (lambda x: (pcp.argsort(x, 0), *pcp.top_k(x, 2), pcp.argmax(x, 0)), (normal(3, 4),)),
     "random": (lambda key: (pcp.random.normal(key, (3,)), pcp.random.permutation(key, 5)), (keys(),)),
     "barrier": (lambda x, y: barrier(x * 2, y), (normal(3), normal(2))),
-    "windows": (lambda x: ops.pooling.max_pool(x, 2), (normal(1, 4, 4, 2),)),
+    "windows": (lambda x: ops.max_pool(x, 2), (normal(1, 4, 4, 2),)),
     "strings of operations": (
         lambda x, w: pcp.log_softmax(pcp.einsum("ij,jk->ki", x, w)).cumsum(0)[::-1],
         (normal(2, 3), normal(3, 4)),

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pcp.autodiff.rule import InvalidRule, NoDerivative
 from tests.execution import run
 
 import pcp
 from pcp import Program
+from pcp.ops.derivative import InvalidRule, NoDerivative
 
 RNG = np.random.default_rng()
 F64 = pcp.spec((4,), "f64")

@@ -106,10 +106,10 @@ def test_roles_and_donation_do_not_matter() -> None:
 def composite(x: Any, i: Any) -> Any:
     """One operation of every family whose attributes change on the way through an artifact."""
     taken = x[i]
-    product = ops.linear_algebra.dot_general(taken, x, ((1,), (1,)))
+    product = ops.dot_general(taken, x, ((1,), (1,)))
     chosen = pcp.where(taken > 0, ops.elementwise.tanh(taken), 0.0)
     padded = ops.movement.pad(chosen, [(1, 0), (0, 1)])
-    extremes = ops.reduction.max_(product, 0)
+    extremes = ops.max(product, 0)
     rounded = ops.elementwise.convert(x, "bf16").astype("f32").sum()
     return padded[1:, ::2], extremes, rounded, ops.movement.iota((3,), 0), ops.elementwise.erf(x)
 

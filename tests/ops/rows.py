@@ -299,32 +299,32 @@ ROWS |= {
     ],
     "take": [
         Row(
-            lambda x, i: ops.indexing.take(x, i, 1),
+            lambda x, i: ops.take(x, i, 1),
             lambda x, i: np.take(x, i, 1),
             (((2, 3, 4), (2, 2)), ((0, 3), (5,))),
             operands=_index_operands,
         )
     ],
     "dynamic_slice": [
-        Row(lambda x: ops.indexing.dynamic_slice(x, (1, 9), (2, 2)), lambda x: x[1:3, 2:4], (((3, 4),),)),
+        Row(lambda x: ops.dynamic_slice(x, (1, 9), (2, 2)), lambda x: x[1:3, 2:4], (((3, 4),),)),
     ],
     "dynamic_update_slice": [
-        Row(lambda x, u: ops.indexing.dynamic_update_slice(x, u, (1, 9)), _update, (((3, 4), (2, 2)),)),
+        Row(lambda x, u: ops.dynamic_update_slice(x, u, (1, 9)), _update, (((3, 4), (2, 2)),)),
     ],
     "one_hot": [
         Row(
-            lambda x: ops.indexing.one_hot(x, 5, "i32"),
+            lambda x: ops.one_hot(x, 5, "i32"),
             lambda x: (np.asarray(x)[..., None] == np.arange(5)).astype(np.int32),
             kinds=("signed", "unsigned"),
         )
     ],
-    "mean": [Row(lambda x: ops.reduction.mean(x, 1), lambda x: np.mean(x, 1), _AXES, (*FLOATS, "complex"), ulps=40)],
-    "var": [Row(lambda x: ops.reduction.var(x, 1, True), lambda x: np.var(x, 1, keepdims=True), _AXES, FLOATS, ulps=40)],
-    "argmax": [Row(lambda x: ops.reduction.argmax(x, 1), lambda x: np.argmax(x, 1), (((3, 40),), ((0, 4),)))],
-    "argmin": [Row(lambda x: ops.reduction.argmin(x, 0), lambda x: np.argmin(x, 0), (((40, 3),), ((4, 0),)))],
+    "mean": [Row(lambda x: ops.mean(x, 1), lambda x: np.mean(x, 1), _AXES, (*FLOATS, "complex"), ulps=40)],
+    "var": [Row(lambda x: ops.var(x, 1, True), lambda x: np.var(x, 1, keepdims=True), _AXES, FLOATS, ulps=40)],
+    "argmax": [Row(lambda x: ops.argmax(x, 1), lambda x: np.argmax(x, 1), (((3, 40),), ((0, 4),)))],
+    "argmin": [Row(lambda x: ops.argmin(x, 0), lambda x: np.argmin(x, 0), (((40, 3),), ((4, 0),)))],
     "dot_general": [
         Row(
-            lambda x, y: ops.linear_algebra.dot_general(x, y, ((2,), (1,)), ((0,), (0,))),
+            lambda x, y: ops.dot_general(x, y, ((2,), (1,)), ((0,), (0,))),
             lambda x, y: np.einsum("bij,bjk->bik", x, y),
             (((2, 3, 4), (2, 4, 5)), ((2, 3, 0), (2, 0, 5))),
             _SUMMABLE,
@@ -333,7 +333,7 @@ ROWS |= {
     ],
     "matmul": [
         Row(
-            ops.linear_algebra.matmul,
+            ops.matmul,
             np.matmul,
             (
                 ((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 3, 4), (4, 5)),
@@ -345,7 +345,7 @@ ROWS |= {
     ],
     "einsum": [
         Row(
-            lambda x, y, f=formula: ops.linear_algebra.einsum(f, x, y),
+            lambda x, y, f=formula: ops.einsum(f, x, y),
             lambda x, y, f=formula: np.einsum(f, x, y),
             (shapes,),
             _SUMMABLE,

@@ -139,14 +139,14 @@ def test_a_float_tensor_is_no_index() -> None:
 
 def test_one_hot_counts_beyond_a_narrow_index_type() -> None:
     places = np.array([[3, 127], [-1, 0]], np.int8)
-    program = pcp.trace(lambda i: ops.indexing.one_hot(i, 300), pcp.spec(places.shape, "i8"))
+    program = pcp.trace(lambda i: ops.one_hot(i, 300), pcp.spec(places.shape, "i8"))
     expected = (places[..., None].astype(int) == np.arange(300)).astype(np.float32)
     np.testing.assert_array_equal(pcp.plan(program, cache=False).run(places), expected)
 
 
 def test_one_hot_wants_integers() -> None:
     with pytest.raises(DTypeMismatch, match=r"one_hot: indices of f32 were given; expected integers"):
-        pcp.trace(lambda i: ops.indexing.one_hot(i, 3), pcp.spec((2,), "f32"))
+        pcp.trace(lambda i: ops.one_hot(i, 3), pcp.spec((2,), "f32"))
 
 
 def test_scatter_adds_repeated_indices_and_drops_those_outside() -> None:
@@ -177,23 +177,23 @@ def test_scatter_adds_repeated_indices_and_drops_those_outside() -> None:
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (lambda x: ops.indexing.dynamic_slice(x, (0,), (1, 1)), ShapeMismatch, "1 start indices were given"),
+        (lambda x: ops.dynamic_slice(x, (0,), (1, 1)), ShapeMismatch, "1 start indices were given"),
         (
-            lambda x: ops.indexing.dynamic_slice(x, (0, 0), (5, 1)),
+            lambda x: ops.dynamic_slice(x, (0, 0), (5, 1)),
             ShapeMismatch,
             r"sizes \(5, 1\) do not fit",
         ),
         (
-            lambda x: ops.indexing.dynamic_slice(x, (0.5, 0), (1, 1)),
+            lambda x: ops.dynamic_slice(x, (0.5, 0), (1, 1)),
             DTypeMismatch,
             "expected integer scalars",
         ),
         (
-            lambda x: ops.indexing.dynamic_update_slice(x, np.ones((5, 1), np.float32), (0, 0)),
+            lambda x: ops.dynamic_update_slice(x, np.ones((5, 1), np.float32), (0, 0)),
             ShapeMismatch,
             "does not fit shape",
         ),
-        (lambda x: ops.indexing.take(x, [0], 2), ShapeMismatch, "axis 2 was given for a tensor of rank 2"),
+        (lambda x: ops.take(x, [0], 2), ShapeMismatch, "axis 2 was given for a tensor of rank 2"),
     ],
 )
 def test_wrong_blocks_are_explained(wrong: Any, error: type[Exception], message: str) -> None:
