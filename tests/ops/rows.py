@@ -157,7 +157,7 @@ ROWS: dict[str, list[Row]] = {
             row.low,
             row.high,
             operands=_UNARY_OPERANDS.get(name),
-            ulps=16,
+            ulps=row.ulps,
         )
     ]
     for row in UNARY
