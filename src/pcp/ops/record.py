@@ -7,7 +7,7 @@ documentation. An operation lacks nothing that its kind needs: `missing_fields` 
 To add an elementwise operation, declare it in a file of `pcp.ops.elementwise` and give it a row of tests.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -201,11 +201,6 @@ def is_shipped(name: str) -> bool:
     """Whether the derivative of an operation is that of its record; one that a user put in its place decides alone."""
     record = RECORDS.get(name)
     return record is None or name not in RULES or RULES[name] is record.derivative
-
-
-def names_of(records: Iterable[Record]) -> frozenset[str]:
-    """The full names of records."""
-    return frozenset(record.name for record in records)
 
 
 def full_name(name: str) -> str:

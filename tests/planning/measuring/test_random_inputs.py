@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pcp
 from pcp.ir import Argument, Role, TensorSpec
 from pcp.ir.types import DType
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
@@ -60,3 +61,10 @@ def test_integers_are_in_their_range() -> None:
     assert set(made("tokens", (500,), DType.i32, Role.input, ranged)) == {5, 6, 7, 8}
     assert set(made("other", (500,), DType.u8, Role.input, ranged)) == {0, 1}
     assert set(made("mask", (500,), DType.bool, Role.input)) == {False, True}
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,)])
+def test_there_may_be_no_elements(shape: tuple[int, ...]) -> None:
+    program = pcp.trace(lambda x: x + 1.0, pcp.spec(shape, "f32"), roles=("weight",))
+    [made] = random_arguments(program.arguments, Recipe(), 0)
+    assert made.shape == shape

@@ -68,7 +68,9 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
     if entry.role is Role.input:
         return values
     if len(shape) >= 2:
-        return values / np.float32(np.sqrt(max(1, min(values.size // shape[0], values.size // shape[-1]))))
+        return values / np.float32(
+            np.sqrt(max(1, min(values.size // max(1, shape[0]), values.size // max(1, shape[-1]))))
+        )
     return 0.1 * values + np.float32(0.0 if "bias" in words[-1] or words[-1] == "b" else 1.0)
 
 
