@@ -93,6 +93,18 @@ def test_files_of_every_form_are_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(run(loaded, np.float32(0)), array)
 
 
+@pytest.mark.parametrize("size", [0, 4096, 16384, 20000])
+def test_bytecode_is_read_wherever_its_bytes_lie(size: int) -> None:
+    module = bindings.parse_module(text_of("tensor<6xf32>", ARRAYS["f32"].tobytes()))
+    bytecode = bindings.bytecode_of(module)
+    name_ends = bytecode.index(b"\0", 4)
+    longer = (size - len(bytecode)) // 64 * 64 if size else 0
+    bytecode = bytecode[:name_ends] + b" " * longer + bytecode[name_ends:]
+    copies = [bytes(bytearray(bytecode)) for _ in range(20)]
+    digest = Program.from_module(module).digest
+    assert {Program.from_module(bindings.parse_module(copy)).digest for copy in copies} == {digest}
+
+
 def test_empty_constants_stay_empty() -> None:
     program = Program.parse(text_of("tensor<0x3xf32>", b""))
     assert np.asarray(run(program, np.float32(0))).shape == (0, 3)

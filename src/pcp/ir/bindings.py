@@ -5,7 +5,6 @@ the context never starts threads (a fork would hang); a wrapper is never kept ac
 anything inside it; and `serialize_portable_artifact` is only given a module of its own, because it rewrites it in place.
 """
 
-import contextlib
 import functools
 import io
 import os
@@ -78,31 +77,31 @@ def parse_module(source: str | bytes) -> ir.Module:
     try:
         return ir.Module.parse(source, context())
     except ir.MLIRError as error:
-        module = (
-            _parse_aligned(source)
-            if isinstance(source, bytes) and "section alignment" in str(error)
-            else None
-        )
-        if module is None:
-            raise InvalidProgram(_explain("the program does not parse", error)) from None
-        return module
+        if isinstance(source, bytes) and "section alignment" in str(error):
+            return _parse_aligned(source)
+        raise InvalidProgram(_explain("the program does not parse", error)) from None
 
 
-def _parse_aligned(source: bytes) -> ir.Module | None:
+_PAGE = 4096
+"""Bytes of a page. LLVM maps a file of four pages or more whose size is no multiple of one, and reads any other."""
+
+
+def _parse_aligned(source: bytes) -> ir.Module:
     """A module from bytecode with blobs, which MLIR only reads where they lie at multiples of their alignment.
 
-    Python does not say where bytes lie, but MLIR reads a file into memory of its own: a large one at the start of a page, a
-    small one behind the file's name, at a multiple of 64 in one of four attempts.
+    Python does not say where bytes lie, but a mapped file begins at a page. The name of the program's producer, a string
+    behind the first bytes that nobody reads, is lengthened until the file is one that LLVM maps.
     """
+    padding = 4 * _PAGE + (_PAGE // 2 if len(source) % _PAGE == 0 else 0)
+    name_ends = source.index(b"\0", len(b"ML\xefR"))
     with tempfile.TemporaryDirectory() as folder:
-        for length in list(range(1, 200, 16)) * 8:
-            path = os.path.join(folder, "m" * length)
-            with open(path, "wb") as file:
-                file.write(source)
-            with contextlib.suppress(ir.MLIRError):
-                return ir.Module.parseFile(path, context())
-            os.remove(path)
-    return None
+        path = os.path.join(folder, "bytecode")
+        with open(path, "wb") as file:
+            file.write(source[:name_ends] + b" " * padding + source[name_ends:])
+        try:
+            return ir.Module.parseFile(path, context())
+        except ir.MLIRError as error:
+            raise InvalidProgram(_explain("the program does not parse", error)) from None
 
 
 def check_strings(text: str) -> None:
