@@ -26,15 +26,16 @@ from pcp.ops.creation import meshgrid as meshgrid
 from pcp.ops.creation import ones_like as ones_like
 from pcp.ops.creation import zeros_like as zeros_like
 from pcp.ops.elementwise import *
+from pcp.ops.indexing import scattering as scattering
 from pcp.ops.indexing.along_axis import put_along_axis as put_along_axis
 from pcp.ops.indexing.along_axis import take_along_axis as take_along_axis
-from pcp.ops.indexing.reading import WindowAxes as WindowAxes
-from pcp.ops.indexing.reading import dynamic_slice as dynamic_slice
-from pcp.ops.indexing.reading import dynamic_update_slice as dynamic_update_slice
-from pcp.ops.indexing.reading import gather as gather
+from pcp.ops.indexing.blocks import dynamic_slice as dynamic_slice
+from pcp.ops.indexing.blocks import dynamic_update_slice as dynamic_update_slice
+from pcp.ops.indexing.gathering import WindowAxes as WindowAxes
+from pcp.ops.indexing.gathering import gather as gather
+from pcp.ops.indexing.gathering import scatter as scatter
 from pcp.ops.indexing.reading import index as index
 from pcp.ops.indexing.reading import one_hot as one_hot
-from pcp.ops.indexing.reading import scatter as scatter
 from pcp.ops.indexing.reading import take as take
 from pcp.ops.indexing.updating import index_update as index_update
 from pcp.ops.indexing.updating import scatter_add as scatter_add

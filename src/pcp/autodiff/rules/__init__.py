@@ -8,11 +8,9 @@ from pcp.autodiff.rules import (
     convolution,
     custom_derivatives,
     factorization,
-    indexing,
     lapack,
     loops,
     ordering,
-    scatter,
     selection,
     windows,
 )
@@ -25,11 +23,9 @@ __all__ = [
     "convolution",
     "custom_derivatives",
     "factorization",
-    "indexing",
     "lapack",
     "loops",
     "ordering",
-    "scatter",
     "selection",
     "windows",
 ]

@@ -24,7 +24,7 @@ from pcp.ops.elementwise import (
     not_equal,
     where,
 )
-from pcp.ops.indexing.reading import WindowAxes, gather
+from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.ops.movement import iota, pad, reshape, slice_
 from pcp.ops.reductions.primitives import broadcast_reduced, max_, min_, sum_
 from pcp.ops.windows.reducing import dilated
