@@ -10,7 +10,6 @@ from pcp.autodiff.rules import (
     factorization,
     lapack,
     loops,
-    ordering,
     selection,
     windows,
 )
@@ -25,7 +24,6 @@ __all__ = [
     "factorization",
     "lapack",
     "loops",
-    "ordering",
     "selection",
     "windows",
 ]

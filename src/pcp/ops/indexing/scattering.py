@@ -22,28 +22,21 @@ from pcp.tensor import Tensor
 
 
 def _scatter(primal: Primal, *cotangents: Cotangent) -> Outgoing:
-    axes = WindowAxes.of(primal.op)
-    g = cotangents[0]
-    if len(cotangents) > 1 or g is None:
+    axes, g = WindowAxes.of(primal.op), cotangents[0]
+    (body,) = primal.op.regions[0].blocks
+    replaces = returned_by(body) == [body.arguments[1]]
+    rule = _replacing if replaces else _BY_BODY.get(combiner(primal.op.regions[0]) or "")
+    if len(cotangents) > 1 or g is None or rule is None:
         return Expanded(_any_body(primal, axes))
-    body = combiner(primal.op.regions[0])
-    if body == "add":
-        return [g, None, _read(primal, g, axes) if primal.active[2] else None]
-    if body == "subtract":
-        return [g, None, -_read(primal, g, axes) if primal.active[2] else None]
-    if body == "multiply":
-        return _product(primal, g, axes)
-    if body in ("maximum", "minimum"):
-        return _extreme(primal, g, axes)
-    if _replaces(primal):
-        return _replacing(primal, g, axes)
-    return Expanded(_any_body(primal, axes))
+    return rule(primal, g, axes)
 
 
-def _replaces(primal: Primal) -> bool:
-    """Whether the body returns the new element alone."""
-    (block,) = primal.op.regions[0].blocks
-    return returned_by(block) == [block.arguments[1]]
+def _sum(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
+    return [g, None, _read(primal, g, axes) if primal.active[2] else None]
+
+
+def _difference(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
+    return [g, None, -_read(primal, g, axes) if primal.active[2] else None]
 
 
 def _replacing(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
@@ -87,6 +80,15 @@ def _extreme(primal: Primal, g: Tensor, axes: WindowAxes) -> list[Cotangent]:
     count = scatter(convert(kept, g.dtype), indices, convert(won, g.dtype), axes)
     share = g / maximum(count, 1)
     return [where(kept, share, 0), None, where(won, _read(primal, share, axes), 0)]
+
+
+_BY_BODY = {
+    "add": _sum,
+    "subtract": _difference,
+    "multiply": _product,
+    "maximum": _extreme,
+    "minimum": _extreme,
+}
 
 
 def _read(primal: Primal, operand: Tensor, axes: WindowAxes) -> Tensor:
