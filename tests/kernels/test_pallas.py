@@ -28,6 +28,7 @@ from pcp.rewrite.row import Effect
 from tests.conftest import PLATFORM
 
 NAME = "softmax.pallas"
+pytestmark = pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
 
 
 def _row(x_ref: jax.Array, result_ref: jax.Array) -> None:
