@@ -3,7 +3,6 @@
 from pcp.autodiff.rules import (
     annotations,
     branches,
-    collectives,
     composites,
     convolution,
     custom_derivatives,
@@ -21,7 +20,6 @@ from pcp.autodiff.rules import (
 __all__ = [
     "annotations",
     "branches",
-    "collectives",
     "composites",
     "convolution",
     "custom_derivatives",

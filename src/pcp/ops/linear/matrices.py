@@ -11,7 +11,7 @@ from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, res
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Kind, Supplied, declare
 from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
 from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
 
@@ -251,8 +251,6 @@ def _zero(tensor: Tensor) -> TensorLike:
 declare(
     "cholesky",
     Kind.solver,
-    cost=Cost.work,
-    rounds=False,
     functions=("cholesky",),
     derivative=Supplied("pcp.autodiff.rules.factorization"),
     batching=along_axes(),
@@ -260,8 +258,6 @@ declare(
 declare(
     "triangular_solve",
     Kind.solver,
-    cost=Cost.work,
-    rounds=False,
     derivative=Supplied("pcp.autodiff.rules.factorization"),
     batching=along_axes(),
 )

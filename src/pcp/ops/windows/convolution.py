@@ -13,7 +13,7 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.movement import reshape, reverse, transpose
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Kind, Supplied, declare
 from pcp.ops.windows.reducing import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
@@ -262,8 +262,6 @@ def _convolution_flops(op: ir.Operation) -> int:
 declare(
     "convolution",
     Kind.product,
-    cost=Cost.work,
-    rounds=True,
     is_bilinear=True,
     flops=_convolution_flops,
     functions=("conv_general",),
