@@ -40,8 +40,10 @@ from pcp.ops.indexing.updating import index_update as index_update
 from pcp.ops.indexing.updating import scatter_add as scatter_add
 from pcp.ops.indexing.updating import scatter_set as scatter_set
 from pcp.ops.linear import fourier as fourier
-from pcp.ops.linear.matrices import cholesky as cholesky
-from pcp.ops.linear.matrices import cholesky_solve as cholesky_solve
+from pcp.ops.linear import lapack as lapack
+from pcp.ops.linear.factorization import cholesky as cholesky
+from pcp.ops.linear.factorization import cholesky_solve as cholesky_solve
+from pcp.ops.linear.factorization import triangular_solve as triangular_solve
 from pcp.ops.linear.matrices import diag as diag
 from pcp.ops.linear.matrices import diagonal as diagonal
 from pcp.ops.linear.matrices import inner as inner
@@ -49,7 +51,6 @@ from pcp.ops.linear.matrices import norm as norm
 from pcp.ops.linear.matrices import outer as outer
 from pcp.ops.linear.matrices import tensordot as tensordot
 from pcp.ops.linear.matrices import trace as trace
-from pcp.ops.linear.matrices import triangular_solve as triangular_solve
 from pcp.ops.linear.matrices import tril as tril
 from pcp.ops.linear.matrices import triu as triu
 from pcp.ops.linear.products import dot_general as dot_general
