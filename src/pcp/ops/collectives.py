@@ -23,7 +23,7 @@ from pcp.ops.elementwise import where
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.record import Cost, Kind, Linear, declare
 from pcp.ops.reductions.primitives import REDUCTIONS
-from pcp.ops.windows.reducing import pairs_attribute
+from pcp.ops.windows.geometry import pairs_attribute
 from pcp.tensor import (
     DTypeMismatch,
     ShapeMismatch,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import product
 
 from pcp.ir import DType
-from pcp.ir.toolkit.attributes import integer_elements
 from pcp.ops.derivative import Primal
 from pcp.ops.elementwise import (
     bitwise_and,
@@ -27,10 +26,9 @@ from pcp.ops.elementwise import (
 from pcp.ops.indexing.reading import WindowAxes, gather
 from pcp.ops.movement import iota, pad, reshape, slice_
 from pcp.ops.reductions.primitives import broadcast_reduced, max_, min_, sum_
-from pcp.ops.windows.reducing import dilated
+from pcp.ops.windows.geometry import Pair, dilated, pairs_of
 from pcp.tensor import Tensor
 
-Pair = tuple[int, int]
 Combine = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 """What an associative body makes of the elements of two neighbouring stretches, of which the first comes first."""
 
@@ -78,14 +76,6 @@ class Windows:
         if shape[axis] != rest + 1 or any(map(any, others)):
             return None
         return {(rest, 0): (axis, False), (0, rest): (axis, True)}.get(self.padding[axis])
-
-
-def pairs_of(primal: Primal, count: int) -> tuple[Pair, ...]:
-    """The padding; none if it is absent."""
-    if "padding" not in primal.op.attributes:
-        return ((0, 0),) * count
-    flat = integer_elements(primal.op.attributes["padding"])
-    return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
 def windows_of(primal: Primal) -> Windows:

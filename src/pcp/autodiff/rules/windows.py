@@ -12,7 +12,8 @@ from pcp.ops.movement import pad
 from pcp.ops.record import supply_derivatives
 from pcp.ops.reductions.cumulative import associative_scan
 from pcp.ops.reductions.primitives import neutral
-from pcp.ops.windows.reducing import dilated, reduce_window
+from pcp.ops.windows.geometry import dilated
+from pcp.ops.windows.reducing import reduce_window
 from pcp.tensor import Tensor, as_tensor
 
 _EXTREMES = {"maximum": ("GE", "low"), "minimum": ("LE", "high")}
