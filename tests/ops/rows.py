@@ -100,7 +100,7 @@ def _reduction_rows(name: str, kinds: tuple[str, ...]) -> list[Row]:
     ]
 
 
-ROWS |= {name: _reduction_rows(name, kinds) for name, _, _, kinds, _ in REDUCTIONS}
+ROWS |= {row.name: _reduction_rows(row.name, row.kinds) for row in REDUCTIONS.values()}
 
 
 def _softmax(x: Any, axis: int = -1) -> Any:

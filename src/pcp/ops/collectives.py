@@ -17,15 +17,14 @@ from pcp.ir.builder import dense
 from pcp.ir.toolkit.attributes import integer_elements
 from pcp.ir.toolkit.regions import combiner
 from pcp.ops.batched_axes import along_axes, following
-from pcp.ops.control.loops import end_block
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import where
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.record import Cost, Kind, Linear, declare
-from pcp.ops.reductions.primitives import REDUCTIONS
+from pcp.ops.reductions.bodies import emit_joining
+from pcp.ops.reductions.primitives import reduction_of
 from pcp.ops.windows.geometry import pairs_attribute
 from pcp.tensor import (
-    DTypeMismatch,
     ShapeMismatch,
     Tensor,
     TensorLike,
@@ -63,16 +62,8 @@ def _groups(name: str, groups: Groups) -> tuple[ir.Attribute, int]:
 
 def _combined(name: str, x: Tensor, spec: TensorSpec, reduction: str, attributes: dict[str, Any]) -> Tensor:
     """A collective whose region joins two elements."""
-    rows = {row[0]: row for row in REDUCTIONS}
-    if reduction not in rows or x.dtype.kind not in rows[reduction][3]:
-        raise DTypeMismatch(
-            f"{name}: there is no reduction {reduction!r} of {x.dtype}; choose one of {', '.join(rows)}; use .astype"
-        )
-    builder, scalar = current_builder(), TensorSpec((), x.dtype)
-    op = builder.emit(f"stablehlo.{name}", [x.value], (spec,), attributes, regions=1)
-    with builder.region(op, 0, (scalar, scalar)) as arguments:
-        end_block([builder.emit(f"stablehlo.{rows[reduction][1]}", arguments, (scalar,)).results[0]])
-    return Tensor(op.results[0], builder, spec)
+    combine = reduction_of(name, reduction, x.dtype).combine
+    return emit_joining(name, (x,), spec, attributes, combine)
 
 
 def _resized(x: Tensor, axis: int, size: int) -> TensorSpec:

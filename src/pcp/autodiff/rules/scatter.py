@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from pcp.autodiff.rules.indexing import window_limits
-from pcp.autodiff.rules.reduction import map_body
 from pcp.ir import DType
 from pcp.ir.toolkit.regions import combiner, returned_by
 from pcp.ops.control.loops import fori_loop
@@ -14,6 +13,7 @@ from pcp.ops.indexing.reading import WindowAxes, dynamic_slice, gather, scatter
 from pcp.ops.movement import concatenate, iota, ones, reshape, transpose, zeros
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import supply_derivatives
+from pcp.ops.reductions.bodies import map_body
 from pcp.ops.reductions.primitives import all_
 from pcp.tensor import Tensor
 

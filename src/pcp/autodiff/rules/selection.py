@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -12,6 +11,7 @@ from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
 from pcp.ops.record import supply_derivatives
+from pcp.ops.reductions.bodies import map_body
 from pcp.ops.reductions.primitives import neutral, sum_
 from pcp.tensor import Tensor, as_tensor
 

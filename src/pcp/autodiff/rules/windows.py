@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rules.reduction import map_body
 from pcp.autodiff.rules.window_folds import COMPARISONS, Windows, chosen, folded, windows_of
 from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.regions import combiner
@@ -10,6 +9,7 @@ from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import where
 from pcp.ops.movement import pad
 from pcp.ops.record import supply_derivatives
+from pcp.ops.reductions.bodies import map_body
 from pcp.ops.reductions.cumulative import associative_scan
 from pcp.ops.reductions.primitives import neutral
 from pcp.ops.windows.geometry import dilated

@@ -9,16 +9,14 @@ from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_elements, integers_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import Change, along_axes, led_by
-from pcp.ops.control.loops import end_block
 from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
-from pcp.ops.reductions.primitives import REDUCTIONS, neutral
+from pcp.ops.reductions.bodies import emit_joining
+from pcp.ops.reductions.primitives import neutral, reduction_of
 from pcp.ops.windows.geometry import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
 from pcp.tensor import (
-    DTypeMismatch,
     Tensor,
     TensorLike,
     as_tensor,
-    current_builder,
     operation,
 )
 
@@ -48,13 +46,7 @@ def reduce_window(
         DTypeMismatch: there is no such reduction of such elements.
     """
     tensor = as_tensor(x)
-    rows = {row[0]: row for row in REDUCTIONS}
-    if reduction not in rows or tensor.dtype.kind not in rows[reduction][3]:
-        raise DTypeMismatch(
-            f"reduce_window: there is no reduction {reduction!r} of {tensor.dtype}; choose one of {', '.join(rows)}, or "
-            f"use .astype"
-        )
-    _, combine, start, _, _ = rows[reduction]
+    row = reduction_of("reduce_window", reduction, tensor.dtype)
     rank = tensor.ndim
     size = per_axis("reduce_window: window", window, rank)
     stride, base, spread = (
@@ -76,12 +68,8 @@ def reduce_window(
         "window_dilations": spread,
         "padding": pairs_attribute(margins),
     }
-    builder, spec, scalar = current_builder(), TensorSpec(shape, tensor.dtype), TensorSpec((), tensor.dtype)
-    operands = [tensor.value, as_tensor(neutral(start, tensor.dtype)).value]
-    op = builder.emit("stablehlo.reduce_window", operands, (spec,), attributes, regions=1)
-    with builder.region(op, 0, (scalar, scalar)) as arguments:
-        end_block([builder.emit(f"stablehlo.{combine}", arguments, (scalar,)).results[0]])
-    return Tensor(op.results[0], builder, spec)
+    operands = (tensor, as_tensor(neutral(row.start, tensor.dtype)))
+    return emit_joining("reduce_window", operands, TensorSpec(shape, tensor.dtype), attributes, row.combine)
 
 
 def _window_flops(op: ir.Operation) -> int:
