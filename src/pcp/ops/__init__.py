@@ -81,6 +81,7 @@ from pcp.ops.reductions.statistics import prod as prod
 from pcp.ops.reductions.statistics import quantile as quantile
 from pcp.ops.reductions.statistics import std as std
 from pcp.ops.tapping import tap as tap
+from pcp.ops.windows import selection as selection
 from pcp.ops.windows.convolution import conv1d as conv1d
 from pcp.ops.windows.convolution import conv2d as conv2d
 from pcp.ops.windows.convolution import conv3d as conv3d

@@ -165,6 +165,7 @@ OF_KIND: dict[Kind, Mapping[str, Any]] = {
     Kind.broadcasting: {"cost": Cost.work, "rounds": False, "batching": None},
     Kind.movement: {"rounds": False},
     Kind.creation: {"rounds": False, "derivative": None, "batching": None},
+    Kind.reduction: {"cost": Cost.work, "rounds": False},
     Kind.product: {"cost": Cost.work, "rounds": True},
     Kind.solver: {"cost": Cost.work, "rounds": False},
     Kind.control: {"cost": Cost.work, "rounds": False},

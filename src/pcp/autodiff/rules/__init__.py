@@ -9,8 +9,6 @@ from pcp.autodiff.rules import (
     loops,
     ordering,
     scatter,
-    selection,
-    windows,
 )
 
 __all__ = [
@@ -22,6 +20,4 @@ __all__ = [
     "loops",
     "ordering",
     "scatter",
-    "selection",
-    "windows",
 ]

@@ -1,6 +1,8 @@
 """Windows that slide along axes: sizes, padding and dilation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -8,8 +10,11 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
 from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ops.batched_axes import along_axes, led_by
+from pcp.ops.batching import BatchingRule
 from pcp.ops.derivative import Primal
-from pcp.tensor import ShapeMismatch, current_builder
+from pcp.ops.movement import pad
+from pcp.tensor import ShapeMismatch, Tensor, current_builder
 
 Pair = tuple[int, int]
 """How much comes before an axis, and how much behind it."""
@@ -79,3 +84,63 @@ def pairs_of(primal: Primal, count: int) -> tuple[Pair, ...]:
         return ((0, 0),) * count
     flat = integer_elements(primal.op.attributes["padding"])
     return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The attributes of a reduction over windows, for every axis."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[Pair, ...]
+    base_dilation: tuple[int, ...]
+    window_dilation: tuple[int, ...]
+
+    def offsets(self) -> Iterator[tuple[int, ...]]:
+        """Every place in a window, in order."""
+        return product(*map(range, self.sizes))
+
+    def padded(self, x: Tensor, filler: Tensor) -> Tensor:
+        """The whole that the windows slide over."""
+        widths = [(low, high, d - 1) for (low, high), d in zip(self.padding, self.base_dilation, strict=True)]
+        return pad(x, widths, filler) if any(map(any, widths)) else x
+
+    def reach(self, offset: Sequence[int], shape: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where the elements at one place of all windows (of which there are `shape`) begin and end in the whole."""
+        first = [o * d for o, d in zip(offset, self.window_dilation, strict=True)]
+        return first, [f + dilated(n, s) for f, n, s in zip(first, shape, self.strides, strict=True)]
+
+    def cumulative(self, shape: Sequence[int]) -> tuple[int, bool] | None:
+        """The axis whose beginnings (or ends, then true) are the windows; None if they are anything else."""
+        long = [axis for axis, size in enumerate(self.sizes) if size != 1]
+        steps = (*self.strides, *self.base_dilation, *self.window_dilation)
+        if len(long) != 1 or any(step != 1 for step in steps):
+            return None
+        (axis,), rest = long, self.sizes[long[0]] - 1
+        others = [pair for place, pair in enumerate(self.padding) if place != axis]
+        if shape[axis] != rest + 1 or any(map(any, others)):
+            return None
+        return {(rest, 0): (axis, False), (0, rest): (axis, True)}.get(self.padding[axis])
+
+
+def windows_of(primal: Primal) -> Windows:
+    """The windows of an operation."""
+    ones = (1,) * primal.input(0).ndim
+    return Windows(
+        primal.integers("window_dimensions") or ones,
+        primal.integers("window_strides") or ones,
+        pairs_of(primal, len(ones)),
+        primal.integers("base_dilations") or ones,
+        primal.integers("window_dilations") or ones,
+    )
+
+
+def _unpadded_first(attribute: ir.Attribute, _: int) -> ir.Attribute:
+    flat = integer_elements(attribute)
+    return pairs_attribute([(0, 0), *zip(flat[::2], flat[1::2], strict=True)])
+
+
+def along_windows(wholes: Callable[[int], int]) -> BatchingRule:
+    """The batching rule of an operation with windows, which are of size 1 along the axis of samples; see `along_axes`."""
+    names = ("window_dimensions", "window_strides", "base_dilations", "window_dilations")
+    return along_axes(wholes, padding=_unpadded_first, **dict.fromkeys(names, led_by(1)))
