@@ -8,7 +8,18 @@ import pcp
 from pcp.autodiff import RULES
 from pcp.batching import BATCHING
 from pcp.ir.bindings import operation_names
-from pcp.ops.record import MISSING, NEEDED, RECORDS, Cost, Kind, Record, Supplied, is_shipped, missing_fields
+from pcp.ops.record import (
+    MISSING,
+    NEEDED,
+    RECORDS,
+    Cost,
+    Kind,
+    Record,
+    Supplied,
+    declare,
+    is_shipped,
+    missing_fields,
+)
 from pcp.tensor import OPERATIONS
 
 NEWEST = (0, 11, 2)
@@ -34,6 +45,15 @@ def test_a_record_that_lacks_a_field_is_found(field: str) -> None:
     for value in (MISSING, Supplied("pcp.autodiff.rules.mine")):
         part = Record(name="stablehlo.mine", kind=Kind.elementwise, **fields | {field: value})
         assert missing_fields(part) == [field]
+
+
+def test_what_holds_for_a_kind_is_said_once_and_a_record_may_say_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pcp.ops.record.RECORDS", {})
+    mine = declare("mine", Kind.communication, cost=Cost.work)
+    assert (mine.cost, mine.rounds, mine.has_effect) == (Cost.work, False, True)
+    assert missing_fields(mine) == ["derivative", "batching"]
 
 
 def test_the_rules_in_force_are_those_of_the_records() -> None:

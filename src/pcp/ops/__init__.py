@@ -41,8 +41,10 @@ from pcp.ops.indexing.updating import index_update as index_update
 from pcp.ops.indexing.updating import scatter_add as scatter_add
 from pcp.ops.indexing.updating import scatter_set as scatter_set
 from pcp.ops.linear import fourier as fourier
-from pcp.ops.linear.matrices import cholesky as cholesky
-from pcp.ops.linear.matrices import cholesky_solve as cholesky_solve
+from pcp.ops.linear import lapack as lapack
+from pcp.ops.linear.factorization import cholesky as cholesky
+from pcp.ops.linear.factorization import cholesky_solve as cholesky_solve
+from pcp.ops.linear.factorization import triangular_solve as triangular_solve
 from pcp.ops.linear.matrices import diag as diag
 from pcp.ops.linear.matrices import diagonal as diagonal
 from pcp.ops.linear.matrices import inner as inner
@@ -50,7 +52,6 @@ from pcp.ops.linear.matrices import norm as norm
 from pcp.ops.linear.matrices import outer as outer
 from pcp.ops.linear.matrices import tensordot as tensordot
 from pcp.ops.linear.matrices import trace as trace
-from pcp.ops.linear.matrices import triangular_solve as triangular_solve
 from pcp.ops.linear.matrices import tril as tril
 from pcp.ops.linear.matrices import triu as triu
 from pcp.ops.linear.products import dot_general as dot_general
@@ -81,6 +82,7 @@ from pcp.ops.reductions.statistics import prod as prod
 from pcp.ops.reductions.statistics import quantile as quantile
 from pcp.ops.reductions.statistics import std as std
 from pcp.ops.tapping import tap as tap
+from pcp.ops.windows import selection as selection
 from pcp.ops.windows.convolution import conv1d as conv1d
 from pcp.ops.windows.convolution import conv2d as conv2d
 from pcp.ops.windows.convolution import conv3d as conv3d

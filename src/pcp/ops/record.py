@@ -162,7 +162,20 @@ NEEDED: dict[Kind, tuple[str, ...]] = {
     Kind.call: ("cost",),
     Kind.unsupported: ("derivative",),
 }
-"""The fields that a record of each kind must state."""
+"""The fields that a record of each kind must state, or its kind for it."""
+
+OF_KIND: dict[Kind, Mapping[str, Any]] = {
+    Kind.broadcasting: {"cost": Cost.work, "rounds": False, "batching": None},
+    Kind.movement: {"rounds": False},
+    Kind.creation: {"rounds": False, "derivative": None, "batching": None},
+    Kind.reduction: {"cost": Cost.work, "rounds": False},
+    Kind.product: {"cost": Cost.work, "rounds": True},
+    Kind.solver: {"cost": Cost.work, "rounds": False},
+    Kind.control: {"cost": Cost.work, "rounds": False},
+    Kind.communication: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True},
+    Kind.structure: {"cost": Cost.free, "rounds": False},
+}
+"""What holds for the operations of a kind, unless a record says otherwise."""
 
 
 def declare(name: str, kind: Kind, **fields: Any) -> Record:
@@ -170,10 +183,10 @@ def declare(name: str, kind: Kind, **fields: Any) -> Record:
 
     Arguments:
         name: a name without a dialect is one of StableHLO.
-        fields: as `Record` has them.
+        fields: as `Record` has them; those of `OF_KIND` need not be repeated.
     """
     whole = full_name(name)
-    record = RECORDS[whole] = Record(name=whole, kind=kind, **fields)
+    record = RECORDS[whole] = Record(name=whole, kind=kind, **{**OF_KIND.get(kind, {}), **fields})
     _enter(record)
     return record
 
