@@ -16,9 +16,10 @@ from tests.planning.fake_bench import FakeBench, add_family, chain, counted, use
 import pcp
 from pcp.backends import Target
 from pcp.planning.chosen import Conditions, evidence_of
-from pcp.planning.paths.best_first import best_first
-from pcp.planning.paths.enumeration import combinations
-from pcp.planning.paths.path import NotAPath, Path, PathMismatch
+from pcp.planning.exploration.best_first import best_first
+from pcp.planning.exploration.enumeration import combinations
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.plan import PlanConflict
 from pcp.planning.search.site_classes import site_classes

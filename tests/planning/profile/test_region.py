@@ -8,8 +8,8 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.planning.prediction import region as module
-from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.profile import region as module
+from pcp.planning.profile.region import NotARegion, Region
 
 
 def product(size: int) -> Program:

@@ -13,8 +13,8 @@ from pcp.ir import Program
 from pcp.ir.expecting import expect_program
 from pcp.planning import capacity
 from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
+from pcp.planning.exploration.enumeration import combinations
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.paths.enumeration import combinations
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Progress
@@ -22,7 +22,7 @@ from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
 
-log = logging.getLogger("pcp.planning.paths.exploration")
+log = logging.getLogger("pcp.planning.exploration.exploration")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import pcp
 from pcp import backends, nn
 from pcp.backends import Target
 from pcp.ir import Program
+from pcp.planning.measuring.at_site import fault_at_site
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.random_inputs import Recipe
@@ -19,7 +20,6 @@ from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable
 from pcp.planning.measuring.trial import tried
-from pcp.planning.verification.at_site import fault_at_site
 
 DEVICE = backends.device("cpu:0")
 TARGET = Target.of("cpu:0")

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from pcp.planning.paths.best_first import best_first
+from pcp.planning.exploration.best_first import best_first
 
 
 def test_every_combination_comes_once_and_in_order() -> None:

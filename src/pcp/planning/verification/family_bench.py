@@ -10,11 +10,11 @@ from pcp.kernels import FAMILIES, Family, Site, kernel_named, replaced, sites_of
 from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.hardware import hardware_of
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of
 from pcp.planning.verification.expected import differentiable
 from pcp.rewrite.raising import raised
 

@@ -4,7 +4,7 @@ import os
 import re
 
 from pcp.backends import Target
-from pcp.planning.profile.hardware import Hardware, hardware_of, versions
+from pcp.planning.measuring.hardware import Hardware, hardware_of, versions
 
 
 def test_this_machine() -> None:

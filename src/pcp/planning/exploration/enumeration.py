@@ -9,10 +9,10 @@ from pcp.ir import Program
 from pcp.kernels import Kernel, Site, replaced
 from pcp.planning.added import register_added
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
-from pcp.planning.paths.best_first import best_first
+from pcp.planning.exploration.best_first import best_first
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.search.cost_model import estimated_seconds
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, is_covered, site_classes
 from pcp.planning.search.tuning import kernel_label

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pcp.planning.search import significance
-from pcp.planning.search.significance import calm_blocks, undisturbed, upper_ratio
+from pcp.planning.measuring import significance
+from pcp.planning.measuring.significance import calm_blocks, undisturbed, upper_ratio
 from pcp.planning.search.strategy import Strategy
 
 is_faster = partial(significance.is_faster, margin=Strategy().margin)

@@ -15,12 +15,12 @@ from pcp.kernels import FAMILIES, Kernel, sites_of
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import Named, is_named, tensors
 from pcp.planning.chosen import PathDiffers
-from pcp.planning.judging import in_place
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.search import in_place
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 from pcp.rewrite.row import Effect
