@@ -17,6 +17,7 @@ from pcp.distributed.coordinator.effects import (
     UpdateRefused,
     WorkerChanged,
 )
+from pcp.distributed.wire import Refused
 
 Record = dict[str, Any]
 
@@ -120,6 +121,11 @@ def _round(metrics: RoundMerged, state: State) -> Record:
         "tokens": metrics.tokens,
         "refused": sum(count for _, count in metrics.refused),
     }
+
+
+def refusal_record(refused: Refused) -> Record:
+    """The record of connections and transfers that were refused since the last one of their kind."""
+    return {"event": "refused", "kind": refused.kind, "count": refused.count, "latest": refused.latest}
 
 
 def steps_behind(config: RunConfig, tokens: int) -> int:

@@ -1,6 +1,15 @@
 """How long the wire waits, and how much it holds."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pcp.errors import PCPError
+
+
+class BadWireLimits(PCPError):
+    """A limit does not exist, or nothing could work within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +50,23 @@ class WireLimits:
     transfer_bytes: int = 256 << 20
     transfer_threads: int = 8
     maximum_bytes_in_flight: int = 4 << 20
+
+    @staticmethod
+    def of(settings: Mapping[str, Any]) -> "WireLimits":
+        """The usual limits but for some.
+
+        Arguments:
+            settings: of the table `wire` of a run, by the names above.
+
+        Raises:
+            BadWireLimits: a name is none of these, or a value is no positive number.
+        """
+        kinds = {field.name: field.type for field in fields(WireLimits)}
+        for name, value in settings.items():
+            if name not in kinds:
+                raise BadWireLimits(f"there is no limit {name!r}; choose one of {', '.join(kinds)}")
+            accepted = (int,) if kinds[name] is int else (int, float)
+            if type(value) not in accepted or not 0 < value < math.inf:
+                kind = "a whole number" if kinds[name] is int else "a number"
+                raise BadWireLimits(f"the limit {name} is {value!r}; expected {kind} above 0")
+        return replace(WireLimits(), **settings)
