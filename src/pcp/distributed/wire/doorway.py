@@ -1,18 +1,20 @@
 """Where strangers wait: connections whose peer has not proved yet who it is.
 
 They are few, all on the event loop, without a thread; nothing is held for one but its socket until it has said in
-four plain bytes what it is for and its address has its turn to begin TLS. Where there are too many, the oldest of the
-address with the most of them goes, so that those who come from elsewhere have time to prove who they are.
+four plain bytes what it is for and has its turn to begin TLS. Addresses with few strangers have the first turns, and
+where there are too many, one of the address with the most of them goes. So those who come from elsewhere have time
+to prove who they are.
 """
 
 import asyncio
 import functools
 import logging
+import random
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pcp.distributed.wire.fairness import Crowd, FairQueue, TokenBucket, network_of
+from pcp.distributed.wire.fairness import Crowd, TokenBucket, network_of
 from pcp.distributed.wire.limits import WireLimits
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE, PREAMBLE_BYTES, format_address, tune
 
@@ -65,8 +67,7 @@ class Doorway:
         self._serve = serve
         self._refused = refused
         self._loop = asyncio.get_running_loop()
-        self._strangers: Crowd[Stranger] = Crowd(limits.strangers)
-        self._waiting: FairQueue[Stranger] = FairQueue()  # for their turn to begin TLS
+        self._strangers: Crowd[Stranger] = Crowd(limits.strangers, random.Random())
         self._pace = TokenBucket(limits.handshakes_per_second, limits.handshakes_per_second)
         self._next_turn: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -137,20 +138,19 @@ class Doorway:
             self._dismiss(stranger)
             return
         self._loop.remove_reader(stranger.socket)
-        self._waiting.put(stranger.network, stranger)
+        self._strangers.wait(stranger.network, stranger)
         if self._next_turn is None:
             self._give_turns()
 
     def _give_turns(self) -> None:
         self._next_turn = None
         now = self._loop.time()
-        while not self._pace.wait(now) and (found := self._waiting.get()) is not None:
+        while not self._pace.wait(now) and (stranger := self._strangers.next()) is not None:
             self._pace.take(1.0, now)
-            stranger = found[1]
             stranger.task = self._loop.create_task(self._have_served(stranger))
             self._tasks.add(stranger.task)
             stranger.task.add_done_callback(functools.partial(self._served, stranger))
-        if self._waiting:
+        if self._strangers.waits:
             self._next_turn = self._loop.call_later(self._pace.wait(now), self._give_turns)
 
     async def _have_served(self, stranger: Stranger) -> None:
@@ -180,7 +180,6 @@ class Doorway:
 
     def _dismiss(self, stranger: Stranger) -> None:
         self._strangers.leave(stranger.network, stranger)
-        self._waiting.discard(stranger.network, stranger)
         stranger.dismissed = True
         if stranger.task is not None:
             stranger.task.cancel()

@@ -1,9 +1,13 @@
 """Sharing among peers that do not ask politely: turns by address or name, rates, and who has to make room. Pure."""
 
 import ipaddress
+import random
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+_NO_TIME = 1e-6
+"""Rounding must not leave a wait that is too short to change the time."""
 
 Item = TypeVar("Item", bound=Hashable)
 
@@ -27,7 +31,8 @@ class TokenBucket:
 
     def wait(self, now: float) -> float:
         """Seconds until what was taken has come in; 0 when more may be taken now."""
-        return max(0.0, -self._left / self._rate - (now - self._at))
+        wait = -self._left / self._rate - (now - self._at)
+        return wait if wait > _NO_TIME else 0.0
 
 
 class FairQueue(Generic[Item]):
@@ -60,36 +65,40 @@ class FairQueue(Generic[Item]):
             del self._items[owner]
         return owner, item
 
-    def discard(self, owner: str, item: Item) -> None:
-        """Removes an item, if it is here."""
-        items = self._items.get(owner, deque())
-        if item in items:
-            items.remove(item)
-            if not items:
-                del self._items[owner]
-
 
 class Crowd(Generic[Item]):
-    """At most so many items; whoever has the most of them makes room for a newcomer with its oldest.
+    """At most so many items, most of which may be hostile: owners with few items come first, and with many leave first.
+
+    Who leaves is drawn by lot, and who came last has the first turn. Oldest first would be of no use in a flood that
+    shares an owner with an honest item: what has waited for its turn is then the oldest.
 
     Arguments:
         capacity: items at most.
+        lots: for drawing them.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, lots: random.Random) -> None:
         self._capacity = capacity
+        self._lots = lots
         self._items: dict[str, dict[Item, float]] = {}
+        self._waiting: dict[str, dict[Item, None]] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def waits(self) -> bool:
+        """Whether an item waits for its turn."""
+        return bool(self._waiting)
+
     def enter(self, owner: str, item: Item, now: float) -> Item | None:
         """Adds an item, and returns one that was removed for it."""
         crowded_out = None
         if self._count >= self._capacity:
-            fullest = max(self._items, key=lambda each: len(self._items[each]))
-            crowded_out = next(iter(self._items[fullest]))
+            most = max(map(len, self._items.values()))
+            fullest = self._lots.choice([each for each, items in self._items.items() if len(items) == most])
+            crowded_out = self._lots.choice(list(self._items[fullest]))
             self.leave(fullest, crowded_out)
         self._items.setdefault(owner, {})[item] = now
         self._count += 1
@@ -97,15 +106,35 @@ class Crowd(Generic[Item]):
 
     def leave(self, owner: str, item: Item) -> None:
         """Removes an item, if it is here."""
-        items = self._items.get(owner, {})
-        if items.pop(item, None) is not None:
+        if item in self._items.get(owner, ()):
             self._count -= 1
-            if not items:
-                del self._items[owner]
+        for kept in (self._items, self._waiting):
+            _remove(kept, owner, item)
+
+    def wait(self, owner: str, item: Item) -> None:
+        """Asks for a turn for an item that is here."""
+        self._waiting.setdefault(owner, {})[item] = None
+
+    def next(self) -> Item | None:
+        """Gives the next turn: to an owner of few items, to its latest."""
+        if not self._waiting:
+            return None
+        owner = min(reversed(self._waiting), key=lambda each: len(self._items[each]))
+        item = next(reversed(self._waiting[owner]))
+        _remove(self._waiting, owner, item)
+        return item
 
     def entered_before(self, time: float) -> list[Item]:
         """The items that came before a time."""
         return [item for items in self._items.values() for item, since in items.items() if since < time]
+
+
+def _remove(kept: dict[str, dict[Item, Any]], owner: str, item: Item) -> None:
+    items = kept.get(owner, {})
+    if item in items:
+        del items[item]
+        if not items:
+            del kept[owner]
 
 
 def network_of(host: str) -> str:

@@ -26,8 +26,8 @@ class WireLimits:
         stall_seconds: how long the other side may take nothing that is sent, or send nothing in a transfer.
         idle_seconds: after which a bulk connection without a transfer is closed; the client makes a new one.
         close_seconds: for what was said last to arrive.
-        strangers: at most; one more closes the oldest of the address that has the most of them.
-        handshakes_per_second: that begin, addresses in turn; the others wait.
+        strangers: at most; one more closes one of the address that has the most of them.
+        handshakes_per_second: that begin, those of addresses with few strangers first; the others wait.
         connections: of workers, at most, of both kinds; one more closes the bulk connection that is idle the longest.
         connections_per_worker: of each kind with one key. One more bulk connection closes the worker's own that is
             silent the longest.
