@@ -18,7 +18,7 @@ from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block, main_of
-from pcp.ir.toolkit.inlining import inline_calls, keeps_its_derivative
+from pcp.ir.toolkit.inlining import inline_calls, is_combined, keeps_its_derivative
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import named_operations
@@ -304,7 +304,7 @@ def _differentiated(
     keeps_composites = memory.remat is None and not _has_blocks_inside(module) and not _has_gradients(main)
     open_composites(
         module,
-        lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
+        lambda op: keeps_its_derivative(op) or (keeps_composites and not is_combined(op) and _has_rule(op)),
     )
     legalise(module)
     with context(), ir.Location.unknown():

@@ -138,9 +138,14 @@ def has_custom_derivative(op: ir.Operation) -> bool:
     return any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
 
 
+def is_combined(op: ir.Operation) -> bool:
+    """Whether an operation stands in a body that combines two elements, as of a window; such are transformed as written out."""
+    return op.parent is not None and op.parent.name in _COMBINING
+
+
 def keeps_its_derivative(op: ir.Operation) -> bool:
-    """The same where that can be used: a body that combines two elements, as of a window, is differentiated as written out."""
-    return has_custom_derivative(op) and (op.parent is None or op.parent.name not in _COMBINING)
+    """Whether an operation is a composite whose own derivative can be used where it stands."""
+    return has_custom_derivative(op) and not is_combined(op)
 
 
 def names_functions(op: ir.Operation) -> bool:
