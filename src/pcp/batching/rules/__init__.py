@@ -1,5 +1,5 @@
 """The batched form of every operation, as tables; importing this enters them all."""
 
-from pcp.batching.rules import control, convolution, custom_derivatives, indexing
+from pcp.batching.rules import composites, control, convolution, indexing
 
-__all__ = ["control", "convolution", "custom_derivatives", "indexing"]
+__all__ = ["composites", "control", "convolution", "indexing"]

@@ -13,12 +13,11 @@ from pcp.ir.bindings import (
     run_passes,
 )
 from pcp.ir.nesting import REGIONS, check_depth
-from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.functions import functions_of
 from pcp.ir.toolkit.walking import named_operations
 
-CUSTOM_DERIVATIVE = "pcp.custom_derivative"
-"""The name of composites that are known for their own derivative alone; see `pcp.ir.custom_derivatives`."""
+NO_DERIVATIVE = "no_derivative"
+"""The attribute of a composite whose own derivative was left behind; see `pcp.ir.custom_derivatives`."""
 
 
 DEEPEST_CALLS = 50
@@ -130,12 +129,11 @@ def has_custom_derivative(op: ir.Operation) -> bool:
     """Whether an operation is a composite that brings its own derivative, or had one that was left behind."""
     if op.name != "stablehlo.composite":
         return False
-    if string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE:
-        return True
     if "composite_attributes" not in op.attributes:
         return False
     entries = ir.DictAttr(op.attributes["composite_attributes"])
-    return any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
+    named = any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
+    return named or NO_DERIVATIVE in entries
 
 
 def is_combined(op: ir.Operation) -> bool:
