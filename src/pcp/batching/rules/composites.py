@@ -19,6 +19,7 @@ from pcp.ir.composites import (
     composite_name,
     decomposition_of,
     emit_composite,
+    primal_count,
     private_function,
 )
 from pcp.ir.custom_derivatives import attributes_of_derivative, derivative_functions
@@ -71,20 +72,16 @@ def _of_the_same_name(
     flags = list(batched.flags)
     if not first or not all(flags[: len(first)]):
         return None
-    results = [0]
+    results, count = [0], primal_count(batched.op)
     if "wrt" in attributes:
-        count = len(flags) - 1 - len(attributes["added"])
         results = [i for i, operand in enumerate(attributes["wrt"]) if flags[operand]]
         flags[count] = True
         for place, operand in enumerate(attributes["added"], start=count + 1):
             flags[place] = flags[operand] or flags[place]
         attributes = attributes | {"wrt": tuple(attributes["wrt"][i] for i in results)}
-        operands = flags[:count]
-    else:
-        operands = flags
-    if not results or (alone and any(operands[len(first) :])):
+    if not results or (alone and any(flags[len(first) : count])):
         return None
-    return flags, _with_samples(attributes, operands), results
+    return flags, _with_samples(attributes, flags[:count]), results
 
 
 def _with_samples(attributes: dict[str, Any], flags: Sequence[bool]) -> dict[str, Number]:
