@@ -314,6 +314,7 @@ def _differentiated(
     if rematerialises:
         with context(), ir.Location.unknown():
             rematerialise(module, memory.remat)
+        erase_dead(entry_block(module))  # composites that were made again for their gradients alone
     return Program.from_module(module)
 
 

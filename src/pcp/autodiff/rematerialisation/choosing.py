@@ -101,9 +101,8 @@ class _Emission:
                 known = {v: self.remade[v] for v in self.graph.reads[op] if v in self.remade}
                 substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
                 composite = self.composites.get(self.graph.composite_of.get(op, -1))
-                if (
-                    composite is not None
-                ):  # with its operands, nothing inside is what it was in the forward pass
+                if composite is not None:
+                    # With its operands, nothing inside of the gradient is what it was in the forward pass.
                     for index, operand in enumerate(composite.operands):
                         self.operations[op].operands[index] = operand
                 depth = 1 + max((self.depth[v] for v in self.graph.reads[op]), default=0)

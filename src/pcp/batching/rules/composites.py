@@ -86,14 +86,15 @@ def _of_the_same_name(
 
 def _with_samples(attributes: dict[str, Any], flags: Sequence[bool]) -> dict[str, Number]:
     """The attributes of one of PCP's own composites, with the samples along axis 0 of the operands that have them."""
-    masks = dict(zip((kind for kind in ("mask", "bias") if kind in attributes), flags[3:], strict=False))
+    masks = [kind for kind in ("mask", "bias") if kind in attributes]
+    without = {kind for kind, flag in zip(masks, flags[3:], strict=False) if not flag}
     made: dict[str, Number] = dict(attributes)
     for key, value in attributes.items():
         if key in ("axis", "queries"):
             made[key] = value + 1
         elif isinstance(value, tuple) and key not in ("wrt", "added"):
             axes = tuple(axis + 1 if axis >= 0 else axis for axis in value)
-            made[key] = (0, *axes) if masks.get(key, True) else axes
+            made[key] = axes if key in without else (0, *axes)
     return made
 
 
