@@ -14,7 +14,7 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.digest import has_effect
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
-from pcp.ops.record import RECORDS
+from pcp.ops.record import RECORDS, Kind, kind_of
 
 
 class JointGraph:
@@ -118,7 +118,7 @@ def _is_once(name: str) -> bool:
 
 def _work(op: ir.Operation) -> int:
     """Floating-point operations of an operation; a loop takes those of its body as often as it runs, a branch its largest."""
-    if op.name not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if kind_of(op.name) is not Kind.control:
         return flops_of(op)
     parts = [sum(_work(inner.operation) for inner in region.blocks[0].operations) for region in op.regions]
     if op.name != "stablehlo.while":
