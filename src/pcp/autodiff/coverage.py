@@ -1,4 +1,4 @@
-"""What differentiation makes of every operation of StableHLO and CHLO: behind `docs/derivatives.md` and the errors."""
+"""What differentiation makes of every operation of StableHLO and CHLO: behind the page of derivatives and the errors."""
 
 from enum import StrEnum
 
@@ -66,7 +66,7 @@ def reason_against(name: str) -> str:
 
 
 def as_markdown() -> str:
-    """The table as `docs/derivatives.md` shows it: one line for each operation, with the reason where it is refused."""
+    """The table as the page of derivatives shows it: one line for each operation, with the reason where it is refused."""
     lines = ["| operation | derivative |", "|---|---|"]
     for name, found in coverage().items():
         reason = REFUSED.get(name)
