@@ -178,7 +178,6 @@ declare(
     "gather",
     Kind.movement,
     cost=Cost.move,
-    rounds=False,
     linear=Linear((0,)),
     derivative=_gather,
     batching=_batched_gather,

@@ -137,7 +137,6 @@ declare(
     "torch_index_select",
     Kind.movement,
     cost=Cost.work,
-    rounds=False,
     derivative=Expansion(_torch_index_select),
     batching=None,
 )

@@ -15,7 +15,7 @@ from pcp.ops.indexing.blocks import dynamic_slice
 from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, iota, ones, reshape, transpose, zeros
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.ops.record import Cost, Kind, Linear, declare
+from pcp.ops.record import Kind, Linear, declare
 from pcp.ops.reductions.bodies import map_body
 from pcp.ops.reductions.primitives import all_
 from pcp.tensor import Tensor
@@ -177,8 +177,6 @@ def _scatter_flops(op: ir.Operation) -> int:
 declare(
     "scatter",
     Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
     linear=Linear((0, 2), if_adding=True),
     flops=_scatter_flops,
     derivative=_scatter,

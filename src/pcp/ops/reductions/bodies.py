@@ -9,7 +9,7 @@ from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, behind_the_first
 from pcp.ops.derivative import Expansion, Primal
-from pcp.ops.record import Cost, Kind, declare
+from pcp.ops.record import Kind, declare
 from pcp.tensor import Tensor, checked, current_builder
 
 
@@ -79,8 +79,6 @@ def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> li
 declare(
     "map",
     Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
     derivative=Expansion(lambda primal: map_body(primal, primal.inputs)),
     batching=along_axes(dimensions=behind_the_first),
 )

@@ -25,7 +25,7 @@ from pcp.ops.movement import concatenate, iota, reshape, transpose
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.ops.record import Cost, Kind, Linear, declare
+from pcp.ops.record import Kind, Linear, declare
 from pcp.ops.reductions.bodies import emit_joining, map_body
 from pcp.tensor import (
     Axes,
@@ -296,7 +296,6 @@ def _reduce_flops(op: ir.Operation) -> int:
 declare(
     "reduce",
     Kind.reduction,
-    cost=Cost.work,
     rounds=True,
     linear=Linear(if_adding=True),
     fuses_operands=True,

@@ -239,7 +239,6 @@ declare(
     "sort",
     Kind.reduction,
     cost=Cost.heavy_move,
-    rounds=False,
     derivative=_sort_back,
     tangents=_sort_along,
     batching=along_axes(dimension=following),
@@ -277,8 +276,6 @@ def _read_anew_approximately(primal: Primal) -> Sequence[Tensor]:
 declare(
     "chlo.top_k",
     Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
     derivative=Expansion(_read_anew),
     batching=along_axes(),
 )
