@@ -28,7 +28,8 @@ class Kind(StrEnum):
     product = "multiplies and adds up"
     solver = "solves, factorises or transforms whole matrices"
     control = "runs its regions"
-    communication = "speaks to other devices or to the outside"
+    communication = "speaks to other devices"
+    outside = "speaks to what lies outside of the program"
     call = "calls something by its name"
     structure = "bundles, orders or returns values"
     replaced = "is written out as other operations before anything is derived from it"
@@ -180,6 +181,7 @@ OF_KIND: dict[Kind, Mapping[str, Any]] = {
     Kind.solver: {"cost": Cost.work, "rounds": False},
     Kind.control: {"cost": Cost.work, "rounds": False},
     Kind.communication: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True},
+    Kind.outside: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True, "batching": None},
     Kind.structure: {"cost": Cost.free, "rounds": False},
 }
 """What holds for the operations of a kind, unless a record says otherwise."""
