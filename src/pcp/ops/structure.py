@@ -42,7 +42,12 @@ for _name in DEPRECATED:
 for _name in DYNAMIC:  # replaced where their sizes are constants of the program
     declare(_name, Kind.replaced, derivative=Refused(_SHAPES))
 
-declare("composite", Kind.replaced, batching=Supplied("pcp.batching.rules.custom_derivatives"))
+declare(
+    "composite",
+    Kind.replaced,
+    derivative=Supplied("pcp.autodiff.rules.composites"),
+    batching=Supplied("pcp.batching.rules.composites"),
+)
 declare("custom_call", Kind.call, cost=Cost.heavy_move, has_effect=True)
 
 declare("after_all", Kind.communication, derivative=None, batching=None)

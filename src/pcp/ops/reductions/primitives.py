@@ -22,8 +22,8 @@ from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
 from pcp.ops.movement import concatenate, iota, reshape, transpose
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import Kind, Linear, declare
 from pcp.ops.reductions.bodies import emit_joining, map_body

@@ -36,8 +36,8 @@ from pcp.ops.elementwise import (
 )
 from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import full, iota, swapaxes
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, declare, supply_derivatives
 from pcp.tensor import (

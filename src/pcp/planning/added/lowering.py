@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from pcp.kernels.problems import Problem
 from pcp.ops.record import Kind, kind_of
 from pcp.planning.added.store import Added
 from pcp.planning.measuring.hardware import versions
+from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
 
@@ -155,8 +155,8 @@ def _expected(problem: Problem) -> list[TensorSpec]:
 def _asked(added: Added, problem: Problem, attributes: str) -> str:
     """The text that a child makes."""
     candidate = added.candidate
-    with tempfile.TemporaryDirectory(prefix="pcp-lower-", ignore_cleanup_errors=True) as folder:
-        answer = Path(folder) / "answer"
+    with TemporaryFolder(LOWERING) as folder:
+        answer = folder.path / "answer"
         request = {
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
