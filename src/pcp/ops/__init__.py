@@ -11,7 +11,6 @@ from pcp.ops import structure as structure
 from pcp.ops.collectives import *
 from pcp.ops.control.branches import *
 from pcp.ops.control.loops import *
-from pcp.ops.control.scanning import *
 from pcp.ops.creation import *
 from pcp.ops.elementwise import *
 from pcp.ops.indexing import scattering as scattering
@@ -32,8 +31,9 @@ from pcp.ops.normalizing import *
 from pcp.ops.reductions import primitives as reduction
 from pcp.ops.reductions.cumulative import *
 from pcp.ops.reductions.primitives import *
-from pcp.ops.reductions.sorting import *
-from pcp.ops.reductions.statistics import *
+from pcp.ops.scanning import *
+from pcp.ops.sorting.sorting import *
+from pcp.ops.sorting.statistics import *
 from pcp.ops.tapping import *
 from pcp.ops.windows import selection as selection
 from pcp.ops.windows.convolution import *
