@@ -40,7 +40,7 @@ from pcp.ops.windows.convolution import *
 from pcp.ops.windows.pooling import *
 from pcp.ops.windows.reducing import *
 from pcp.tensor import OPERATIONS as OPERATIONS
-from pcp.tensor import export_operations
+from pcp.tensor import export_operations as _export_operations
 
 # In their modules these names end in an underscore, to leave Python's own alone.
 abs = elementwise.abs_
@@ -58,4 +58,4 @@ isfinite = elementwise.is_finite
 isinf = elementwise.is_inf
 isnan = elementwise.is_nan
 
-export_operations(__name__)
+_export_operations(__name__)
