@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pcp.ir import DType
 from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multiply
 from pcp.ops.movement import concatenate, pad, reverse
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import accumulator, narrowed
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
 

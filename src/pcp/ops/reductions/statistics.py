@@ -5,8 +5,8 @@ import math
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
 from pcp.ops.movement import ravel, reshape
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
 from pcp.ops.reductions.sorting import sort
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation

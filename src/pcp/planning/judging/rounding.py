@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
+from pcp.ops.linear.dot_axes import DotAxes
 from pcp.ops.record import RECORDS
 from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
@@ -55,8 +55,7 @@ class _OtherRoundings(Recomputing):
         values = super().operands(op)
         match op.name:
             case "stablehlo.dot_general":
-                numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-                axes = [numbers.get(f"{side}_contracting_dimensions", ()) for side in ("lhs", "rhs")]
+                axes = DotAxes.of(op).contract
                 return [_disturbed(value, each) for value, each in zip(values, axes, strict=True)]
             case "stablehlo.reduce":
                 reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))

@@ -9,10 +9,10 @@ Townsend, "Differentiating the Singular Value Decomposition", 2016; Walter and L
 linear algebra functions with application in optimum experimental design", 2010, section 3.2 (QR).
 """
 
-from pcp.autodiff.rules.factorization import adjoint, flipped, with_diagonal
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import abs_, complex_, conj, convert, equal, imag, real, where
-from pcp.ops.linear.matrices import diagonal, triangular_solve, tril, triu
+from pcp.ops.linear.factorization import adjoint, flipped, triangular_solve, with_diagonal
+from pcp.ops.linear.matrices import diagonal, tril, triu
 from pcp.ops.linear.products import matmul
 from pcp.ops.movement import concatenate, expand_dims, iota, pad, zeros
 from pcp.ops.reductions.primitives import argmax, sum_

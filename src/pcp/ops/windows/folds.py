@@ -5,13 +5,10 @@ element of each window is chosen, as by the maximum, windows that do not overlap
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from pcp.ir import DType
-from pcp.ir.toolkit.attributes import integer_elements
-from pcp.ops.derivative import Primal
 from pcp.ops.elementwise import (
     bitwise_and,
     bitwise_or,
@@ -24,13 +21,13 @@ from pcp.ops.elementwise import (
     not_equal,
     where,
 )
-from pcp.ops.indexing.reading import WindowAxes, gather
-from pcp.ops.movement import iota, pad, reshape, slice_
+from pcp.ops.indexing.gathering import WindowAxes, gather
+from pcp.ops.movement import iota, reshape, slice_
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import broadcast_reduced, max_, min_, sum_
-from pcp.ops.windows.reducing import dilated
+from pcp.ops.windows.geometry import Windows, dilated
 from pcp.tensor import Tensor
 
-Pair = tuple[int, int]
 Combine = Callable[[list[Tensor], list[Tensor]], list[Tensor]]
 """What an associative body makes of the elements of two neighbouring stretches, of which the first comes first."""
 
@@ -41,63 +38,6 @@ _FEW = 3
 """Elements of a window along one axis that are combined one after another."""
 _SMALL = 16
 """Elements of windows of which each place is read by itself; elements of larger ones are read by their numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The attributes of a reduction over windows, for every axis."""
-
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    padding: tuple[Pair, ...]
-    base_dilation: tuple[int, ...]
-    window_dilation: tuple[int, ...]
-
-    def offsets(self) -> Iterator[tuple[int, ...]]:
-        """Every place in a window, in order."""
-        return product(*map(range, self.sizes))
-
-    def padded(self, x: Tensor, filler: Tensor) -> Tensor:
-        """The whole that the windows slide over."""
-        widths = [(low, high, d - 1) for (low, high), d in zip(self.padding, self.base_dilation, strict=True)]
-        return pad(x, widths, filler) if any(map(any, widths)) else x
-
-    def reach(self, offset: Sequence[int], shape: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Where the elements at one place of all windows (of which there are `shape`) begin and end in the whole."""
-        first = [o * d for o, d in zip(offset, self.window_dilation, strict=True)]
-        return first, [f + dilated(n, s) for f, n, s in zip(first, shape, self.strides, strict=True)]
-
-    def cumulative(self, shape: Sequence[int]) -> tuple[int, bool] | None:
-        """The axis whose beginnings (or ends, then true) are the windows; None if they are anything else."""
-        long = [axis for axis, size in enumerate(self.sizes) if size != 1]
-        steps = (*self.strides, *self.base_dilation, *self.window_dilation)
-        if len(long) != 1 or any(step != 1 for step in steps):
-            return None
-        (axis,), rest = long, self.sizes[long[0]] - 1
-        others = [pair for place, pair in enumerate(self.padding) if place != axis]
-        if shape[axis] != rest + 1 or any(map(any, others)):
-            return None
-        return {(rest, 0): (axis, False), (0, rest): (axis, True)}.get(self.padding[axis])
-
-
-def pairs_of(primal: Primal, count: int) -> tuple[Pair, ...]:
-    """The padding; none if it is absent."""
-    if "padding" not in primal.op.attributes:
-        return ((0, 0),) * count
-    flat = integer_elements(primal.op.attributes["padding"])
-    return tuple(zip(flat[::2], flat[1::2], strict=True))
-
-
-def windows_of(primal: Primal) -> Windows:
-    """The windows of an operation."""
-    ones = (1,) * primal.input(0).ndim
-    return Windows(
-        primal.integers("window_dimensions") or ones,
-        primal.integers("window_strides") or ones,
-        pairs_of(primal, len(ones)),
-        primal.integers("base_dilations") or ones,
-        primal.integers("window_dilations") or ones,
-    )
 
 
 def folded(
@@ -147,11 +87,7 @@ def _folded_along(
 
 
 def _along(tensor: Tensor, axis: int, first: int, count: int, stride: int) -> Tensor:
-    if first == 0 and stride == 1 and count == tensor.shape[axis]:
-        return tensor
-    starts, stops, steps = [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim
-    starts[axis], stops[axis], steps[axis] = first, first + dilated(count, stride), stride
-    return slice_(tensor, starts, stops, steps)
+    return narrow(tensor, axis, first, first + dilated(count, stride), stride)
 
 
 def chosen(

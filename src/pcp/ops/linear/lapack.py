@@ -7,7 +7,12 @@ for options. Which derivative each has is told in `factorization` and `decomposi
 import re
 from collections.abc import Sequence
 
-from pcp.autodiff.rules.decompositions import (
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule
+from pcp.ops.elementwise import complex_, conj, imag, real
+from pcp.ops.indexing.along_axis import take_along_axis
+from pcp.ops.linear.decompositions import (
     eig_tangents,
     eigh_tangents,
     hermitian,
@@ -18,12 +23,7 @@ from pcp.autodiff.rules.decompositions import (
     reflection_tangents,
     svd_tangents,
 )
-from pcp.autodiff.rules.factorization import adjoint, cholesky_cotangent
-from pcp.ir import TensorSpec
-from pcp.ir.bindings import ir
-from pcp.ops.derivative import Cotangent, Expanded, Expansion, Outgoing, Primal, Rule
-from pcp.ops.elementwise import complex_, conj, imag, real
-from pcp.ops.indexing.along_axis import take_along_axis
+from pcp.ops.linear.factorization import adjoint, cholesky_cotangent
 from pcp.ops.linear.matrices import tril, triu
 from pcp.ops.movement import broadcast_to, expand_dims, pad
 from pcp.ops.record import supply_derivatives

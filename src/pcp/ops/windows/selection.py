@@ -1,9 +1,7 @@
-"""The derivative of select_and_scatter, which is itself the derivative of pooling by selection, as of the maximum."""
+"""`select_and_scatter`, the derivative of pooling by selection, as of the maximum; it has one of its own."""
 
 from collections.abc import Sequence
 
-from pcp.autodiff.rules.reduction import map_body
-from pcp.autodiff.rules.window_folds import COMPARISONS, chosen, windows_of
 from pcp.ir import DType
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import comparison_direction
@@ -11,8 +9,11 @@ from pcp.ir.toolkit.regions import block_operations, combiner, returned_by
 from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_and, equal, logical_not, where
 from pcp.ops.movement import full, pad, slice_, zeros
-from pcp.ops.record import supply_derivatives
+from pcp.ops.record import Kind, declare
+from pcp.ops.reductions.bodies import map_body
 from pcp.ops.reductions.primitives import neutral, sum_
+from pcp.ops.windows.folds import COMPARISONS, chosen
+from pcp.ops.windows.geometry import along_windows, windows_of
 from pcp.tensor import Tensor, as_tensor
 
 
@@ -77,4 +78,9 @@ def _place_by_place(primal: Primal) -> Sequence[Tensor]:
     return [slice_(total, low, [a + n for a, n in zip(low, operand.shape, strict=True)])]
 
 
-supply_derivatives({"select_and_scatter": _select_and_scatter})
+declare(
+    "select_and_scatter",
+    Kind.reduction,
+    derivative=_select_and_scatter,
+    batching=along_windows(lambda _: 2),
+)
