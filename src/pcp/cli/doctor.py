@@ -164,7 +164,7 @@ def check_kernels() -> Finding:
             build = kept(library)
         except NativeUnavailable as error:
             names = [kernel.name for kernel in kernels_of(library)]
-            words.append(f"{', '.join(names)} are missing: {error}")
+            words.append(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing: {error}")
             status, advice = "note", "programs run without them, on XLA's own, slower in places"
             continue
         words.append(
