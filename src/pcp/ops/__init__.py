@@ -32,15 +32,15 @@ from pcp.ops.reductions import primitives as reduction
 from pcp.ops.reductions.cumulative import *
 from pcp.ops.reductions.primitives import *
 from pcp.ops.scanning import *
-from pcp.ops.sorting import *
-from pcp.ops.statistics import *
+from pcp.ops.sorting.sorting import *
+from pcp.ops.sorting.statistics import *
 from pcp.ops.tapping import *
 from pcp.ops.windows import selection as selection
 from pcp.ops.windows.convolution import *
 from pcp.ops.windows.pooling import *
 from pcp.ops.windows.reducing import *
 from pcp.tensor import OPERATIONS as OPERATIONS
-from pcp.tensor import export_operations
+from pcp.tensor import export_operations as _export_operations
 
 # In their modules these names end in an underscore, to leave Python's own alone.
 abs = elementwise.abs_
@@ -58,4 +58,4 @@ isfinite = elementwise.is_finite
 isinf = elementwise.is_inf
 isnan = elementwise.is_nan
 
-export_operations(__name__)
+_export_operations(__name__)

@@ -8,7 +8,7 @@ from pcp.ops.movement import ravel, reshape, squeeze
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
-from pcp.ops.sorting import sort
+from pcp.ops.sorting.sorting import sort
 from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
