@@ -32,8 +32,8 @@ from pcp.ops.reductions import primitives as reduction
 from pcp.ops.reductions.cumulative import *
 from pcp.ops.reductions.primitives import *
 from pcp.ops.scanning import *
-from pcp.ops.sorting.sorting import *
-from pcp.ops.sorting.statistics import *
+from pcp.ops.sorting import *
+from pcp.ops.statistics import *
 from pcp.ops.tapping import *
 from pcp.ops.windows import selection as selection
 from pcp.ops.windows.convolution import *

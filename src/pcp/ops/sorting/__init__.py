@@ -1,1 +1,0 @@
-"""Sorting, and the statistics that need it."""
