@@ -90,7 +90,7 @@ class Kernel:
             raise KernelNotBuilt(
                 f"kernel {self.name} cannot stand for {composite_name(op) or op.name} of "
                 f"{', '.join(str(value.type) for value in op.operands)}: {type(error).__name__}: {error}; expected the "
-                "operands and attributes that this name has: name the operation otherwise, or let the kernel's `applies` leave it out"
+                "operands and attributes of that name: name the operation otherwise, or let the kernel's `applies` say no"
             ) from error
 
     def __str__(self) -> str:
