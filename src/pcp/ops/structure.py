@@ -50,10 +50,11 @@ declare(
 )
 declare("custom_call", Kind.call, cost=Cost.heavy_move, has_effect=True)
 
-for _name in ("after_all", "infeed", "outfeed"):
-    declare(_name, Kind.communication, derivative=None, batching=None)
+declare("after_all", Kind.communication, derivative=None, batching=None)
+for _name in ("infeed", "outfeed"):
+    declare(_name, Kind.outside, derivative=None)
 for _name in ("send", "recv"):
-    declare(_name, Kind.communication, derivative=Refused(_CHANNEL), batching=None)
+    declare(_name, Kind.outside, derivative=Refused(_CHANNEL))
 
 for _name, _reason in {
     "async_start": _FUTURE,

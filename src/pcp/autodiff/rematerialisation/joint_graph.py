@@ -20,7 +20,7 @@ from pcp.ir.toolkit.attributes import symbol_name
 from pcp.ir.toolkit.dataflow import defining_op
 from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
-from pcp.ops.record import RECORDS, Cost
+from pcp.ops.record import RECORDS, Cost, Kind, kind_of
 
 
 class JointGraph:
@@ -178,7 +178,7 @@ def _work(op: ir.Operation) -> int:
     """Floating-point operations of an operation; a loop takes those of its body as often as it runs, a branch its largest."""
     if op.name == COMPOSITE:
         return sum(map(_work, block_operations(decomposition_of(op).regions[0].blocks[0])))
-    if op.name not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if kind_of(op.name) is not Kind.control:
         return flops_of(op)
     parts = [sum(_work(inner.operation) for inner in region.blocks[0].operations) for region in op.regions]
     if op.name != "stablehlo.while":

@@ -8,7 +8,7 @@ from pcp.errors import PCPError
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.ops.linear.dot_axes import DotAxes
-from pcp.ops.record import RECORDS, Kind
+from pcp.ops.record import Kind, kind_of
 from pcp.ops.tapping import TAP
 
 Policy = Callable[[ir.Operation], bool]
@@ -68,8 +68,7 @@ Remat = str | int | ByteBudget | Policy
 
 
 def _is_product(op: ir.Operation) -> bool:
-    record = RECORDS.get(op.name)
-    return record is not None and record.kind is Kind.product
+    return kind_of(op.name) is Kind.product
 
 
 def _is_product_without_batch(op: ir.Operation) -> bool:

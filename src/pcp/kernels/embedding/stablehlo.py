@@ -17,7 +17,7 @@ from pcp.ops.indexing.reading import take
 from pcp.ops.indexing.updating import scatter_add
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import expand_dims, iota, pad, reshape
-from pcp.ops.reductions.sorting import argsort
+from pcp.ops.sorting.sorting import argsort
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 

@@ -18,7 +18,7 @@ from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
 from pcp.ops.record import Kind, declare
 from pcp.ops.reductions.primitives import sum_
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, operation
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, export_operations, operation
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 
@@ -228,3 +228,5 @@ declare(
     batching=_batched_dot,
 )
 declare("einsum", Kind.product, derivative=Expansion(_by_einsum), batching=None)
+
+export_operations(__name__)

@@ -35,6 +35,7 @@ from pcp.tensor import (
     TensorLike,
     as_tensor,
     emit,
+    export_operations,
     operation,
 )
 
@@ -297,7 +298,10 @@ declare(
     Kind.reduction,
     rounds=True,
     linear=Linear(if_adding=True),
+    fuses_operands=True,
     flops=_reduce_flops,
     derivative=_reduce,
     batching=along_axes(lambda count: count // 2, dimensions=shifted),
 )
+
+export_operations(__name__)

@@ -23,6 +23,7 @@ from pcp.ir.program_file import write_atomically
 from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.ops.record import Kind, kind_of
 from pcp.planning.added.store import Added
 from pcp.planning.measuring.hardware import versions
 from pcp.temporary import LOWERING, TemporaryFolder
@@ -31,7 +32,6 @@ log = logging.getLogger("pcp.planning.added")
 
 SECONDS = 60.0
 LONGEST_TEXT = 16 << 20
-_OUTSIDE = ("infeed", "outfeed", "send", "recv")
 
 
 class KernelNotLowered(PCPError):
@@ -124,7 +124,7 @@ def check(name: str, program: Program) -> None:
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.custom_call":
             needed.append(string_of(op.attributes["call_target_name"]))
-        elif op.name.removeprefix("stablehlo.") in _OUTSIDE:
+        elif kind_of(op.name) is Kind.outside:
             needed.append(op.name)
         return ir.WalkResult.ADVANCE
 
