@@ -178,11 +178,9 @@ def test_jax_stays_in_its_few_files(tmp_path: Path, file: str, text: str, allowe
     assert all("may be imported only by" in problem for problem in found)
 
 
-# Folders in which some modules or folders hold one another: the simulator's processes and their world know each other's types,
-# and a rule of one family of operations is made of another's operations.
+# Folders in which some modules or folders hold one another; in the simulator a process and its world know each other's types.
 HOLD_ONE_ANOTHER = (
-    "autodiff", "distributed/coordinator", "distributed/simulator", "distributed/wire", "ir", "kernels",
-    "ops", "training",
+    "autodiff", "distributed/coordinator", "distributed/simulator", "distributed/wire", "ir", "kernels", "training",
 )  # fmt: skip
 
 
