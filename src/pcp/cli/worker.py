@@ -27,8 +27,8 @@ A worker receives programs, never code. It verifies and compiles every program i
 time before it runs the program. A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
 refuses ends and says why.
 
-exit codes: 0 the run is complete; 1 it failed (a bug, or a program that does not end); 2 an argument or a file is wrong, or the Shepherd refuses this worker;
-130 and 143 interrupted
+exit codes: 0 the run is complete; 1 it failed (a bug, or a program that does not end); 2 an argument or a file is wrong, or
+the Shepherd refuses this worker; 130 and 143 interrupted
 
 examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem

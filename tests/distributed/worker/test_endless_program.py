@@ -107,7 +107,9 @@ def test_a_worker_that_is_stopped_inside_an_endless_program_ends_well(
     assert "Traceback" not in words
 
 
-def test_a_lease_that_was_taken_from_an_endless_program_is_reported_and_the_process_ends(tmp_path: Path) -> None:
+def test_a_lease_that_was_taken_from_an_endless_program_is_reported_and_the_process_ends(
+    tmp_path: Path,
+) -> None:
     async def script(connection: ControlConnection, _: subprocess.Popen[bytes]) -> None:
         connection.post(Revoke(1, "expired: nothing came of it in 30.0 s"))
         while not isinstance(message := await connection.receive(), Goodbye):
@@ -117,6 +119,9 @@ def test_a_lease_that_was_taken_from_an_endless_program_is_reported_and_the_proc
     code, words = run(tmp_path, script)
     assert code == 1, words
     assert "lease 1 is given up: expired: nothing came of it in 30.0 s" in words
-    assert "ends: lease 1 was given up, but its program still runs 1 s later; nothing can end it but the end" in words
+    assert (
+        "ends: lease 1 was given up, but its program still runs 1 s later; nothing can end it but the end"
+        in words
+    )
     assert "FATAL" not in words
     assert "Traceback" not in words

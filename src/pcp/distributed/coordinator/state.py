@@ -117,6 +117,7 @@ class State:
         checkpointing: version being written; -1 for none.
         checkpoint_blobs: what that checkpoint reads.
         checkpoint_retry: no checkpoint before this time.
+        checkpoints_failed: in a row.
         last_tick: when the last Tick came.
         finished: whether Finish was said.
     """
@@ -148,6 +149,7 @@ class State:
     checkpointing: int = -1
     checkpoint_blobs: frozenset[Blob] = frozenset()
     checkpoint_retry: float = 0.0
+    checkpoints_failed: int = 0
     last_tick: float | None = None
     finished: bool = False
 

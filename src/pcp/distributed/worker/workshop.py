@@ -223,7 +223,9 @@ class Workshop:
         ran = under_way.noticed - under_way.began
         if now - under_way.noticed < min(max(ran, STUCK_SECONDS), LONGEST_STUCK_SECONDS):
             return ""
-        return f"{under_way.what} was given up, but its program still runs {now - under_way.noticed:.0f} s later"
+        return (
+            f"{under_way.what} was given up, but its program still runs {now - under_way.noticed:.0f} s later"
+        )
 
     def _now(self) -> float:
         return time.monotonic()
@@ -263,7 +265,6 @@ class Workshop:
         trainer = self._trainer
         if trainer is None or self._lease_id != lease.lease_id:
             return None
-
 
         def aborted() -> bool:
             return self._lease_id != lease.lease_id
@@ -305,7 +306,6 @@ class Workshop:
         trainer, began = self._trainer, self._now()
         if trainer is None or self._repeating != wanted.audit:
             return None
-
 
         def aborted() -> bool:
             return self._repeating != wanted.audit
