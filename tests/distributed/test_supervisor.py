@@ -14,7 +14,6 @@ import pytest
 from pcp.distributed.supervisor import Child, ChildEvent, ChildFailed, Supervisor, describe
 from tests.distributed.waiting import is_gone, wait_until
 
-
 Supervise = Callable[..., Supervisor]
 
 
