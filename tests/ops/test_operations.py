@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from tests.execution import QUICK
 from tests.ops.composed_rows import COMPOSED, TESTED_ELSEWHERE
-from tests.ops.rows import OWN_TEST, ROWS, Row, Shape, draw
+from tests.ops.operands import Shape, draw
+from tests.ops.rows import OWN_TEST, ROWS, Row
 
 import pcp
 from pcp.ir import DType

@@ -322,20 +322,5 @@ def _next(x: Tensor, way: int) -> Tensor:
     return where(equal(x, 0), tiny, where(equal(abs_(x), math.inf), x, stepped))
 
 
-declare(
-    "rng",
-    Kind.creation,
-    cost=Cost.heavy_move,
-    rounds=False,
-    has_effect=True,
-    derivative=None,
-    batching=None,
-)
-declare(
-    "rng_bit_generator",
-    Kind.creation,
-    cost=Cost.heavy_move,
-    rounds=False,
-    derivative=None,
-    batching=None,
-)
+declare("rng", Kind.creation, cost=Cost.heavy_move, has_effect=True)
+declare("rng_bit_generator", Kind.creation, cost=Cost.heavy_move)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pcp.ir.bindings import ir
 from pcp.ops.batching import BATCHING, BatchingRule
-from pcp.ops.derivative import REFUSED, RULES, Expansion, Rule
+from pcp.ops.derivative import REFUSED, RULES, Cotangent, Expansion, Rule
 
 
 class Kind(StrEnum):
@@ -105,6 +105,8 @@ class Record:
         cost: what making its results once more costs.
         rounds: whether its float32 results are rounded, so that their last bit may be another in another program.
         derivative: its rule as `pcp.ops.derivative` describes it; `Refused`; or `Supplied`.
+        tangents: the tangents of its results from its operation and those of its operands, `(primal, *tangents)`, where the
+            transpose of its derivative would do more than it must. None is zero.
         batching: its rule as `pcp.ops.batching` describes it; None to run it sample by sample; or `Supplied`.
         linear: in which operands it is a linear map.
         is_bilinear: whether it is linear in each of its two operands, the other being fixed.
@@ -122,6 +124,7 @@ class Record:
     cost: Cost | Missing = MISSING
     rounds: bool | Missing = MISSING
     derivative: Rule | Refused | Supplied | Missing = MISSING
+    tangents: Callable[..., Sequence[Cotangent]] | None = None
     batching: BatchingRule | Supplied | Missing | None = MISSING
     linear: Linear | None = None
     is_bilinear: bool = False
@@ -159,7 +162,20 @@ NEEDED: dict[Kind, tuple[str, ...]] = {
     Kind.call: ("cost",),
     Kind.unsupported: ("derivative",),
 }
-"""The fields that a record of each kind must state."""
+"""The fields that a record of each kind must state, or its kind for it."""
+
+OF_KIND: dict[Kind, Mapping[str, Any]] = {
+    Kind.broadcasting: {"cost": Cost.work, "rounds": False, "batching": None},
+    Kind.movement: {"rounds": False},
+    Kind.creation: {"rounds": False, "derivative": None, "batching": None},
+    Kind.reduction: {"cost": Cost.work, "rounds": False},
+    Kind.product: {"cost": Cost.work, "rounds": True},
+    Kind.solver: {"cost": Cost.work, "rounds": False},
+    Kind.control: {"cost": Cost.work, "rounds": False},
+    Kind.communication: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True},
+    Kind.structure: {"cost": Cost.free, "rounds": False},
+}
+"""What holds for the operations of a kind, unless a record says otherwise."""
 
 
 def declare(name: str, kind: Kind, **fields: Any) -> Record:
@@ -167,10 +183,10 @@ def declare(name: str, kind: Kind, **fields: Any) -> Record:
 
     Arguments:
         name: a name without a dialect is one of StableHLO.
-        fields: as `Record` has them.
+        fields: as `Record` has them; those of `OF_KIND` need not be repeated.
     """
     whole = full_name(name)
-    record = RECORDS[whole] = Record(name=whole, kind=kind, **fields)
+    record = RECORDS[whole] = Record(name=whole, kind=kind, **{**OF_KIND.get(kind, {}), **fields})
     _enter(record)
     return record
 

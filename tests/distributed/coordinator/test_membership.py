@@ -21,14 +21,6 @@ from pcp.distributed.messages import (
 from tests.distributed.coordinator.desk import CONFIG, Desk, blob
 
 
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.join(1, "a")
-    desk.join(2, "b")
-    return desk
-
-
 def lively(desk: Desk, connections: list[int], seconds: float) -> None:
     """Let time pass while some workers send heartbeats."""
     for _ in range(int(seconds)):

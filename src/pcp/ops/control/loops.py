@@ -14,7 +14,7 @@ from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, less
 from pcp.ops.promotion import promote
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Kind, Supplied, declare
 from pcp.tensor import (
     DTypeMismatch,
     Tensor,
@@ -228,8 +228,6 @@ def fori_loop(
 declare(
     "while",
     Kind.control,
-    cost=Cost.work,
-    rounds=False,
     derivative=Supplied("pcp.autodiff.rules.loops"),
     batching=Supplied("pcp.batching.rules.control"),
 )

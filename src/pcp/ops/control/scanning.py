@@ -9,7 +9,7 @@ from pcp.ir.toolkit.tensor_types import mlir_type
 from pcp.ir.tree import flatten
 from pcp.ops.control.loops import Carry, CarryMismatch, LoopCarry, end_block
 from pcp.ops.elementwise import less
-from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros
 from pcp.tensor import ShapeMismatch, Tensor, as_tensor, current_builder, operation
 

@@ -2,7 +2,7 @@
 
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, less, where
-from pcp.ops.indexing.reading import WindowAxes, gather, scatter
+from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
 from pcp.ops.movement import broadcast_to, expand_dims, zeros
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape, promoted

@@ -7,8 +7,9 @@ import numpy as np
 from pcp.ir import DType
 from pcp.ops.elementwise import where
 from pcp.ops.indexing.along_axis import combination, value_for
+from pcp.ops.indexing.gathering import scatter
 from pcp.ops.indexing.keys import Key, parse_key, without_arrays
-from pcp.ops.indexing.reading import index, scatter, windows_of
+from pcp.ops.indexing.reading import index, windows_of
 from pcp.ops.movement import broadcast_to, pad, reshape, reverse
 from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 

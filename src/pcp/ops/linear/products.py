@@ -14,7 +14,7 @@ from pcp.ops.elementwise import convert
 from pcp.ops.movement import expand_dims, moveaxis, reshape, transpose
 from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
-from pcp.ops.record import Cost, Kind, declare
+from pcp.ops.record import Kind, declare
 from pcp.ops.reductions.primitives import sum_
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
 
@@ -280,19 +280,10 @@ def _dot_flops(op: ir.Operation) -> int:
 declare(
     "dot_general",
     Kind.product,
-    cost=Cost.work,
-    rounds=True,
     is_bilinear=True,
     flops=_dot_flops,
     functions=("dot_general",),
     derivative=_factors,
     batching=_batched_dot,
 )
-declare(
-    "einsum",
-    Kind.product,
-    cost=Cost.work,
-    rounds=True,
-    derivative=Expansion(_by_einsum),
-    batching=None,
-)
+declare("einsum", Kind.product, derivative=Expansion(_by_einsum), batching=None)

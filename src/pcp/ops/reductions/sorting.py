@@ -8,13 +8,18 @@ The order is total: -0 equals 0, NaN comes after everything else, and equal elem
 """
 
 import math
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
+from pcp.ir.bindings import Value, ir
+from pcp.ir.toolkit.editing import copy_region
 from pcp.ops.batched_axes import along_axes, following
 from pcp.ops.control.loops import end_block
+from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import (
     bitcast,
     bitwise_and,
@@ -34,7 +39,7 @@ from pcp.ops.movement import full, iota, swapaxes
 from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Cost, Kind, declare, supply_derivatives
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
 
 INDEX = DType.i32
@@ -173,18 +178,62 @@ def _permutation(x: Tensor, axis: int, descending: bool) -> Tensor:
     return convert(convert(found, DType.u32), INDEX)  # the lower half
 
 
-def _sorted(tensors: list[Tensor], axis: int) -> list[Tensor]:
-    """StableHLO's sort by the first of the tensors, which holds integers or booleans."""
+Comparator = Callable[[list[Value]], Sequence[Value]]
+"""From pairs of scalars, one for each tensor, to whether the first of each pair comes first; it returns a list of one value."""
+
+
+def _by_the_first(pairs: list[Value]) -> Sequence[Value]:
     builder = current_builder()
-    specs = [t.spec for t in tensors]
+    return [less(Tensor(pairs[0], builder), Tensor(pairs[1], builder)).value]
+
+
+def _sorted(
+    tensors: Sequence[Tensor], axis: int, compared: Comparator = _by_the_first, is_stable: bool = True
+) -> list[Tensor]:
+    """StableHLO's sort; by default by the first of the tensors, which holds integers or booleans."""
     if not tensors[0].size:
-        return tensors
-    attributes = {"dimension": axis, "is_stable": True}
+        return list(tensors)
+    builder, specs = current_builder(), [t.spec for t in tensors]
+    attributes = {"dimension": axis, "is_stable": is_stable}
     op = builder.emit("stablehlo.sort", [t.value for t in tensors], specs, attributes, regions=1)
     scalars = [TensorSpec((), spec.dtype) for spec in specs for _ in range(2)]
-    with builder.region(op, 0, scalars) as (left, right, *_):
-        end_block([less(Tensor(left, builder), Tensor(right, builder)).value])
+    with builder.region(op, 0, scalars) as pairs:
+        end_block(compared(pairs))
     return [Tensor(value, builder, spec) for value, spec in zip(op.results, specs, strict=True)]
+
+
+def _sorted_places(primal: Primal) -> tuple[Tensor, int]:
+    """Where each sorted element came from, by the same sort once more, in which the places take part; and the axis."""
+    axis, builder = primal.integer("dimension"), current_builder()
+
+    def compared(pairs: list[Value]) -> Sequence[Value]:
+        return copy_region(builder, primal.op, 0, pairs[:-2])[1]
+
+    places = iota(primal.input(0).shape, axis, INDEX)
+    return _sorted([*primal.inputs, places], axis, compared, primal.flag("is_stable"))[-1], axis
+
+
+def _sort_back(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
+    """The cotangents go back to the places that the elements came from, by the inverse permutation."""
+    places, axis = _sorted_places(primal)
+    back = argsort(places, axis)
+    return [None if g is None else take_along_axis(g, back, axis) for g in cotangents]
+
+
+def _sort_along(primal: Primal, *tangents: Cotangent) -> Sequence[Cotangent]:
+    """Tangents go along to where the elements go."""
+    places, axis = _sorted_places(primal)
+    return [None if t is None else take_along_axis(t, places, axis) for t in tangents]
+
+
+declare(
+    "sort",
+    Kind.reduction,
+    cost=Cost.heavy_move,
+    derivative=_sort_back,
+    tangents=_sort_along,
+    batching=along_axes(dimension=following),
+)
 
 
 def _top_places(x: Tensor, k: int, axis: int) -> Tensor:
@@ -199,19 +248,31 @@ def _top_places(x: Tensor, k: int, axis: int) -> Tensor:
     return swapaxes(Tensor(op.results[1], builder, results[1]), axis, -1)
 
 
-declare(
-    "sort",
-    Kind.reduction,
-    cost=Cost.heavy_move,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.ordering"),
-    batching=along_axes(dimension=following),
-)
+def _read_anew(primal: Primal) -> Sequence[Tensor]:
+    places = primal.output(1)
+    return [take_along_axis(primal.input(0), places, places.ndim - 1), places]
+
+
+def _read_anew_approximately(primal: Primal) -> Sequence[Tensor]:
+    """The operands are values, their places and what both begin with."""
+    places = primal.output(1)
+    owner = primal.op.operands[1].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "stablehlo.iota":
+        primal.refuse("only a selection that also returns the positions of its elements has a rule")
+    found = re.search(r"reduction_dim = (\d+)", str(primal.op.attributes["mhlo.backend_config"]))
+    axis = int(found[1]) if found else places.ndim - 1
+    return [take_along_axis(primal.input(0), places, axis), places]
+
+
 declare(
     "chlo.top_k",
     Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.ordering"),
+    derivative=Expansion(_read_anew),
     batching=along_axes(),
+)
+supply_derivatives(
+    {
+        "custom_call.TopK": Expansion(_read_anew),
+        "custom_call.ApproxTopK": Expansion(_read_anew_approximately),
+    }
 )

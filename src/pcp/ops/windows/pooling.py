@@ -4,7 +4,8 @@ import numpy as np
 
 from pcp.ops.elementwise import convert
 from pcp.ops.reductions.primitives import narrowed, widened
-from pcp.ops.windows.reducing import Padding, Sizes, margins_of, per_axis, reduce_window
+from pcp.ops.windows.geometry import Padding, Sizes, margins_of, per_axis
+from pcp.ops.windows.reducing import reduce_window
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, operation
 
 

@@ -25,7 +25,7 @@ from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added.store import Added
-from pcp.planning.profile.hardware import versions
+from pcp.planning.measuring.hardware import versions
 
 log = logging.getLogger("pcp.planning.added")
 

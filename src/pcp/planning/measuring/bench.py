@@ -20,12 +20,12 @@ from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.measuring.folder import MeasuringFolder, TemporaryFolderUnusable, check_room, written
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement_text import judgement_of
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
-from pcp.planning.profile.hardware import hardware_of, versions
-from pcp.planning.profile.rows import judgement_of
 
 log = logging.getLogger("pcp.planning.measuring.bench")
 

@@ -4,30 +4,28 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import PlainProgramFailed
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.pooled import pooled
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
-from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
-from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
-from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
-from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
+from pcp.planning.profile.region import Region
 from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
-MOST_ROWS = 4096
-"""Of the regions that predictions are made from."""
 _DAY_SECONDS = 86400.0
 
 
@@ -268,73 +266,3 @@ class Evidence:
             log.warning("%s", error)
             self.trouble = str(error)
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled(Measurement):
-    """All that was measured of one path of a program here, as one row.
-
-    Arguments:
-        calm: the blocks that count, one for each measurement during which little disturbed; where none was calm, all.
-        is_calm: whether any of them was.
-    """
-
-    calm: tuple[Block, ...] = ()
-    is_calm: bool = True
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The calls that count, by measurements."""
-        return self.calm
-
-
-def known_here(
-    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
-) -> list[Known]:
-    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
-    grouped: dict[tuple[str, str], list[Measurement]] = {}
-    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
-        grouped.setdefault((row.subject, row.path), []).insert(0, row)
-    programs = {}
-    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
-    for digest, region in database.regions(newest).items():
-        try:
-            programs[digest] = region.program()
-        except NotARegion as error:
-            log.info("a region in the database is not used: %s", error)
-    return known_regions([pooled(rows) for rows in grouped.values()], programs)
-
-
-def pooled(rows: Sequence[Measurement], least: float = math.inf) -> Measurement:
-    """Rows of one path of one program as one row; if the last one is a failure, that counts.
-
-    Arguments:
-        rows: one at least.
-        least: undisturbed seconds of the plain program, as far as measurements of other paths have shown.
-    """
-    last = rows[-1]
-    if last.failure is not None:
-        return last
-    sound = [row for row in rows if row.failure is None]
-
-    judged = max(
-        (row for row in sound if row.error is not None),
-        key=lambda row: row.least_tolerance or 0.0,
-        default=last,
-    )
-    blocks = [block for row in sound for block in row.blocks]
-    are_calm = calm_blocks(blocks, least)
-    calm = tuple(block for block, is_calm in zip(blocks, are_calm, strict=True) if is_calm) or tuple(blocks)
-    seconds, plain_seconds = joint(calm)
-    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
-    together = {
-        "seconds": tuple(seconds),
-        "plain_seconds": tuple(plain_seconds),
-        "error": judged.error,
-        "plain_error": judged.plain_error,
-        "judgement": judged.judgement,
-        "peak_bytes": max(peaks, default=None),
-        "when": sound[0].when,
-    }
-    others = {each.name: getattr(last, each.name) for each in fields(Measurement)}
-    return Pooled(**others | together, calm=calm, is_calm=any(are_calm) or not blocks)

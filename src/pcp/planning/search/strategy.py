@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pcp.planning.search.significance import Block, is_faster_in
+from pcp.planning.measuring.significance import Block, is_faster_in
 
 
 class Step(enum.StrEnum):

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class TrainingConfig:
         quorum: part of a round's data with which it may close without the rest.
         audit_rate: share of the leases of which another worker repeats a piece; 0 audits nobody.
         audit_tolerance: how far two results of the same piece may be apart, relative to their norm; equal hardware needs none.
+        wire: limits of a Shepherd's connections, by the names in `WireLimits`; those that are not named are as there.
 
     What follows `inner_steps`, to `quorum`, is by default -1 or empty: the algorithm's own choice.
 
@@ -132,6 +133,7 @@ class TrainingConfig:
     quorum: float = float(OWN)
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
+    wire: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):
@@ -162,7 +164,7 @@ class TrainingConfig:
         Raises:
             InvalidTrainingConfig: a setting does not exist or has the wrong type.
         """
-        fields = {field.name: field.type for field in dataclasses.fields(self)}
+        fields = {each.name: each.type for each in dataclasses.fields(self)}
         for name, value in settings.items():
             if name not in fields:
                 raise InvalidTrainingConfig(
