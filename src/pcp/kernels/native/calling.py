@@ -17,7 +17,7 @@ def native_call(
     handler: str,
     operands: Sequence[Tensor],
     results: Sequence[TensorSpec],
-    attributes: Mapping[str, float],
+    attributes: Mapping[str, float | Sequence[int]],
 ) -> list[Tensor]:
     """Call a handler of the build that this machine has.
 
@@ -26,19 +26,14 @@ def native_call(
         handler: its name there.
         operands: dense arrays, row by row, as all that XLA hands over.
         results: shapes and element types of what it writes.
-        attributes: floats, as float32, and integers, as int64, by the names that it binds.
+        attributes: floats, as float32, integers, as int64, and sequences of integers, by the names that it binds.
 
     Raises:
         NativeUnavailable: the library cannot be had here.
     """
     build, builder = build_here(library.name), current_builder()
     with builder.location:
-        config: dict[str, ir.Attribute] = {
-            name: ir.FloatAttr.get(ir.F32Type.get(), value)
-            if isinstance(value, float)
-            else ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-            for name, value in attributes.items()
-        }
+        config = {name: _attribute(value) for name, value in attributes.items()}
         described = {
             "call_target_name": target_of(handler, build.digest),
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), TYPED),
@@ -48,6 +43,14 @@ def native_call(
             "stablehlo.custom_call", [operand.value for operand in operands], list(results), described
         )
     return [Tensor(value, builder) for value in op.results]
+
+
+def _attribute(value: float | Sequence[int]) -> ir.Attribute:
+    if isinstance(value, Sequence):
+        return ir.DenseI64ArrayAttr.get(value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F32Type.get(), value)
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
 def target_of(handler: str, digest: str) -> str:

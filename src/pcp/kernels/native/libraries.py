@@ -44,6 +44,9 @@ def _digest_of(files: tuple[Path, ...]) -> str:
 
 LIBRARIES = {
     each.name: each
-    for each in (Library("normalisation", ("layer_norm", "layer_norm_gradient"), ("rows.h",)),)
+    for each in (
+        Library("normalisation", ("layer_norm", "layer_norm_gradient"), ("rows.h",)),
+        Library("products", ("product_f32", "product_bf16"), ("panels.h", "rows.h", "scratch.h")),
+    )
 }
 """Every library by its name."""

@@ -93,13 +93,13 @@ struct Singles {
 #endif
 };
 
-#if defined(__AVX512BF16__)
-// A word of a panel is two numbers that follow each other in the inner dimension, rounded to bfloat16. They are multiplied
-// exactly and added up in float32.
+// A word of a panel is two numbers that follow each other in the inner dimension, rounded to bfloat16, the first in the lower
+// half. They are multiplied exactly and added up in float32.
 struct Pairs {
   using Word = uint32_t;
   static constexpr int64_t kNumbers = 2;
 
+#if defined(__AVX512BF16__)
   static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
     for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
       const __m512bh a = (__m512bh)_mm512_loadu_si512(right), b = (__m512bh)_mm512_loadu_si512(right + kRegister);
@@ -111,61 +111,107 @@ struct Pairs {
       }
     }
   }
+#else
+  typedef Word Words __attribute__((vector_size(sizeof(Register))));
 
-  static __m512i narrow(__m512 x) { return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)); }
-  static Word word(const float* at, int64_t apart, bool both) {
-    const Word low = static_cast<Word>(_mm512_cvtsi512_si32(narrow(_mm512_set1_ps(at[0]))));
-    return both ? low | word(at + apart, 0, false) << 16 : low;
+  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+    for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide)
+      for (int half = 0; half < 2; ++half) {
+        Words pairs;
+        std::memcpy(&pairs, right + half * kRegister, sizeof pairs);
+        const Register first = (Register)(pairs << 16), second = (Register)(pairs & 0xffff0000u);
+#pragma GCC unroll 16
+        for (int i = 0; i < kHigh; ++i)
+          sums[i][half] += number(left[i] << 16) * first + number(left[i] & 0xffff0000u) * second;
+      }
   }
+  static float number(Word bits) {
+    float found;
+    std::memcpy(&found, &bits, sizeof found);
+    return found;
+  }
+#endif
+
+  static Word word(const float* at, int64_t apart, bool both) {
+    return rounded(at[0]) | (both ? rounded(at[apart]) << 16 : 0);
+  }
+  // The upper half of a number that is rounded to nearest, ties to even; NaN stays NaN.
+  static Word rounded(float x) {
+    Word bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+#if defined(__AVX512BF16__)
   static __m512i of_lane(const float* at, int64_t count) {
     const __m512 first = _mm512_maskz_loadu_ps(first_lanes(count), at);
     const __m512 second = _mm512_maskz_loadu_ps(first_lanes(count - 16), at + 16);
     return (__m512i)_mm512_cvtne2ps_pbh(second, first);
   }
   static __m512i of_lanes(const float* at, int64_t apart, bool both, __mmask16 there) {
+    const auto narrow = [](__m512 x) { return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)); };
     const __m512i low = narrow(_mm512_maskz_loadu_ps(there, at));
     if (!both) return low;
     return _mm512_or_epi32(low, _mm512_slli_epi32(narrow(_mm512_maskz_loadu_ps(there, at + apart)), 16));
   }
-};
+#elif defined(__AVX512F__)
+  static __m512i rounded(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i near = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+    const __mmask16 wrong = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_srli_epi32(_mm512_mask_or_epi32(near, wrong, bits, _mm512_set1_epi32(0x400000)), 16);
+  }
+  static __m512i of_lane(const float* at, int64_t count) {
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i first = rounded(_mm512_maskz_loadu_ps(first_lanes(count), at));
+    const __m512i second = rounded(_mm512_maskz_loadu_ps(first_lanes(count - 16), at + 16));
+    const __m512i low = _mm512_permutex2var_epi32(first, even, second);
+    const __m512i high = _mm512_permutex2var_epi32(first, _mm512_add_epi32(even, _mm512_set1_epi32(1)), second);
+    return _mm512_or_epi32(low, _mm512_slli_epi32(high, 16));
+  }
+  static __m512i of_lanes(const float* at, int64_t apart, bool both, __mmask16 there) {
+    const __m512i low = rounded(_mm512_maskz_loadu_ps(there, at));
+    if (!both) return low;
+    return _mm512_or_epi32(low, _mm512_slli_epi32(rounded(_mm512_maskz_loadu_ps(there, at + apart)), 16));
+  }
 #endif
+};
 
 // Words from one panel to the next. Registers are stored whole, so up to sixteen words behind a panel are written.
-template <typename Form, int kLanes_>
-constexpr int64_t kPanel = kLanes_ * kDeep / Form::kNumbers + 16;
+template <typename Form, int kLanesHere>
+constexpr int64_t kPanel = kLanesHere * kDeep / Form::kNumbers + 16;
 
 // Copies a panel of `deep` numbers, kDeep at most. Number k of lane l lies at `at[l * lane + k * step]`; `lanes` of them are
 // there, the others are 0.
-template <typename Form, int kLanes_>
+template <typename Form, int kLanesHere>
 void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
   constexpr int64_t kNumbers = Form::kNumbers;
   const int64_t words = divided_up(deep, kNumbers);
 #if defined(__AVX512F__)
   if (lane == 1) {
     for (int64_t w = 0; w < words; ++w, at += kNumbers * step)
-      for (int64_t l = 0; l < kLanes_; l += 16)
-        _mm512_storeu_si512(to + w * kLanes_ + l,
+      for (int64_t l = 0; l < kLanesHere; l += 16)
+        _mm512_storeu_si512(to + w * kLanesHere + l,
                             Form::of_lanes(at + l, step, (w + 1) * kNumbers <= deep, first_lanes(lanes - l)));
     return;
   }
   if (step == 1) {
     for (int64_t w = 0; w < words; w += 16)
-      for (int64_t l = 0; l < kLanes_; l += 16) {
+      for (int64_t l = 0; l < kLanesHere; l += 16) {
         __m512i block[16];
         for (int64_t i = 0; i < 16; ++i)
-          block[i] = l + i < std::min<int64_t>(lanes, kLanes_)
+          block[i] = l + i < std::min<int64_t>(lanes, kLanesHere)
                          ? Form::of_lane(at + (l + i) * lane + w * kNumbers, deep - w * kNumbers)
                          : _mm512_setzero_si512();
         transpose(block);
         for (int64_t i = 0; i < std::min<int64_t>(16, words - w); ++i)
-          _mm512_storeu_si512(to + (w + i) * kLanes_ + l, block[i]);
+          _mm512_storeu_si512(to + (w + i) * kLanesHere + l, block[i]);
       }
     return;
   }
 #endif
   for (int64_t w = 0; w < words; ++w)
-    for (int64_t l = 0; l < kLanes_; ++l)
-      to[w * kLanes_ + l] =
+    for (int64_t l = 0; l < kLanesHere; ++l)
+      to[w * kLanesHere + l] =
           l < lanes ? Form::word(at + l * lane + w * kNumbers * step, step, (w + 1) * kNumbers <= deep) : 0;
 }
 

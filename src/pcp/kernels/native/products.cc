@@ -228,6 +228,4 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result,
                                     .Attr<pcp::Numbers>("right_strides"))
 
 PCP_PRODUCT(pcp_product_f32, Singles);
-#if defined(__AVX512BF16__)
 PCP_PRODUCT(pcp_product_bf16, Pairs);
-#endif
