@@ -14,8 +14,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "pcp"
 
 # What data meets first stands first. "pcp" is the public face, src/pcp/__init__.py.
 LAYERS = (
-    "errors", "folders", "ir", "refusals", "tensor", "tracing", "composites", "ops", "autodiff", "batching", "rewrite",
-    "memory", "kernels", "backends", "planning", "nn", "models", "optimizers", "training", "inference", "importers",
+    "errors", "folders", "temporary", "ir", "refusals", "tensor", "tracing", "composites", "ops", "autodiff", "batching",
+    "rewrite", "memory", "kernels", "backends", "planning", "nn", "models", "optimizers", "training", "inference", "importers",
     "distributed", "pcp", "dashboard", "cli", "__main__",
 )  # fmt: skip
 

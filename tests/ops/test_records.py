@@ -10,6 +10,9 @@ import pytest
 import pcp
 from pcp.autodiff import RULES
 from pcp.batching import BATCHING
+from pcp.distributed import verification
+from pcp.importers import imported_module
+from pcp.ir import digest
 from pcp.ir.bindings import operation_names
 from pcp.ops.derivative import Expansion
 from pcp.ops.record import (
@@ -59,6 +62,17 @@ def test_what_holds_for_a_kind_is_said_once_and_a_record_may_say_otherwise(
     mine = declare("mine", Kind.communication, cost=Cost.work)
     assert (mine.cost, mine.rounds, mine.has_effect) == (Cost.work, False, True)
     assert missing_fields(mine) == ["derivative", "batching"]
+
+
+def test_lists_that_cannot_read_records_agree_with_them() -> None:
+    """Those of `ir`, which stands below `ops`, and those that give each operation a reason of its own."""
+    outside = {name for name, record in RECORDS.items() if record.kind is Kind.outside}
+    assert set(digest._OUTSIDE) == outside
+    assert set(digest._DRAWS) == {
+        name for name, record in RECORDS.items() if record.kind is Kind.creation and record.has_effect
+    }
+    assert outside <= set(verification.REFUSED_OPERATIONS)
+    assert outside <= set(imported_module._REFUSED)
 
 
 def functions_of(rule: Any) -> list[Callable[..., Any]]:

@@ -32,6 +32,7 @@ from pcp.tensor import (
     as_tensor,
     current_builder,
     emit,
+    export_operations,
     operation,
 )
 
@@ -283,3 +284,5 @@ declare(
 declare("collective_broadcast", Kind.communication, derivative=_collective_broadcast, batching=None)
 for _name in ("partition_id", "replica_id"):
     declare(_name, Kind.communication, derivative=None, batching=None)
+
+export_operations(__name__)

@@ -42,13 +42,19 @@ for _name in DEPRECATED:
 for _name in DYNAMIC:  # replaced where their sizes are constants of the program
     declare(_name, Kind.replaced, derivative=Refused(_SHAPES))
 
-declare("composite", Kind.replaced, batching=Supplied("pcp.batching.rules.custom_derivatives"))
+declare(
+    "composite",
+    Kind.replaced,
+    derivative=Supplied("pcp.autodiff.rules.composites"),
+    batching=Supplied("pcp.batching.rules.composites"),
+)
 declare("custom_call", Kind.call, cost=Cost.heavy_move, has_effect=True)
 
-for _name in ("after_all", "infeed", "outfeed"):
-    declare(_name, Kind.communication, derivative=None, batching=None)
+declare("after_all", Kind.communication, derivative=None, batching=None)
+for _name in ("infeed", "outfeed"):
+    declare(_name, Kind.outside, derivative=None)
 for _name in ("send", "recv"):
-    declare(_name, Kind.communication, derivative=Refused(_CHANNEL), batching=None)
+    declare(_name, Kind.outside, derivative=Refused(_CHANNEL))
 
 for _name, _reason in {
     "async_start": _FUTURE,

@@ -3,6 +3,6 @@
 Those of operations stand in their records, in `pcp.ops`.
 """
 
-from pcp.autodiff.rules import annotations, branches, composites, custom_derivatives, loops
+from pcp.autodiff.rules import annotations, branches, composites, loops
 
-__all__ = ["annotations", "branches", "composites", "custom_derivatives", "loops"]
+__all__ = ["annotations", "branches", "composites", "loops"]

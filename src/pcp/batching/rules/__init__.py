@@ -3,6 +3,6 @@
 Those of operations stand in their records, in `pcp.ops`.
 """
 
-from pcp.batching.rules import control, custom_derivatives
+from pcp.batching.rules import composites, control
 
-__all__ = ["control", "custom_derivatives"]
+__all__ = ["composites", "control"]

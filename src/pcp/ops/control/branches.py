@@ -23,6 +23,7 @@ from pcp.tensor import (
     TracingError,
     as_tensor,
     current_builder,
+    export_operations,
     is_weak,
     operation,
 )
@@ -152,3 +153,5 @@ declare(
     derivative=Supplied("pcp.autodiff.rules.branches"),
     batching=Supplied("pcp.batching.rules.control"),
 )
+
+export_operations(__name__)

@@ -22,6 +22,7 @@ from pcp.tensor import (
     TracingError,
     as_tensor,
     current_builder,
+    export_operations,
     is_weak,
     operation,
 )
@@ -231,3 +232,5 @@ declare(
     derivative=Supplied("pcp.autodiff.rules.loops"),
     batching=Supplied("pcp.batching.rules.control"),
 )
+
+export_operations(__name__)

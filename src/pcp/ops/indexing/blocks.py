@@ -12,7 +12,16 @@ from pcp.ops.elementwise import clip, convert
 from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
 from pcp.ops.movement import concatenate, reshape, zeros
 from pcp.ops.record import Cost, Kind, Linear, declare
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    emit,
+    export_operations,
+    operation,
+)
 
 
 @operation
@@ -136,3 +145,5 @@ declare(
     derivative=_read_back,
     batching=_batched_write,
 )
+
+export_operations(__name__)

@@ -21,6 +21,7 @@ from pcp.tensor import (
     Tensor,
     TensorLike,
     as_tensor,
+    export_operations,
     operation,
 )
 
@@ -139,3 +140,5 @@ declare(
     derivative=Expansion(_torch_index_select),
     batching=None,
 )
+
+export_operations(__name__)

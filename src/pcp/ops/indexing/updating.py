@@ -11,7 +11,7 @@ from pcp.ops.indexing.gathering import scatter
 from pcp.ops.indexing.keys import Key, parse_key, without_arrays
 from pcp.ops.indexing.reading import index, windows_of
 from pcp.ops.movement import broadcast_to, pad, reshape, reverse
-from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -95,3 +95,6 @@ def _along(x: TensorLike, indices: TensorLike, axis: int) -> tuple[Any, ...]:
             f"scatter: axis {axis} was given for a tensor of rank {rank}; expected {-rank} <= axis < {rank}"
         )
     return (*[slice(None)] * (axis % rank), indices if isinstance(indices, Tensor) else np.asarray(indices))
+
+
+export_operations(__name__)

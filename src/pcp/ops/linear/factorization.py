@@ -12,7 +12,7 @@ from pcp.ops.linear.products import matmul
 from pcp.ops.movement import iota, transpose
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Kind, declare
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, export_operations, operation
 
 
 @operation
@@ -168,3 +168,5 @@ declare(
     batching=along_axes(),
 )
 declare("triangular_solve", Kind.solver, derivative=_triangular_solve, batching=along_axes())
+
+export_operations(__name__)

@@ -158,21 +158,20 @@ def _gtsv(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent]:
     ]
 
 
-ROUTINES: dict[str, Rule] = {
-    "potrf": _potrf,
-    "trsm": Expansion(_trsm),
-    "getrf": Expansion(_getrf),
-    "geqrf": Expansion(_geqrf),
-    "orgqr": Expansion(_orgqr),
-    "ungqr": Expansion(_orgqr),
-    "syevd": _syevd,
-    "heevd": _syevd,
-    "gesdd": _gesdd,
-    "geev": _geev,
-    "gtsv": _gtsv,
-}
-REAL, COMPLEX = ("orgqr", "syevd"), ("ungqr", "heevd")
+# routine, the letters of the element types that have one, derivative
+ROUTINES: tuple[tuple[str, str, Rule], ...] = (
+    ("potrf", "sdcz", _potrf),
+    ("trsm", "sdcz", Expansion(_trsm)),
+    ("getrf", "sdcz", Expansion(_getrf)),
+    ("geqrf", "sdcz", Expansion(_geqrf)),
+    ("orgqr", "sd", Expansion(_orgqr)),
+    ("ungqr", "cz", Expansion(_orgqr)),
+    ("syevd", "sd", _syevd),
+    ("heevd", "cz", _syevd),
+    ("gesdd", "sdcz", _gesdd),
+    ("geev", "sdcz", _geev),
+    ("gtsv", "sdcz", _gtsv),
+)
 
-for _name, _rule in ROUTINES.items():
-    _letters = "sd" if _name in REAL else "cz" if _name in COMPLEX else "sdcz"
+for _name, _letters, _rule in ROUTINES:
     supply_derivatives({f"custom_call.lapack_{letter}{_name}_ffi": _rule for letter in _letters})

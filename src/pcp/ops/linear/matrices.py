@@ -7,11 +7,11 @@ from pcp.ir import DType
 from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
 from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
-from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -174,3 +174,6 @@ def _counted(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 def _zero(tensor: Tensor) -> TensorLike:
     return False if tensor.dtype is DType.bool else 0
+
+
+export_operations(__name__)

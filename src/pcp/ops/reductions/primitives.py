@@ -22,8 +22,8 @@ from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
 from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
 from pcp.ops.movement import concatenate, iota, reshape, transpose
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.ops.record import Kind, Linear, declare
 from pcp.ops.reductions.bodies import emit_joining, map_body
@@ -35,6 +35,7 @@ from pcp.tensor import (
     TensorLike,
     as_tensor,
     emit,
+    export_operations,
     operation,
 )
 
@@ -297,7 +298,10 @@ declare(
     Kind.reduction,
     rounds=True,
     linear=Linear(if_adding=True),
+    fuses_operands=True,
     flops=_reduce_flops,
     derivative=_reduce,
     batching=along_axes(lambda count: count // 2, dimensions=shifted),
 )
+
+export_operations(__name__)

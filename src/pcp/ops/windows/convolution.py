@@ -17,7 +17,7 @@ from pcp.ops.windows.convolution_rules import (
     regrouped,
 )
 from pcp.ops.windows.geometry import Padding, Sizes, dilated, margins_of, per_axis
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, operation
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, export_operations, operation
 
 Orders = tuple[str, str, str]
 """The orders of the axes of input, kernel and result, as `("NHWC", "HWIO", "NHWC")`."""
@@ -218,3 +218,5 @@ declare(
     derivative=convolution_cotangents,
     batching=batched_convolution,
 )
+
+export_operations(__name__)

@@ -23,6 +23,7 @@ from pcp.ops.elementwise import (
 )
 from pcp.ops.indexing.gathering import WindowAxes, gather
 from pcp.ops.movement import iota, reshape, slice_
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import broadcast_reduced, max_, min_, sum_
 from pcp.ops.windows.geometry import Windows, dilated
 from pcp.tensor import Tensor
@@ -86,11 +87,7 @@ def _folded_along(
 
 
 def _along(tensor: Tensor, axis: int, first: int, count: int, stride: int) -> Tensor:
-    if first == 0 and stride == 1 and count == tensor.shape[axis]:
-        return tensor
-    starts, stops, steps = [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim
-    starts[axis], stops[axis], steps[axis] = first, first + dilated(count, stride), stride
-    return slice_(tensor, starts, stops, steps)
+    return narrow(tensor, axis, first, first + dilated(count, stride), stride)
 
 
 def chosen(

@@ -37,6 +37,7 @@ from pcp.tensor import (
     Tensor,
     TensorLike,
     as_tensor,
+    export_operations,
     operation,
 )
 
@@ -166,3 +167,5 @@ declare(
     derivative=_cotangents,
     batching=along_windows(lambda count: count // 2),
 )
+
+export_operations(__name__)

@@ -8,6 +8,7 @@ from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.record import Kind, is_bilinear, kind_of
 from pcp.planning.instrument import flat
 
 FLOPS = {2: 4e11, 4: 2e11, 8: 1e11}
@@ -25,11 +26,11 @@ def estimated_seconds(program: Program) -> float:
 def _block(block: ir.Block) -> Iterator[float]:
     for view in block.operations:
         op = view.operation
-        if op.name in ("stablehlo.while", "stablehlo.if", "stablehlo.case"):
+        if kind_of(op.name) is Kind.control:
             trips = static_trips(op) if op.name == "stablehlo.while" else None
             inner = [sum(_block(each)) for region in op.regions for each in region.blocks]
             yield trips * sum(inner) if isinstance(trips, int) else max(inner)
-        elif op.name in ("stablehlo.dot_general", "stablehlo.convolution"):
+        elif is_bilinear(op.name):
             width = max(1, _bytes([op.operands[0]]) // max(1, spec_of(op.operands[0].type).size))
             yield flops_of(op) / FLOPS.get(width, FLOPS[8]) + _bytes([*op.operands, *op.results]) / BYTES
         elif op.name not in ("stablehlo.constant", "stablehlo.reshape", "func.return", "stablehlo.return"):

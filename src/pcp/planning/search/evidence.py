@@ -84,6 +84,10 @@ class Evidence:
         self.measured = 0
         self.planned = 0
         self.trouble = ""
+        self.kept_back: Callable[[], float] = lambda: 0.0
+        """Seconds of the budget for verifying, which nothing else may begin in."""
+        self.took: dict[tuple[str, str], float] = {}
+        """Seconds that the last measurement of each path of each program took, from beginning to end."""
         self._database = database
         self._start = start
         self._progress = progress
@@ -154,7 +158,7 @@ class Evidence:
             Whether there is time for that.
         """
         wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
-        if wait >= self.seconds_left:
+        if wait >= self.seconds_left - self._kept_from(subject):
             self.trouble = "the time was up"
             return False
         if wait > 0:
@@ -181,6 +185,7 @@ class Evidence:
         about: str | None = None,
         until: float = 0.0,
         region: Program | None = None,
+        verifies: bool = False,
     ) -> Measurement | None:
         """What is known of one path of a program, measured now if that is not enough.
 
@@ -193,6 +198,7 @@ class Evidence:
             path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
             region: the program, where it is the region of a site, to be kept with it.
+            verifies: whether this is what time was kept back for.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
@@ -201,19 +207,21 @@ class Evidence:
         again = found is not None and self._is_tried_again(subject, label)
         if found is not None and enough(found) and not again:
             return found
-        if self.seconds_left <= until:
+        if self.seconds_left <= (until if verifies else max(until, self._kept_from(subject))):
             self.trouble = "the time was up"
             return found if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(subject, label, request, enough, what, path, about, until, region)
+            return self.of(subject, label, request, enough, what, path, about, until, region, verifies)
         if self._progress is not None:
             spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
+        began = time.monotonic()
         measured = self._measure(self._measurer, request())
         if measured is None:
             return None
+        self.took[subject, label] = time.monotonic() - began
         made = replace(measured, subject=subject)
         self.measured += 1
         self.known(subject)  # what is there already stands first
@@ -231,6 +239,12 @@ class Evidence:
         )
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
+
+    def _kept_from(self, subject: str) -> float:
+        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself."""
+        kept = self.kept_back()
+        own = [seconds for (of, _), seconds in self.took.items() if of == subject]
+        return kept + max(own or self.took.values(), default=0.0) if kept else 0.0
 
     def refute(self, subject: str, path: Path, detail: str) -> None:
         """Enter that a path does not compute what was measured of it."""

@@ -1,4 +1,4 @@
-"""The folder that a process shares with a child that measures or verifies, in the folder for temporary files.
+"""Folders of single processes in the folder for temporary files.
 
 What was left behind by processes that were killed is removed when the next folder is made.
 """
@@ -6,6 +6,7 @@ What was left behind by processes that were killed is removed when the next fold
 import contextlib
 import errno
 import fcntl
+import hashlib
 import logging
 import os
 import shutil
@@ -13,14 +14,19 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from pcp.errors import PCPError
 
-log = logging.getLogger("pcp.planning.measuring.bench")
+log = logging.getLogger("pcp.temporary")
 
-PREFIX = "pcp-bench-"
+MEASURING = "pcp-bench-"
 VERIFYING = "pcp-verify-"
-PREFIXES = (PREFIX, VERIFYING)
+LOWERING = "pcp-lower-"
+WORKING = "pcp-worker-"
+LIKE_A_USERS = "run-"
+"""Of the process that runs a kernel as a user would: nothing in it says whose it is."""
+PREFIXES = (MEASURING, VERIFYING, LOWERING, WORKING, LIKE_A_USERS)
 OWNER = "owner"
 _LEAST_BYTES = 1 << 20
 """Where less is free, a process that ended is taken to have found no room: memory in files ends it by a signal."""
@@ -30,8 +36,9 @@ class TemporaryFolderUnusable(PCPError):
     """The folder for temporary files is full, missing, or not to be written to."""
 
 
-class MeasuringFolder:
-    """A folder that is locked as long as its process lives, so that others know whether it was left behind.
+class TemporaryFolder:
+    """A folder that is locked as long as its process lives, so that others know whether it was left behind; a context manager,
+    which removes it.
 
     Arguments:
         prefix: of its name, one of `PREFIXES`.
@@ -40,7 +47,7 @@ class MeasuringFolder:
         TemporaryFolderUnusable: it cannot be made.
     """
 
-    def __init__(self, prefix: str = PREFIX) -> None:
+    def __init__(self, prefix: str = MEASURING) -> None:
         self._lock = -1
         parent = _parent()
         with written(parent):
@@ -48,11 +55,17 @@ class MeasuringFolder:
             self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             try:
                 self._lock = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.write(self._lock, f"{os.getpid()} {_start_time()}\n".encode())
+                fcntl.flock(self._lock, fcntl.LOCK_EX)  # a sweep may look at it just now
+                os.write(self._lock, _signed(self.path, f"{os.getpid()} {_start_time()}").encode())
             except BaseException:
                 self.remove()
                 raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def remove(self) -> None:
         """Remove the folder and everything in it."""
@@ -82,7 +95,7 @@ def unusable(folder: Path, error: OSError) -> str:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "requested and" in str(error)
     remedy = "free some space there" if is_full else "make it a folder that you may write to"
     return (
-        f"measuring and verifying need the folder for temporary files, {place}, but: {error.strerror or error}; "
+        f"PCP needs the folder for temporary files, {place}, but: {error.strerror or error}; "
         f"{remedy}, or set TMPDIR to another folder"
     )
 
@@ -99,7 +112,7 @@ def check_room(folder: Path) -> None:
 
 
 def sweep(parent: Path) -> None:
-    """Remove folders of this user whose processes were killed: their locks went with them."""
+    """Remove folders of this user and of PCP whose processes were killed: their locks went with them."""
     for folder in (found for prefix in PREFIXES for found in parent.glob(f"{prefix}*")):
         with contextlib.suppress(OSError):  # it is gone, or still in use
             facts = folder.lstat()
@@ -109,12 +122,18 @@ def sweep(parent: Path) -> None:
             lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                owner = os.read(lock, 100).decode(errors="replace").strip()
-                if owner:  # an empty file is one that is about to be locked
+                owner = os.read(lock, 100).decode(errors="replace")
+                # An empty file is one that is about to be locked; another text is of somebody else who uses this name.
+                if owner == _signed(folder, owner.rpartition(" ")[0]):
                     shutil.rmtree(folder, ignore_errors=True)
                     log.info("removed %s, which process %s left behind", folder, owner.partition(" ")[0])
             finally:
                 os.close(lock)
+
+
+def _signed(folder: Path, process: str) -> str:
+    """The owner of a folder, with a mark by which PCP knows its own folders, and a reader does not know PCP."""
+    return f"{process} {hashlib.sha256(f'pcp {folder.name} {process}'.encode()).hexdigest()[:16]}"
 
 
 def _parent() -> Path:

@@ -5,11 +5,11 @@ import math
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
 from pcp.ops.movement import ravel, reshape
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
-from pcp.ops.reductions.sorting import sort
-from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.ops.sorting.sorting import sort
+from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -82,3 +82,6 @@ def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = 
     if axis is None:
         return reshape(result, (1,) * tensor.ndim if keepdims else ())
     return result if keepdims else reshape(result, (*flat.shape[:place], *flat.shape[place + 1 :]))
+
+
+export_operations(__name__)

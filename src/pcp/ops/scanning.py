@@ -11,7 +11,7 @@ from pcp.ops.control.loops import Carry, CarryMismatch, LoopCarry, end_block
 from pcp.ops.elementwise import less
 from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros
-from pcp.tensor import ShapeMismatch, Tensor, as_tensor, current_builder, operation
+from pcp.tensor import ShapeMismatch, Tensor, as_tensor, current_builder, export_operations, operation
 
 
 @operation
@@ -160,3 +160,6 @@ class _Scan:
             end_block([less(Tensor(trip, builder), self.trips).value])
         body.append_to(op.regions[1])
         return list(op.results)
+
+
+export_operations(__name__)

@@ -36,11 +36,20 @@ from pcp.ops.elementwise import (
 )
 from pcp.ops.indexing.along_axis import take_along_axis
 from pcp.ops.movement import full, iota, swapaxes
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
 from pcp.ops.record import Cost, Kind, declare, supply_derivatives
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, current_builder, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    current_builder,
+    export_operations,
+    operation,
+)
 
 INDEX = DType.i32
 """The element type of places."""
@@ -276,3 +285,5 @@ supply_derivatives(
         "custom_call.ApproxTopK": Expansion(_read_anew_approximately),
     }
 )
+
+export_operations(__name__)
