@@ -1,5 +1,7 @@
 """Native products of float32 tensors: operands are converted and transposed where they are copied for the innermost loop."""
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 
 from pcp.ir import TensorSpec
@@ -7,8 +9,9 @@ from pcp.ir.bindings import ir
 from pcp.kernels.artifact import Native
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import LIBRARIES, native_call
-from pcp.kernels.products.product import Axes, Product
+from pcp.kernels.products.product import Product
 from pcp.kernels.registry import register_kernel
+from pcp.ops.linear.dot_axes import Axes, DotAxes
 from pcp.ops.movement import transpose
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
@@ -28,7 +31,7 @@ def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
     """The stride of several axes that can be read as one; None if they cannot."""
     strides = _strides(spec.shape)
     places = [(spec.shape[axis], strides[axis]) for axis in axes if spec.shape[axis] != 1]
-    for (_, outer), (size, inner) in zip(places, places[1:], strict=False):
+    for (_, outer), (size, inner) in itertools.pairwise(places):
         if outer != size * inner:
             return None
     return places[-1][1] if places else 1
@@ -50,15 +53,8 @@ def _in_order(*counts: int) -> list[Axes]:
     return [tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
 
 
-def _free(spec: TensorSpec, *taken: Axes) -> Axes:
-    return tuple(axis for axis in range(len(spec.shape)) if not any(axis in axes for axes in taken))
-
-
 def _size(spec: TensorSpec, axes: Axes) -> int:
-    found = 1
-    for axis in axes:
-        found *= spec.shape[axis]
-    return found
+    return math.prod(spec.shape[axis] for axis in axes)
 
 
 def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
@@ -67,8 +63,8 @@ def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
         x, y = (Tensor(value, current_builder()) for value in op.operands)
         pairs = sorted(zip(*product.contract, strict=True))
         inner = tuple(axis for axis, _ in pairs), tuple(axis for _, axis in pairs)
-        rows = _free(product.x, product.batch[0], inner[0])
-        columns = _free(product.y, product.batch[1], inner[1])
+        axes = DotAxes(inner, product.batch)
+        rows, columns = axes.free(0, len(product.x.shape)), axes.free(1, len(product.y.shape))
         sizes = [_size(product.x, rows), _size(product.y, columns), _size(product.x, inner[0])]
         sizes += [product.x.shape[axis] for axis in product.batch[0]]
         x, of_x = _read(x, product.batch[0], rows, inner[0])
@@ -100,6 +96,5 @@ register_kernel(
         "operands rounded to bfloat16 where they are copied for the innermost loop, sums in float32",
         _applies,
         Native(_LIBRARY, _by("product_bf16")),
-        requires=("avx512_bf16",),
     )
 )
