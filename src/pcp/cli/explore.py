@@ -8,7 +8,7 @@ from typing import Any
 from pcp.cli.arrays import arguments_from, read_program
 from pcp.cli.plan import add_search_arguments
 from pcp.cli.search_progress import SearchProgress
-from pcp.planning.paths.exploration import Explored, explore
+from pcp.planning.exploration.exploration import Explored, explore
 from pcp.planning.report import seconds
 from pcp.training.data.array_file import read_array_file
 

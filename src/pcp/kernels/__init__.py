@@ -7,6 +7,7 @@ from pcp.kernels import normalisation as normalisation
 from pcp.kernels import products as products
 from pcp.kernels import softmax as softmax
 from pcp.kernels.kernel import Kernel as Kernel
+from pcp.kernels.kernel import KernelNotBuilt as KernelNotBuilt
 from pcp.kernels.registry import FAMILIES as FAMILIES
 from pcp.kernels.registry import Family as Family
 from pcp.kernels.registry import InvalidKernel as InvalidKernel

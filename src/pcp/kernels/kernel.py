@@ -3,11 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pcp.errors import PCPError
 from pcp.ir.bindings import ir
+from pcp.ir.composites import composite_name
 from pcp.kernels.artifact import Artifact
 from pcp.kernels.features import is_for, lacking
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
+
+
+class KernelNotBuilt(PCPError):
+    """A kernel that cannot compute an operation, though it said that it applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,22 @@ class Kernel:
         Arguments:
             op: at its site.
             residuals: what the forward kernel handed on, in the order of `takes`; empty where that did not stand there.
+
+        Raises:
+            KernelNotBuilt: it cannot make anything of the operation, though it said that it applies.
         """
         emit: Callable[..., Sequence[Tensor]] = self.artifact.build
-        return emit(op, residuals) if self.takes else emit(op)
+        try:
+            return emit(op, residuals) if self.takes else emit(op)
+        except PCPError:
+            raise
+        except Exception as error:  # whatever attributes raise that are not what their name says
+            raise KernelNotBuilt(
+                f"kernel {self.name} cannot stand for {composite_name(op) or op.name} of "
+                f"{', '.join(str(value.type) for value in op.operands)}: {type(error).__name__}: {error}; expected the "
+                "operands and attributes that this name has: name the operation otherwise, or let the kernel's "
+                "`applies` leave it out"
+            ) from error
 
     def __str__(self) -> str:
         return f"{self.name} ({self.effect})"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fleets import hostile, strangers
+from benchmarks.distributed.fleets import hostile, strangers
 
 
 @pytest.mark.timeout(600)

@@ -15,6 +15,7 @@ from pcp.ir import InvalidProgram, Program, UnknownDType
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.record import Kind, kind_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
 
@@ -85,7 +86,7 @@ class _Count:
             name = op.name.removeprefix("stablehlo.")
             if name in ("return", "func.return"):
                 continue
-            if name in ("while", "case", "if"):
+            if kind_of(op.name) is Kind.control:
                 _merge(kinds, self._control(op, name))
                 _merge(kinds, {name: Cost(count=1)})
             else:

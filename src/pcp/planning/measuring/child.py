@@ -19,12 +19,12 @@ from typing import Any, Protocol, TextIO
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.planning.measuring.folder import unusable
+from pcp.planning.measuring.measurement_text import judgement_text
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import tried
-from pcp.planning.profile.rows import judgement_text
+from pcp.temporary import unusable
 
 _LONGEST_DETAIL = 1000
 _BEGINNING = 200

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pcp.kernels import FAMILIES, Kernel, UnknownKernel, kernel_named, replaced
-from pcp.planning.prediction.model import CostModel, Known
+from pcp.planning.prediction.cost_model import estimated_seconds
+from pcp.planning.prediction.model import CostModel, Known, known_here
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search.cost_model import estimated_seconds
-from pcp.planning.search.evidence import known_here
 
 FOLDS = 10
 

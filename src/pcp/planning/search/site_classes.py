@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, Site, kernel_named, sites_of
-from pcp.planning.search.cost_model import estimated_seconds
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.rewrite.row import Effect
 
 

@@ -12,12 +12,13 @@ from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.pooled import Pooled
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.significance import undisturbed
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.prediction.model import Forecast
-from pcp.planning.search.cost_model import estimated_seconds
-from pcp.planning.search.evidence import Evidence, Pooled
-from pcp.planning.search.significance import undisturbed
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
