@@ -3,8 +3,8 @@
     python -m benchmarks.distributed.fleets.connections --workers 500
 
 The Shepherd is `pcp.distributed.shepherd.process.Shepherd` with a tiny GPT-2, in a process of its own; the workers are
-stand-ins (`stand_ins.py`) in another: each has a control connection and two bulk connections, fetches programs, data
-and parameters, sleeps instead of training, and pushes. Ends its processes after `--seconds` at the latest.
+stand-ins (`stand_ins.py`) in another: each has a control connection and two bulk connections, fetches data and
+parameters, sleeps instead of training, and pushes. Ends its processes after `--seconds` at the latest.
 """
 
 import argparse

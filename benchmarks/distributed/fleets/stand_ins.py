@@ -134,8 +134,8 @@ class StandIn:
             beating = asyncio.create_task(self._beat(connection, welcome))
             training: asyncio.Task[None] | None = None
             try:
-                for blob in welcome.blobs:
-                    await self._move(partial(self._down.fetch, blob, self._store))
+                # The last one is the data; a stand-in runs no programs.
+                await self._move(partial(self._down.fetch, welcome.blobs[-1], self._store))
                 connection.post(Ready(welcome.generation))
                 async for message in connection:
                     if isinstance(message, HeartbeatReply):

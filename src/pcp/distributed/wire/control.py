@@ -34,7 +34,7 @@ from pcp.distributed.wire.identity.tls import (
     explain,
 )
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.refusal import Refusal, RefusalCode
+from pcp.distributed.wire.refusal import PeerNotAcceptable, Refusal, RefusalCode, RefusedByPeer
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 
@@ -48,32 +48,6 @@ _LAST_READS = 64
 
 class ConnectionLost(PCPError):
     """The connection broke, or the other side closed it without a Goodbye."""
-
-
-class RefusedByPeer(PCPError):
-    """The other side does not want this connection.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
-
-class PeerNotAcceptable(PCPError):
-    """This side ended the connection, because of who the other is or of what it sent; it was told.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
 
 
 class ControlConnection:
