@@ -47,7 +47,8 @@ from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
 from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
 from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
-from pcp.distributed.wire.control import ConnectionLost, ControlConnection
+from pcp.distributed.wire.connection_errors import ConnectionLost, PeerNotAcceptable, RefusedByPeer
+from pcp.distributed.wire.control import ControlConnection
 from pcp.distributed.wire.control_client import connect
 from pcp.distributed.wire.frames import FrameError, FrameKind
 from pcp.distributed.wire.identity.certificates import Authority
@@ -55,7 +56,7 @@ from pcp.distributed.wire.identity.credentials import CertificateProblem, Creden
 from pcp.distributed.wire.identity.revocations import RevocationListProblem, Revocations
 from pcp.distributed.wire.identity.tls import CertificateRefused, Peer, TlsFailure
 from pcp.distributed.wire.limits import BadWireLimits, WireLimits
-from pcp.distributed.wire.refusal import PeerNotAcceptable, Refusal, RefusalCode, RefusedByPeer
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.refusal_log import Refused
 from pcp.distributed.wire.server import WireServer
 from pcp.distributed.wire.sockets import BadAddress, CannotListen, PortInUse, Unreachable

@@ -21,6 +21,7 @@ from pcp.distributed.wire.connection import (
     Side,
     TooMuchInFlight,
 )
+from pcp.distributed.wire.connection_errors import ConnectionLost, PeerNotAcceptable, RefusedByPeer
 from pcp.distributed.wire.fairness import TokenBucket
 from pcp.distributed.wire.frames import FrameKind
 from pcp.distributed.wire.identity.revocations import Revocations
@@ -34,7 +35,7 @@ from pcp.distributed.wire.identity.tls import (
     explain,
 )
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.refusal import PeerNotAcceptable, Refusal, RefusalCode, RefusedByPeer
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 
@@ -44,10 +45,6 @@ _BYTES_OF_A_MESSAGE = 4096
 """A larger message is charged as so many."""
 _LAST_READS = 64
 """Pieces that are still read from a peer that does not stop sending when the connection closes."""
-
-
-class ConnectionLost(PCPError):
-    """The connection broke, or the other side closed it without a Goodbye."""
 
 
 class ControlConnection:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
-from pcp.errors import PCPError
-
 
 class RefusalCode(IntEnum):
     """The kind of a refusal; the number travels, so rows are only ever appended."""
@@ -47,29 +45,3 @@ class Refusal:
             return RefusalCode(self.code)
         except ValueError:
             return RefusalCode.OTHER
-
-
-class RefusedByPeer(PCPError):
-    """The other side does not want this connection.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
-
-class PeerNotAcceptable(PCPError):
-    """This side ended the connection, because of who the other is or of what it sent; it was told.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal

@@ -18,13 +18,14 @@ from pcp.distributed.wire.bulk.responder import Storage
 from pcp.distributed.wire.bulk.server import BulkServer
 from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.wire.connection import Side
+from pcp.distributed.wire.connection_errors import PeerNotAcceptable
 from pcp.distributed.wire.control import ControlConnection
 from pcp.distributed.wire.doorway import Doorway, Stranger
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.revocations import Revocations
 from pcp.distributed.wire.identity.tls import CertificateRefused, check_not_revoked, server_context
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.refusal import PeerNotAcceptable, Refusal, RefusalCode
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.refusal_log import Refused
 from pcp.distributed.wire.sockets import CONTROL_PREAMBLE, listen, room_for_descriptors
 from pcp.distributed.wire.traffic import Statistics, Traffic

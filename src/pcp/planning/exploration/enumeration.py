@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from pcp.backends import Device, Target
 from pcp.ir import Program
-from pcp.kernels import Kernel, Site, replaced
+from pcp.kernels import Kernel, Site, cover, replaced
 from pcp.planning.added import register_added
 from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
 from pcp.planning.exploration.best_first import best_first
@@ -14,7 +14,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.evidence import Evidence
-from pcp.planning.search.site_classes import SiteClass, is_covered, site_classes
+from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
 
@@ -94,11 +94,11 @@ def combinations(
             if kernel is not None
             for site in sites
         }
-        covered = {site.key for each in classes for site in each.sites if is_covered(site, kernels)}
-        if covered & kernels.keys():
-            kernels = {key: kernel for key, kernel in kernels.items() if key not in covered}
+        apart = cover(site for _, sites, _ in groups for site in sites if site.key in kernels)
+        if len(apart) < len(kernels):
             if not uniform:
-                continue  # it comes without them, too
+                continue  # it comes without those that overlap, too
+            kernels = {site.key: kernels[site.key] for site in apart}
         path = whole.path(kernels)
         if not kernels:
             yield whole.plain

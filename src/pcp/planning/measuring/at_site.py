@@ -159,7 +159,7 @@ def _operands(subject: Subject) -> Iterator[tuple[Kind, list[Buffer]]]:
             elif not entry.spec.dtype.is_differentiable and array.size and entry.spec.dtype.kind != "bool":
                 array = kind.integers(rng, array).astype(array.dtype, copy=False)
             made.append(subject.target.place(array, entry.spec))
-        yield kind, made
+        yield kind, subject.completed(made)
 
 
 def _fault(

@@ -176,6 +176,7 @@ class Bench:
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
             "site": request.site,
+            "residuals": None if request.residuals is None else self._stored(request.residuals),
         }
 
     def _stored(self, program: Program) -> str:

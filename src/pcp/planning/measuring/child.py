@@ -78,6 +78,7 @@ class Child:
                 request["judged_at"],
                 request["ignored"],
                 request["options"],
+                request["residuals"],
             ]
         )
         kept = self._subjects.pop(key, None)
@@ -92,6 +93,7 @@ class Child:
                 request["ignored"],
                 self._target.with_options(request["options"]),
                 self._folder,
+                None if request["residuals"] is None else _program(request["residuals"]),
                 lambda name: self._say(stage=name),
             )
             self._cost[key] = time.monotonic() - began

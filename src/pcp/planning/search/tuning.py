@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
+from pcp.kernels.residuals import with_residuals
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
@@ -267,11 +268,12 @@ class _Tuning:
 
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
+        given = with_residuals(self._each.sites[0], kernel, self._evidence.target.device.kind)
         return Request(
-            self._each.region,
-            self._programs[kernel],
+            self._each.region if given is None else given.subject,
+            self._programs[kernel] if given is None else given.candidate,
             kernel_label(kernel),
-            exact,
+            exact if given is None else widened(given.subject),
             recipe,
             self._evidence.target,
             judged_at=USUAL_TOLERANCE,
@@ -279,6 +281,7 @@ class _Tuning:
             timing_seconds=self._strategy.timing_seconds,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
             site=kernel.nonfinite,
+            residuals=None if given is None else given.residuals,
         )
 
 
