@@ -1,7 +1,9 @@
 """Programs that came over the network: verified in a child that may crash, hang or eat memory, and this process may not."""
 
 import functools
+import io
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -283,3 +285,30 @@ def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so(
         KernelNotBuilt, match=rf"cannot stand for pcp.{name} of tensor<2x4xf32>: {reason}.*; expected"
     ):
         plan(program, tolerance=1e-3, cache=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mutated_artifact_is_refused_or_is_a_program(seed: int) -> None:
+    """What a child says of damaged bytes is a verdict, whatever it dies of; this process is not harmed."""
+    rng = random.Random(seed)
+    content = bytearray(artifact())
+    for _ in range(rng.randint(1, 20)):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    if seed % 3 == 2:
+        del content[rng.randrange(len(content)) :]
+    try:
+        found = admit({"several": bytes(content)}, "cpu:0", MEMORY, SECONDS)
+    except ProgramRefused as error:
+        said = str(error)
+    else:
+        said = "the program 'several' is one"
+        assert found["several"] == Program.from_artifact(bytes(content))
+    assert "the program 'several'" in said
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_a_child_says_is_short_and_printable(seed: int) -> None:
+    rng = random.Random(seed)
+    text = verification._text(io.BytesIO(rng.randbytes(rng.choice([0, 10, 100_000]))))
+    assert len(text) <= verification._LONGEST_WORDS
+    assert all(character.isprintable() or character in "\n\t" for character in text)

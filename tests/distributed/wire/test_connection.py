@@ -229,6 +229,42 @@ def test_random_bytes_never_do_more_than_close(data: list[bytes]) -> None:
     assert all(isinstance(event, ProtocolViolation | PeerClosed) for event in events)
 
 
+@given(st.integers(0, 2**32))
+def test_a_conversation_with_mutated_bytes_ends_at_most_once(seed: int) -> None:
+    """Bytes that were changed, cut out, repeated or inserted in the middle of what a worker says."""
+    rng = random.Random(seed)
+    said = b"".join(encode_control(message) for message in [HELLO, *FROM_WORKER[:-1] * 5])
+    data = bytearray(said)
+    for _ in range(rng.randint(1, 8)):
+        place, length = rng.randrange(len(data)), rng.randint(1, 40)
+        kind = rng.randrange(4)
+        if kind == 0:
+            data[place] = rng.randrange(256)
+        elif kind == 1:
+            del data[place : place + length]
+        elif kind == 2:
+            data[place:place] = data[place : place + length]
+        else:
+            data[place:place] = rng.randbytes(length)
+        data = data or bytearray(b"P")
+    shepherd = ControlMachine(Side.SHEPHERD, "ada")
+    events: list[ConnectionEvent] = []
+    while data:
+        count = rng.randint(1, 200)
+        events += shepherd.receive(bytes(data[:count]))
+        del data[:count]
+        if not shepherd.is_open and events == [MessageReceived(HELLO)]:
+            shepherd.send(WELCOME)
+    events += shepherd.receive_end()
+    *before, last = events
+    assert all(isinstance(event, MessageReceived) for event in before)
+    assert isinstance(last, ProtocolViolation | ConnectionRefused | PeerClosed)
+    assert shepherd.bytes_in_flight < 10_000
+    told = ControlMachine(Side.WORKER)
+    told.send(HELLO)
+    told.receive(take(shepherd))  # what it answered is well-formed
+
+
 def test_every_message_is_somebody_s_to_say() -> None:
     """A kind that nobody may send would be dropped, and those who wait for it would wait for ever."""
     sayable: frozenset[type] = frozenset().union(*connection._SAYS.values())

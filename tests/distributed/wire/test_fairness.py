@@ -49,11 +49,13 @@ def test_the_owner_of_the_most_makes_room_and_waits_the_longest() -> None:
         assert crowded_out is not None
         assert crowded_out.startswith("flood")
         crowd.wait(name, name)
+    for number in range(10, 200):
+        crowded_out = crowd.enter("flood", f"flood {number}", 0.0)
+        assert str(crowded_out).startswith("flood")
     assert len(crowd) == 10
     assert [crowd.next(), crowd.next()] == ["bob", "ada"]
-    assert str(crowd.next()).startswith("flood")
     assert len(crowd.entered_before(0.5)) == 8
-    for number in range(10):
+    for number in range(200):
         crowd.leave("flood", f"flood {number}")
     assert (len(crowd), crowd.waits, crowd.next()) == (2, False, None)
 

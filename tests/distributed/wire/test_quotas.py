@@ -8,14 +8,22 @@ import threading
 
 import pytest
 
-from pcp.distributed.wire import FrameKind, TransferFailed, WireServer
+from pcp.distributed.messages import Failure, Hello, Ready
+from pcp.distributed.wire import (
+    ControlConnection,
+    FrameKind,
+    TransferFailed,
+    WireLimits,
+    WireServer,
+    connect,
+)
 from pcp.distributed.wire.bulk.messages import Begin, Fetch
 from pcp.distributed.wire.codec import decode_transfer, encode_transfer
 from pcp.distributed.wire.frames import Frame, FrameDecoder, encode_frame
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.sockets import BULK_PREAMBLE
 
-from .loopback import Run, eventually
+from .loopback import WELCOME, Run, eventually, hello
 from .test_bulk import BLOB, CONTENT, SMALL, client_of, play
 from .test_bulk import run as run
 
@@ -146,3 +154,40 @@ def test_nothing_is_held_for_a_chunk_that_nobody_asked_for(run: Run) -> None:
         connection.close()
 
     play(story, run, close_seconds=0.1)
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+def test_a_flood_of_messages_waits_and_others_do_not(run: Run, size: int) -> None:
+    heard = {"mallory": 0, "ada": 0}
+
+    async def on_worker(connection: ControlConnection, said: Hello) -> None:
+        await connection.send(WELCOME)
+        async for _ in connection:
+            heard[said.worker] += 1
+
+    async def story() -> None:
+        limits = WireLimits(messages_per_second=50, close_seconds=0.2)
+        server = await run.serve(on_worker, limits)
+        address = f"127.0.0.1:{server.port}"
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with (
+            await connect(address, run.worker("mallory"), hello("mallory")) as flood,
+            await connect(address, run.worker(), hello()) as honest,
+        ):
+            count = 3_000_000 // (size + 100)  # what a connection may have on the way
+            for _ in range(count):
+                flood.post(Failure(1, 1, "x" * size))
+            for _ in range(50):
+                await honest.send(Ready(1))
+            await eventually(lambda: heard["ada"] == 50)
+            await eventually(lambda: server.statistics.refused.get("slowed", 0) > 0)
+            await asyncio.sleep(0.3)
+            charge = max(1, size / 4096)
+            # The burst, the rate, and what one read may bring beyond them.
+            allowed = (100 + 50 * (loop.time() - began)) / charge + (1 << 16) / max(size, 64) + 1
+            assert 0 < heard["mallory"] < allowed < count
+            assert server.statistics.refused.keys() == {"slowed"}
+        await server.close()
+
+    asyncio.run(story())

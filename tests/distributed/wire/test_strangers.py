@@ -6,6 +6,7 @@ import random
 import select
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,33 @@ def test_the_purpose_is_checked_inside_tls(run: Run, preamble: bytes, protocol: 
         await asyncio.to_thread(confused, server.port)
         await eventually(lambda: server.open_connections == 0)
         assert server.statistics.refused == {"TlsFailure": 1}
+        await server.close()
+
+    play(story())
+
+
+@pytest.mark.parametrize("preamble", [b"", BULK_PREAMBLE, CONTROL_PREAMBLE])
+def test_strangers_are_few_and_keep_no_worker_out(run: Run, preamble: bytes) -> None:
+    async def story() -> None:
+        server = await run.serve(limits=WireLimits(strangers=8, close_seconds=0.2))
+        threads, before = threading.active_count(), open_descriptors()
+        crowd = []
+        for _ in range(100):
+            connection = socket.socket()
+            connection.bind(("127.0.0.2", 0))
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(preamble)
+            crowd.append(connection)
+            await asyncio.sleep(0)
+        await eventually(lambda: server.statistics.refused.get("crowded out", 0) == 92)
+        assert server.open_connections == 8
+        assert threading.active_count() == threads
+        await eventually(lambda: open_descriptors() <= before + 100 + 8)
+        async with await connect(f"127.0.0.1:{server.port}", run.worker(), hello()):
+            assert server.statistics.refused == {"crowded out": 93}
+        for connection in crowd:
+            connection.close()
+        await eventually(lambda: server.open_connections == 0)
         await server.close()
 
     play(story())

@@ -42,8 +42,8 @@ class WireLimits:
     stall_seconds: float = 30.0
     idle_seconds: float = 120.0
     close_seconds: float = 2.0
-    strangers: int = 256
-    handshakes_per_second: float = 500.0
+    strangers: int = 1024
+    handshakes_per_second: float = 200.0
     connections: int = 4096
     connections_per_worker: int = 8
     messages_per_second: float = 500.0

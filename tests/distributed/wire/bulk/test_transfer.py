@@ -22,7 +22,14 @@ from pcp.distributed.wire.bulk.transfer import (
     TransferSettings,
 )
 from pcp.distributed.wire.codec import decode_refusal, decode_transfer, encode_transfer
-from pcp.distributed.wire.frames import CHUNK_PREFIX_BYTES, Frame, FrameDecoder, FrameKind, encode_frame
+from pcp.distributed.wire.frames import (
+    CHUNK_PREFIX_BYTES,
+    Frame,
+    FrameDecoder,
+    FrameError,
+    FrameKind,
+    encode_frame,
+)
 from pcp.distributed.wire.refusal import RefusalCode
 
 SMALL = TransferSettings(chunk_bytes=100, window_bytes=350)
@@ -378,6 +385,36 @@ def test_any_sequence_of_frames_is_survived(
             server.receive(frame)
         while server.next_frame() is not None:
             pass
+    server.close()
+    assert not store.has(BLOB)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32))
+def test_mutated_bytes_of_transfers_are_survived(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = random.Random(seed)
+    store = BlobStore(tmp_path_factory.mktemp("mutated"))
+    server, decoder = responder(store), FrameDecoder()
+    data = bytearray(
+        PUSH
+        + b"".join(chunk(offset, CONTENT[offset : offset + 100]) for offset in range(0, 1000, 100))
+        + FETCH
+    )
+    for _ in range(rng.randint(1, 6)):
+        place = rng.randrange(len(data))
+        if rng.random() < 0.7:
+            data[place] = rng.randrange(256)
+        else:
+            del data[place : place + rng.randint(1, 50)]
+    try:
+        for start in range(0, len(data), 97):
+            for frame in decoder.feed(data[start : start + 97]):
+                server.receive(frame)
+            while server.next_frame() is not None:
+                pass
+            assert decoder.allocated_bytes < 5 << 20
+    except FrameError:
+        pass
     server.close()
     assert not store.has(BLOB)
 
