@@ -117,10 +117,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     platform = Target.of(arguments.device).device.kind
     missing = missing_here(platform)
-    names = FAMILIES if arguments.family is None else [family_named(arguments.family)[0].name]
-    for name in names:
+    of_groups = {
+        name for name, family in FAMILIES.items() if family.pattern is not None
+    }  # there are no problems of them
+    if arguments.family is not None and arguments.family not in of_groups:
+        family_named(arguments.family)
+    for name in FAMILIES if arguments.family is None else [arguments.family]:
         family = FAMILIES[name]
-        counts, problems = reach(name, platform)
+        counts, problems = (
+            (dict.fromkeys(family.kernels, 0), 0) if name in of_groups else reach(name, platform)
+        )
         if not arguments.json:
             print(f"{name}: {family.about}")
         for kernel in family.kernels.values():
@@ -141,7 +147,7 @@ def _list(arguments: argparse.Namespace) -> int:
             where = (
                 "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
             )
-            where = "missing" if kernel.name in missing else where
+            where = "missing" if kernel.name in missing else "groups" if name in of_groups else where
             print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
             if kernel.name in missing:
                 print(f"      {missing[kernel.name]}")

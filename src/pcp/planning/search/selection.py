@@ -118,7 +118,9 @@ def select(
 def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
     """The same, where of sites that overlap only one side has kernels: that which saves more, by times alone."""
     plain = Alternative(None, 1.0, 0.0, 0.0)
-    for wide in sorted(classes, key=lambda each: -max(len(site.takes) for site in each.sites.sites)):
+    for wide in sorted(
+        classes, key=lambda each: -max((len(site.takes) for site in each.sites.sites), default=0)
+    ):
         digest = wide.sites.digest
         parts = {} if chosen[digest].kernel is None else _overlapping(wide, classes, chosen)
         if math.fsum(chosen[each].saved * part for each, part in parts.items()) > chosen[digest].saved:
