@@ -18,7 +18,6 @@ class JAXFunction:
     Arguments:
         function: of JAX arrays, to one array or a flat tuple of them.
         specs: of its arguments.
-        device: where it runs.
 
     Raises:
         CompilationFailed: the function or the compiler raised an exception.

@@ -106,7 +106,6 @@ def load_transformers(path: Path, config: GPT2Config) -> Parameters:
     """Parameters from a file `model.safetensors` of a GPT-2.
 
     Arguments:
-        path: the file.
         config: the sizes of the model.
 
     Raises:

@@ -68,7 +68,6 @@ class Conditions:
         database: of measurements, or its file; None takes the user's.
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
-        progress: told before every measurement.
         judge: by name of a result, how it is judged: `ignore`.
         strategy: how it goes about it.
     """
@@ -85,11 +84,6 @@ class Conditions:
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
     """The fastest path that is known or found in time.
-
-    Arguments:
-        program: what to run.
-        tolerance: how far results may be from the exact ones.
-        conditions: the rest.
 
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.

@@ -19,9 +19,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     """Lines for people; the first names the path, then come the classes of sites, the costliest first.
 
     Arguments:
-        path: that is followed.
         found: what the search for it came to; None if there was none.
-        tolerance: that was asked for.
     """
     if found is None or tolerance is None:
         return _unsearched(path)

@@ -19,7 +19,6 @@ def plan_record(plan: Plan, options: Mapping[str, Any] | None = None) -> dict[st
     """Describe a plan, and what its results depend on, in JSON.
 
     Arguments:
-        plan: what is run.
         options: the compiler options that it was made with.
 
     Returns:

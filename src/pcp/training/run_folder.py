@@ -163,8 +163,6 @@ def load_state(
     """The step, nested arrays and metadata of a checkpoint; see `checkpoint.load`.
 
     Arguments:
-        folder: of the run.
-        step: the step wanted; the newest when None.
         expected: nested arrays of the names, shapes and element types that it must hold; None accepts any.
     """
     wanted = None

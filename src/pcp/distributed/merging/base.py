@@ -88,7 +88,6 @@ class Merge(ABC):
 
     Arguments:
         segments: the leaves, in the order of the flat vector.
-        device: where it computes.
 
     Raises:
         InvalidSegments: there are none, or one is empty.

@@ -93,7 +93,6 @@ class Observer:
         """Take note of an effect that was performed.
 
         Arguments:
-            effect: the effect.
             speaker: name and incarnation of the worker's process that said hello on a connection.
             now: by the Shepherd's clock.
         """

@@ -76,7 +76,6 @@ class WorkerProcess:
 
     Arguments:
         world: the simulation that it lives in.
-        index: which worker it is.
         incarnation: number of processes before it, of all workers.
     """
 

@@ -45,11 +45,6 @@ class KernelNeedsHandler(KernelNotLowered):
 def lowered(added: Added, problem: Problem, attributes: Mapping[str, Any]) -> Program:
     """The kernel for a problem.
 
-    Arguments:
-        added: the kernel.
-        problem: what it has to compute.
-        attributes: what it is told by keyword.
-
     Raises:
         KernelNeedsHandler: it calls native code or python, by these names.
         KernelNotLowered: it cannot be lowered, or returns something else than the problem's result.

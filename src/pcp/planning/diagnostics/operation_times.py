@@ -113,8 +113,6 @@ def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -
     """Measure every operation of a plan alone, on the values that a call with these arguments gives it.
 
     Arguments:
-        plan: what to measure.
-        arguments: as for its `run`; state is not consumed.
         repeats: how often each operation is run; the least time counts.
 
     Raises:

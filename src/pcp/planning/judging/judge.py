@@ -48,7 +48,6 @@ class Judge:
         arguments: of the call, flat, as they were before it.
         right: the results of the reference; they are walked through for every judgement.
         plain: the results of the plain path.
-        comparison: of arrays.
         tolerance: at which gradients and updates that the plain path misses are judged on the scale of their group; None or
             0 leaves all on their own.
         ignored: places of results that are left out.

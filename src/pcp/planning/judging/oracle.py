@@ -55,7 +55,6 @@ class Copy:
     """A program copied operation by operation into wider types.
 
     Arguments:
-        program: any Program.
         to: as of `widened`.
 
     Attributes:

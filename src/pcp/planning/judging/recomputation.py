@@ -30,7 +30,6 @@ class _Made:
     """What is known of a value of the program.
 
     Arguments:
-        op: makes it.
         at: the time at which what stands for it was made.
         sources: the large values from which it can be made again; None keeps it.
         steps: operations one after another from there; 0 of what is kept.

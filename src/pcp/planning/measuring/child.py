@@ -163,7 +163,6 @@ class Answering(Protocol):
 
     def answer(self, request: dict[str, Any]) -> None:
         """Do what a request asks for and say what came of it."""
-        ...
 
 
 def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:

@@ -11,11 +11,7 @@ _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_s
 
 
 def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
-    """For integer arguments that are used as indices: their names, 0, and the length of what they index.
-
-    Arguments:
-        program: any Program.
-    """
+    """For integer arguments that are used as indices: their names, 0, and the length of what they index."""
     module = flat(program).module()
     block = entry_block(module)
     places = {value: index for index, value in enumerate(block.arguments)}

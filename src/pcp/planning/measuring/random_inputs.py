@@ -38,8 +38,6 @@ def random_arguments(
     near 1. State beside parameters is positive, as second moments are.
 
     Arguments:
-        arguments: of the program.
-        recipe: how they are made.
         index: which list, from 0.
         only: places of those that are made; None makes all.
     """

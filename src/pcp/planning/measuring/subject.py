@@ -33,9 +33,7 @@ class Subject:
         exact: the same in float64, if errors are wanted.
         inputs: a recipe, or files of arrays, one list for each call.
         judged_at, ignored: as in `Request`.
-        target: what it is compiled for.
         folder: for results.
-        stage: told what is going on.
     """
 
     def __init__(

@@ -63,10 +63,7 @@ def tried(
     """Try a candidate.
 
     Arguments:
-        subject: what it is compared with.
-        candidate: what claims to compute the same.
         tolerance, calls, seconds, rival, site: as in `Request`.
-        stage: told what is going on.
     """
     try:
         stage("candidate")

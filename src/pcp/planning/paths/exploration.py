@@ -27,13 +27,7 @@ log = logging.getLogger("pcp.planning.paths.exploration")
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """A path that was looked at.
-
-    Arguments:
-        path: the path.
-        measurement: what is known of it now.
-        is_new: whether it was measured just now.
-    """
+    """A path that was looked at."""
 
     path: Path
     measurement: Measurement

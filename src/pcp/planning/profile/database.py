@@ -98,9 +98,6 @@ class ProfileDatabase:
         """Add a row; other processes see it when this returns. A row that is there already is not added again.
 
         Arguments:
-            measurement: the row.
-            path: the path whose digest it names.
-            hardware: the hardware whose digest it names.
             about: what its subject is, for people, in one line.
             region: its subject, where that is the region of a site.
 
@@ -207,11 +204,6 @@ class ProfileDatabase:
 
     def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
         """The rows of a family's kernels at regions that are kept, the newest first.
-
-        Arguments:
-            family: of the kernels.
-            hardware, versions: that the rows are of.
-            most: rows.
 
         Raises:
             DatabaseUnusable: the file cannot be read.

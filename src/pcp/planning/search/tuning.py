@@ -47,7 +47,6 @@ class Tuned:
     """A class of sites and what was measured of it.
 
     Arguments:
-        sites: the class.
         plain_seconds: of one call of the operation itself.
         alternatives: those that pay, the fastest first; the last is the operation itself.
         rows: what was measured, by kernel name.
@@ -89,9 +88,7 @@ class _Tuning:
     """The measuring of one class.
 
     Arguments:
-        each: the class.
         part: of the time of all classes.
-        evidence: measures.
     """
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:

@@ -32,11 +32,9 @@ class Whole:
     Arguments:
         program: as the user wrote it.
         tolerance: the largest error; 0 for the bits of the plain path.
-        target: what it is compiled for.
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
-        strategy: how it is measured.
     """
 
     program: Program
@@ -120,8 +118,6 @@ class Whole:
         """Times and error of a path; None if there is no time to measure them.
 
         Arguments:
-            path: which.
-            evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
             seconds: to time it for, if it has to be measured; None takes those of the strategy.
             times: how often it has to have been measured.
@@ -159,8 +155,6 @@ class Whole:
         """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
 
         Arguments:
-            path: which.
-            evidence: measures.
             times: how often it has to have been measured, 2 or more.
             seconds: to time it for each time; None takes those of the strategy.
         """
@@ -236,10 +230,8 @@ def culprit(
     """Of choices that do not run together, the digest of the first class whose choice is to blame, by halving.
 
     Arguments:
-        whole: the program.
         classes: in any order that stays the same.
         chosen: kernels of classes, that work alone.
-        evidence: measures.
 
     Returns:
         None if there was no time to find it.

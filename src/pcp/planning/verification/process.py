@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -72,9 +71,7 @@ class CandidateProcess:
     def __enter__(self) -> "CandidateProcess":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._temporary.remove()
 

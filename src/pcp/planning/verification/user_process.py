@@ -38,7 +38,6 @@ def run_as_user(
 
     Arguments:
         candidate: a kernel in python.
-        device: where it runs.
         tasks: for each problem the lists of arguments to call it on, and the spec of the result.
         seconds: that the process may take.
 

@@ -119,12 +119,6 @@ def _fetch(cached: Path, download: Download) -> bytes:
 def text_of_archive(path: Path) -> bytes:
     """Make the corpus out of the archive, in memory: members are read, never extracted to a path or executed.
 
-    Arguments:
-        path: the verified archive.
-
-    Returns:
-        The text, as the module's docstring defines it.
-
     Raises:
         CorpusDigestMismatch: the archive does not hold the expected texts.
     """

@@ -134,7 +134,6 @@ def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     no character has more than four bytes.
 
     Arguments:
-        tokenizer: what the tokens are of.
         tokens: numbers, perhaps not known yet.
     """
     pending: list[int] = []

@@ -17,13 +17,7 @@ from pcp.training.step import evaluation_step
 
 @dataclass(frozen=True)
 class ImportedRecipe(Recipe):
-    """A loss that knows nothing of PCP, from weights that were given, on a text or on samples.
-
-    Arguments:
-        config: the settings.
-        imported: the loss and its weights.
-        given: what is trained on.
-    """
+    """A loss that knows nothing of PCP, from weights that were given, on a text or on samples."""
 
     imported: LossProgram
     given: Data

@@ -71,7 +71,6 @@ class AuditedRun:
 
     Arguments:
         cheat: what the first worker does.
-        policy: of the audits.
         seed: of the order in which workers get on.
         workers: how many there are.
         rounds: how often each worker trains.
