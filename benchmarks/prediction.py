@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 import pcp
+from benchmarks.prediction_quality import Quality, quality_of
 from pcp.backends import Target
 from pcp.models import gpt2
 from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.prediction.quality import Quality, quality_of
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.site_classes import site_classes

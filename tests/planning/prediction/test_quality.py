@@ -11,12 +11,12 @@ import zlib
 from pathlib import Path as FilePath
 
 import pytest
+from benchmarks.prediction_quality import quality_of
 
 import pcp
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.prediction.model import CostModel
-from pcp.planning.prediction.quality import quality_of
 from pcp.planning.prediction.region import Region
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import known_here

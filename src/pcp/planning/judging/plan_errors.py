@@ -34,10 +34,5 @@ def errors_on(plan: "Plan", arguments: tuple[Any, ...]) -> list[ResultError]:
     plain = results(compiled(program, target), program, flat)
     comparison = Comparison(target)
     judge = Judge(program, flat, exact, plain, comparison, plan.tolerance)
-    return judge.errors(flatten(plan.run(*arguments_of(plan, flat)))[0])
-
-
-def arguments_of(plan: "Plan", flat: list[np.ndarray[Any, Any]]) -> tuple[Any, ...]:
-    """What `run` takes of all flat arguments: those that are not bound."""
-    nested: tuple[Any, ...] = plan.program.argument_tree.unflatten(flat)
-    return nested[len(plan.bound) :]
+    taken = program.argument_tree.unflatten(flat)[len(plan.bound) :]  # what is not bound
+    return judge.errors(flatten(plan.run(*taken))[0])

@@ -80,13 +80,5 @@ def _indexed_axes(op: ir.Operation) -> list[int]:
 
 
 def _is_integer(value: Value) -> bool:
-    return str(ir.RankedTensorType(value.type).element_type) in (
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "ui8",
-        "ui16",
-        "ui32",
-        "ui64",
-    )
+    kind = str(ir.RankedTensorType(value.type).element_type)
+    return kind.removeprefix("u") in ("i8", "i16", "i32", "i64")

@@ -1,6 +1,5 @@
 """Exploring: measuring one path after another in the background, so that later plans are answered from the database."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from pcp.planning.search.evidence import Progress
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
-
-log = logging.getLogger("pcp.planning.paths.exploration")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
-from pcp.ir import InvalidProgram, Program, UnknownDType
-from pcp.ir.bindings import Value, ir
+from pcp.ir import Program
+from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -78,7 +78,7 @@ def _operations(block: ir.Block, trips: float) -> Iterator[tuple[ir.Operation, f
 def _product(op: ir.Operation) -> list[float]:
     """Sizes of a product, and which way its operands lie in memory."""
     numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    left, right = (_shape(op.operands[place]) for place in (0, 1))
+    left, right = (spec_of(op.operands[place].type).shape for place in (0, 1))
     contracted = numbers.get("lhs_contracting_dimensions", ())
     batch = numbers.get("lhs_batching_dimensions", ())
     depth = math.prod(left[axis] for axis in contracted)
@@ -91,13 +91,6 @@ def _product(op: ir.Operation) -> list[float]:
         float(len(left) - 1 in contracted),
         float(len(right) - 1 in numbers.get("rhs_contracting_dimensions", ())),
     ]
-
-
-def _shape(value: Value) -> tuple[int, ...]:
-    try:
-        return tuple(spec_of(value.type).shape)
-    except (InvalidProgram, UnknownDType):  # a token
-        return ()
 
 
 def _log(count: float) -> float:

@@ -1,7 +1,6 @@
 """Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
 
 import functools
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,8 +20,6 @@ from pcp.planning.search.significance import undisturbed
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
-
-log = logging.getLogger("pcp.planning.search")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
 
 import hashlib
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,8 +20,6 @@ from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
-
-log = logging.getLogger("pcp.planning.search")
 
 
 @dataclass(frozen=True)
@@ -198,25 +195,22 @@ class Whole:
         rival: float | None,
     ) -> Measurement | None:
         def request() -> Request:
-            return self._request(path, seconds, rival)
+            return Request(
+                self.program,
+                path.applied(self.program),
+                path.digest,
+                self._exact if self.tolerance else None,
+                self.inputs,
+                path.target(self.target.devices),
+                self.tolerance,
+                judged_at=self.judged_at if self.tolerance else None,
+                ignored=self.ignored,
+                calls=self.strategy.whole_calls,
+                timing_seconds=seconds,
+                rival=rival,
+            )
 
         return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
-
-    def _request(self, path: Path, seconds: float, rival: float | None) -> Request:
-        return Request(
-            self.program,
-            path.applied(self.program),
-            path.digest,
-            self._exact if self.tolerance else None,
-            self.inputs,
-            path.target(self.target.devices),
-            self.tolerance,
-            judged_at=self.judged_at if self.tolerance else None,
-            ignored=self.ignored,
-            calls=self.strategy.whole_calls,
-            timing_seconds=seconds,
-            rival=rival,
-        )
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:
