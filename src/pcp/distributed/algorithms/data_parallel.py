@@ -1,14 +1,13 @@
 """Synchronous data parallel training: every step is one step of the run's own optimizer on everybody's mean gradient."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_residual, shares
+from pcp.distributed.algorithms.base import Described
 
 
 @dataclass(frozen=True, slots=True)
-class DataParallel:
+class DataParallel(Described):
     """The description of data parallel training: what low communication is measured against.
 
     A worker pushes its mean gradient g_m after every batch. The Shepherd takes one step of the run's optimizer, with its
@@ -35,14 +34,6 @@ class DataParallel:
     fragments: ClassVar[int] = 1
     delay: ClassVar[int] = 0
     mixing: ClassVar[float] = 0.0
-    late: ClassVar[str] = "again"
     pushes_gradients: ClassVar[bool] = True
     outer_learning_rate: ClassVar[float] = 1.0
     outer_momentum: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        check_residual(self.residual_decay)
-
-    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])

@@ -1,14 +1,12 @@
 """Streaming DiLoCo: parts of the parameters are merged in turn, while training goes on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_outer, check_residual, check_steps, shares
+from pcp.distributed.algorithms.base import Described
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingDiLoCo:
+class StreamingDiLoCo(Described):
     """The description of Streaming DiLoCo.
 
     After every H / P inner steps each worker pushes one of P fragments, and trains on. The outer step is DiLoCo's, with a
@@ -47,15 +45,3 @@ class StreamingDiLoCo:
     upload: str = "int4"
     download: str = "f32"
     merge: str = "mean"
-
-    late: ClassVar[str] = "again"
-    pushes_gradients: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_steps(self.inner_steps, self.fragments, self.delay, self.mixing)
-        check_outer(self.outer_learning_rate, self.outer_momentum)
-        check_residual(self.residual_decay)
-
-    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])
