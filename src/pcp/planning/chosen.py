@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import CompilationFailed, OutOfMemory, Target
+from pcp.backends.turn import turn
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -20,7 +21,6 @@ from pcp.planning.judging.in_place import difference_here
 from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
-from pcp.planning.measuring.turn import turn
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
@@ -170,7 +170,14 @@ def evidence_of(conditions: Conditions) -> Evidence:
     @contextlib.contextmanager
     def start() -> Iterator[Measurer]:
         with (
-            turn(database.file.with_name(f"{database.file.name}.turn"), budget),
+            turn(
+                database.file.with_name(f"{database.file.name}.turn"),
+                budget,
+                log,
+                unavailable="other processes may measure at the same time",
+                waiting="another process measures; waiting for it",
+                gave_up="it measures too, and times are disturbed",
+            ),
             Bench() as bench,
         ):
             yield bench
