@@ -13,11 +13,7 @@ class DataParallel(Described):
     A worker pushes its mean gradient g_m after every batch. The Shepherd takes one step of the run's optimizer, with its
     clipping and its schedule, on the mean of these: W workers are one process with a batch W times as large.
 
-    Arguments:
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
-        upload: codec of the gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how gradients become one.
+    Its arguments are as `Algorithm` says; what is pushed and merged are gradients.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.

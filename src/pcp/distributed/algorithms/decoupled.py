@@ -22,15 +22,8 @@ class DecoupledDiLoCo(Described):
         (sum w |v| / sum w) phi(sum w phi(v) / sum w),   phi(x) = x / |x|.
 
     Arguments:
-        inner_steps: H, the inner steps between two merges of one fragment.
-        fragments: P, a divisor of H.
-        delay: tau, inner steps between a push and the adoption of its result; below H / P.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
         residual_decay: beta, what a worker keeps of what the upload codec lost or a round closed without.
-        upload: codec of the pseudo-gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.

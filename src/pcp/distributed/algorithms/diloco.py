@@ -15,14 +15,8 @@ class DiLoCo(Described):
     is synchronous data parallel training.
 
     Arguments:
-        inner_steps: H, the batches that a worker trains on between two outer steps.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
         weighting: "equal" (every inner step counts the same) or "tokens" (every token counts the same).
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
-        upload: codec of the pseudo-gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.

@@ -16,12 +16,9 @@ class SparseLoCo(Described):
         e_m <- beta e_m + d_m;   s_m = Q(top-k(e_m));   e_m <- e_m - s_m;   Theta <- Theta - rate mean_m(s_m).
 
     Arguments:
-        inner_steps: H, the batches that a worker trains on between two outer steps.
         outer_learning_rate: rate of the outer step, which has no momentum.
-        residual_decay: beta.
         upload: codec of the pseudo-gradients, with chunk and k.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.

@@ -17,16 +17,9 @@ class StreamingDiLoCo(Described):
     and counts its next change of the fragment from Theta. P = 1, tau = 0 and alpha = 0 are DiLoCo.
 
     Arguments:
-        inner_steps: H, the inner steps between two merges of one fragment.
         fragments: P, a divisor of H; the parameters are cut by bytes.
-        delay: tau, inner steps between a push and the adoption of its result; below H / P.
-        mixing: alpha, the share of its own parameters that a worker keeps.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
         upload: codec of the pseudo-gradients; the paper's four bits.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
