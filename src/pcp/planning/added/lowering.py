@@ -25,6 +25,8 @@ from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.added.store import Added
+from pcp.planning.measuring.process import environment
+from pcp.planning.measuring.request import specs_to
 from pcp.planning.profile.hardware import versions
 
 log = logging.getLogger("pcp.planning.added")
@@ -156,17 +158,15 @@ def _asked(added: Added, problem: Problem, attributes: str) -> str:
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
             "attributes": json.loads(attributes),
-            "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+            "specs": specs_to(problem.specs),
             "answer": str(answer),
         }
-        source = str(Path(__file__).parents[3])
-        paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "pcp.planning.added.lowering_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "JAX_PLATFORMS": "cpu"},
+            env=os.environ | environment() | {"JAX_PLATFORMS": "cpu"},
             start_new_session=True,
         )
         try:

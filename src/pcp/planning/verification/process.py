@@ -14,6 +14,7 @@ from pcp.kernels.problems import Problem
 from pcp.planning.measuring.folder import VERIFYING, MeasuringFolder
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 
 Array = np.ndarray[Any, Any]
@@ -170,7 +171,7 @@ class CandidateProcess:
     ) -> dict[str, Any]:
         return {
             "attributes": problem.attributes,
-            "specs": [[list(spec.shape), spec.dtype] for spec in specs],
+            "specs": specs_to(specs),
             "wrt": None if wrt is None else list(wrt),
         }
 

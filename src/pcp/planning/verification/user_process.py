@@ -20,6 +20,7 @@ from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
 
@@ -81,7 +82,7 @@ def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array
         inputs.append(path)
     return {
         "attributes": problem.attributes,
-        "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+        "specs": specs_to(problem.specs),
         "inputs": inputs,
         "results": str(place),
     }
