@@ -19,9 +19,6 @@ logger = logging.getLogger("pcp.training.data.package_index")
 def open_client(configuration: PipConfiguration) -> PyPIClient:
     """Open an HTTP client with the certificates, hosts, proxy and time limit that pip would use.
 
-    Returns:
-        The client, to be closed by the caller.
-
     Raises:
         ArchiveUnavailable: the configured file of certificates cannot be read.
     """

@@ -70,9 +70,6 @@ def load_shakespeare(folder: Path | None = None, download: Download = _download)
         folder: the cache; `corpus_folder()` when None.
         download: fetches and verifies the archive.
 
-    Returns:
-        The text as ASCII bytes.
-
     Raises:
         CorpusUnavailable: not cached, and no index could be reached or has it, or what downloads is not installed; or the cache
             cannot be used.

@@ -125,9 +125,6 @@ def to_json_line(record: Record) -> str:
     Strict JSON has no non-finite numbers: they become the strings "NaN", "Infinity" and "-Infinity", which
     `read_metrics` turns back. Array scalars become numbers.
 
-    Returns:
-        The line, without a line ending.
-
     Raises:
         MetricNotJSON: a value has no form in JSON.
     """

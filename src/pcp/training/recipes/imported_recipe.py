@@ -55,7 +55,7 @@ class ImportedRecipe(Recipe):
         if not isinstance(self.given, TextData):
             yield from self.given.validation.in_batches(size)
             return
-        for chunk in validation_windows(self.given.tokens.validation, self.given.context, size, pad=False):
+        for chunk in validation_windows(self.given.tokens.validation, self.given.context, size):
             if chunk.windows == size:
                 yield chunk.inputs, chunk.targets
 
