@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import pcp
+from benchmarks.attacks import attack
 from benchmarks.fleet import Fleet, StackedBatches, trained_alone
 from pcp.distributed.algorithms import (
     Algorithm,
@@ -22,7 +23,6 @@ from pcp.distributed.algorithms import (
     segment_steps,
 )
 from pcp.distributed.compression import codec
-from pcp.distributed.merging.attacks import attack
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config

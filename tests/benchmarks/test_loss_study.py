@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 
 import pytest
+from benchmarks.attacks import ATTACKS
 from benchmarks.loss_study import Run, stored
 
 from benchmarks import low_communication
-from pcp.distributed.merging.attacks import ATTACKS
 
 RESULTS = Path(low_communication.__file__).parent / "results" / "low_communication.jsonl"
 

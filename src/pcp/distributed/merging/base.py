@@ -156,6 +156,13 @@ def _checked(loader: Loader, index: int, size: int) -> Loader:
     return load
 
 
+def verdicts(share: np.ndarray, finite: np.ndarray) -> tuple[Verdict, ...]:
+    """Of a merge that leaves out nothing but what is not finite."""
+    return tuple(
+        Verdict(float(each), "" if usable else NOT_FINITE) for each, usable in zip(share, finite, strict=True)
+    )
+
+
 def shares(weights: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """The weights of the usable contributions, divided by their sum; zero for the others.
 
