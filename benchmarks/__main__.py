@@ -4,20 +4,26 @@ import argparse
 import importlib
 
 BENCHMARKS = {
-    "churn": "work merged beside a slow worker, and under failures, in virtual time",
-    "compile_depth": "what compiling a training step takes with depth, beside JAX",
-    "compression": "bytes, error and time of codecs, beside NumPy",
-    "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
-    "gradient": "gradients of losses written in JAX, beside jax.grad",
-    "gradient_corpus": "gradients of programs of other frameworks beside their own",
-    "plan_depth": "what planning takes with depth",
-    "plan_overhead": "what calling a Plan costs",
-    "plan_repeat": "how alike plannings of one program are that know nothing of each other",
-    "prediction": "how well measured regions predict the times of others",
-    "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
-    "low_communication": "the loss of training that seldom communicates, beside data parallel training",
-    "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
-    "prefill": "the logits of a prompt beside JAX and PyTorch",
+    "programs": {
+        "compile_depth": "what compiling a training step takes with depth, beside JAX",
+        "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
+        "gradient": "gradients of losses written in JAX, beside jax.grad",
+        "gradient_corpus": "gradients of programs of other frameworks beside their own",
+        "prefill": "the logits of a prompt beside JAX and PyTorch",
+    },
+    "planning": {
+        "plan_depth": "what planning takes with depth",
+        "plan_overhead": "what calling a Plan costs",
+        "plan_repeat": "how alike plannings of one program are that know nothing of each other",
+        "prediction": "how well measured regions predict the times of others",
+    },
+    "distributed": {
+        "churn": "work merged beside a slow worker, and under failures, in virtual time",
+        "compression": "bytes, error and time of codecs, beside NumPy",
+        "low_communication": "the loss of training that seldom communicates, beside data parallel training",
+        "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
+        "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
+    },
 }
 
 # Only by name: on a CPU it takes hours.
@@ -29,11 +35,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     commands = parser.add_subparsers(dest="name", metavar="BENCHMARK")
-    modules = {name: importlib.import_module(f"benchmarks.{name}") for name in BENCHMARKS}
-    for name, summary in BENCHMARKS.items():
-        modules[name].add_arguments(commands.add_parser(name, help=summary))
+    modules = {}
+    for room, benchmarks in BENCHMARKS.items():
+        for name, summary in benchmarks.items():
+            modules[name] = importlib.import_module(f"benchmarks.{room}.{name}")
+            modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
-    for name in [arguments.name] if arguments.name else [n for n in BENCHMARKS if n not in LONG]:
+    for name in [arguments.name] if arguments.name else [n for n in modules if n not in LONG]:
         given = (
             arguments
             if arguments.name

@@ -9,6 +9,7 @@ from sphinx.util.typing import stringify_annotation
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
+from pcp.autodiff.coverage import as_markdown
 from pcp.ir.types import DTypeLike
 from pcp.tensor import TensorLike
 
@@ -55,6 +56,12 @@ def aliased(
     return arguments, returns
 
 
+def with_table(_app: Any, page: str, text: list[str]) -> None:
+    """The page of derivatives ends with what the records of operations say."""
+    if page == "derivatives":
+        text[0] += f"\n{as_markdown()}\n"
+
+
 ALIASES = {
     stringify_annotation(alias, mode): name
     for alias, name in ((TensorLike, "TensorLike"), (DTypeLike, "DTypeLike"))
@@ -67,3 +74,4 @@ def setup(app: Any) -> None:
     # Before napoleon, which makes reStructuredText of sections.
     app.connect("autodoc-process-docstring", plain, priority=100)
     app.connect("autodoc-process-signature", aliased)
+    app.connect("source-read", with_table)

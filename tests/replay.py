@@ -21,7 +21,7 @@ import numpy as np
 import pcp
 from pcp import nn, optimizers
 from pcp.ir import TensorSpec
-from pcp.kernels import kernel_named, sites_of
+from pcp.kernels import cover, kernel_named, sites_of
 from pcp.models import gpt2
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.paths.path import Path
@@ -82,7 +82,7 @@ def choices(program: pcp.Program) -> Facts:
     """What a planner of a processor has to choose from, and what the first of each choice comes to."""
     ready = prepared(program)
     sites = [site for site in sites_of(ready, "cpu") if not site.inside]
-    first = {site.key: kernel_named(site.kernels[0]) for site in sites if site.kernels}
+    first = {site.key: kernel_named(site.kernels[0]) for site in cover(sites) if site.kernels}
     path = Path.of(program, first)
     return {
         "prepared": ready.digest,

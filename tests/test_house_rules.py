@@ -3,12 +3,16 @@
 import ast
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LONGEST_FILE = 500
+LONGEST_FILE = {"src": 400}
+LONGEST_FILE_ELSEWHERE = 500
+MOST_FILES = 20  # of one folder
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "misc"}
 
@@ -49,11 +53,33 @@ def python_complaints(file: Path, text: str) -> list[str]:
         if part in NAMES_THAT_SAY_NOTHING:
             found.append(f"{file}: '{part}' says nothing; name the one idea that the file holds")
     lines = len(text.splitlines())
-    if lines >= LONGEST_FILE:
-        found.append(f"{file}: {lines} lines; a file of {LONGEST_FILE} lines is two ideas")
+    longest = LONGEST_FILE.get(file.parts[0], LONGEST_FILE_ELSEWHERE)
+    if lines >= longest:
+        found.append(f"{file}: {lines} lines; a file of {longest} lines is two ideas")
     if not ast.get_docstring(ast.parse(text)):
         found.append(f"{file}: begin with a docstring that says what the file is for")
     return found
+
+
+def crowded(files: Iterable[Path]) -> list[str]:
+    """Return every folder in which more than `MOST_FILES` of these files lie."""
+    return [
+        f"{folder}: {count} files; a folder holds at most {MOST_FILES}: make a folder of those that belong together"
+        for folder, count in sorted(Counter(file.parent for file in files).items())
+        if count > MOST_FILES
+    ]
+
+
+def test_no_folder_is_crowded() -> None:
+    assert crowded(path.relative_to(ROOT) for path in project_files()) == []
+
+
+def test_a_crowded_folder_is_found() -> None:
+    files = [Path(f"tests/ir/test_{number}.py") for number in range(MOST_FILES)]
+    below = [Path("tests/ir/toolkit/test_constants.py"), Path("tests/conftest.py")]
+    assert crowded([*files, *below]) == []
+    [found] = crowded([*files, Path("tests/ir/rows.md"), *below])
+    assert found.startswith("tests/ir: 21 files; a folder holds at most 20")
 
 
 def test_python_files_have_a_size_a_name_and_a_purpose() -> None:
@@ -115,7 +141,8 @@ def test_an_ordinary_line_is_left_alone(line: str) -> None:
         ("src/pcp/utils.py", '"""Things."""\n', "'utils' says nothing"),
         ("src/pcp/common/shapes.py", '"""Shapes."""\n', "'common' says nothing"),
         ("src/pcp/shapes.py", "x = 1\n", "begin with a docstring"),
-        ("src/pcp/shapes.py", '"""Shapes."""\n' + "x = 1\n" * 500, "501 lines"),
+        ("src/pcp/shapes.py", '"""Shapes."""\n' + "x = 1\n" * 400, "401 lines"),
+        ("tests/test_shapes.py", '"""Shapes."""\n' + "x = 1\n" * 500, "501 lines"),
     ],
 )
 def test_a_broken_house_rule_is_found(file: str, text: str, complaint: str) -> None:

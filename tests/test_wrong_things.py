@@ -12,7 +12,7 @@ from pcp.ir import ProgramExpected, TreeMismatch
 from pcp.optimizers import InvalidOptimizer, InvalidSchedule, WarmupCosine, adamw, sgd
 from pcp.planning.arguments import ArgumentDTypeMismatch, ArgumentShapeMismatch
 from pcp.planning.chosen import InvalidExample
-from pcp.planning.paths.exploration import explore
+from pcp.planning.exploration.exploration import explore
 from pcp.refusals import ShapeMismatch, _is_of_package
 
 PROGRAM = pcp.trace(lambda x, n: (x * n).sum(), pcp.spec((2, 3), "f32"), pcp.spec((), "f32"))

@@ -27,79 +27,8 @@ from pcp.importers.torch import from_torch as from_torch
 from pcp.importers.weights import load_weights as load_weights
 from pcp.ir import Program as Program
 from pcp.ir.program import load as load
+from pcp.ops import *
 from pcp.ops import random as random
-from pcp.ops.control.branches import cond as cond
-from pcp.ops.control.branches import switch as switch
-from pcp.ops.control.loops import fori_loop as fori_loop
-from pcp.ops.control.loops import while_loop as while_loop
-from pcp.ops.control.scanning import scan as scan
-from pcp.ops.creation import arange as arange
-from pcp.ops.creation import eye as eye
-from pcp.ops.creation import full_like as full_like
-from pcp.ops.creation import linspace as linspace
-from pcp.ops.creation import ones_like as ones_like
-from pcp.ops.creation import zeros_like as zeros_like
-from pcp.ops.elementwise import clip as clip
-from pcp.ops.elementwise import convert as convert
-from pcp.ops.elementwise import cos as cos
-from pcp.ops.elementwise import erf as erf
-from pcp.ops.elementwise import exp as exp
-from pcp.ops.elementwise import expm1 as expm1
-from pcp.ops.elementwise import log as log
-from pcp.ops.elementwise import log1p as log1p
-from pcp.ops.elementwise import maximum as maximum
-from pcp.ops.elementwise import minimum as minimum
-from pcp.ops.elementwise import rsqrt as rsqrt
-from pcp.ops.elementwise import sigmoid as sigmoid
-from pcp.ops.elementwise import sin as sin
-from pcp.ops.elementwise import sqrt as sqrt
-from pcp.ops.elementwise import square as square
-from pcp.ops.elementwise import tanh as tanh
-from pcp.ops.elementwise import where as where
-from pcp.ops.indexing.along_axis import take_along_axis as take_along_axis
-from pcp.ops.indexing.reading import one_hot as one_hot
-from pcp.ops.indexing.reading import take as take
-from pcp.ops.indexing.updating import index_update as index_update
-from pcp.ops.linear.matrices import norm as norm
-from pcp.ops.linear.matrices import tensordot as tensordot
-from pcp.ops.linear.matrices import tril as tril
-from pcp.ops.linear.matrices import triu as triu
-from pcp.ops.linear.products import dot_general as dot_general
-from pcp.ops.linear.products import einsum as einsum
-from pcp.ops.linear.products import matmul as matmul
-from pcp.ops.movement import broadcast_to as broadcast_to
-from pcp.ops.movement import concatenate as concatenate
-from pcp.ops.movement import expand_dims as expand_dims
-from pcp.ops.movement import full as full
-from pcp.ops.movement import iota as iota
-from pcp.ops.movement import moveaxis as moveaxis
-from pcp.ops.movement import ones as ones
-from pcp.ops.movement import pad as pad
-from pcp.ops.movement import repeat as repeat
-from pcp.ops.movement import reshape as reshape
-from pcp.ops.movement import roll as roll
-from pcp.ops.movement import split as split
-from pcp.ops.movement import squeeze as squeeze
-from pcp.ops.movement import stack as stack
-from pcp.ops.movement import stop_gradient as stop_gradient
-from pcp.ops.movement import swapaxes as swapaxes
-from pcp.ops.movement import tile as tile
-from pcp.ops.movement import transpose as transpose
-from pcp.ops.movement import zeros as zeros
-from pcp.ops.normalizing import log_softmax as log_softmax
-from pcp.ops.normalizing import logsumexp as logsumexp
-from pcp.ops.normalizing import softmax as softmax
-from pcp.ops.reductions.cumulative import cumsum as cumsum
-from pcp.ops.reductions.primitives import argmax as argmax
-from pcp.ops.reductions.primitives import argmin as argmin
-from pcp.ops.reductions.primitives import mean as mean
-from pcp.ops.reductions.primitives import var as var
-from pcp.ops.reductions.sorting import argsort as argsort
-from pcp.ops.reductions.sorting import sort as sort
-from pcp.ops.reductions.sorting import top_k as top_k
-from pcp.ops.reductions.statistics import prod as prod
-from pcp.ops.reductions.statistics import std as std
-from pcp.ops.tapping import tap as tap
 from pcp.planning import AutoDiffPlan as AutoDiffPlan
 from pcp.planning import Path as Path
 from pcp.planning import Plan as Plan
@@ -113,14 +42,6 @@ from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call
 from pcp.tracing import spec as spec
 from pcp.tracing import specs_of as specs_of
-from pcp.tracing import trace as trace
+from pcp.tracing import trace as trace  # type: ignore[assignment]  # the sum of a diagonal stays in pcp.ops
 from pcp.training.step import TrainingStep as TrainingStep
 from pcp.training.step import training_step as training_step
-
-abs = ops.abs
-all = ops.all
-any = ops.any
-max = ops.max
-min = ops.min
-round = ops.round
-sum = ops.sum

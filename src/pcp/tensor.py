@@ -183,14 +183,13 @@ def operation(function: _F) -> _F:
 
 
 def export_operations(module: str) -> None:
-    """Let `from module import *` import what the module holds of the functions in `OPERATIONS`.
+    """Let `from module import *` import what the module holds of the functions in `OPERATIONS`, each by one name.
 
     This sets `__all__`, where a list that is computed would keep type checkers from finding the names.
     """
     held = vars(sys.modules[module])
-    held["__all__"] = [
-        name for name, value in held.items() if value is OPERATIONS.get(name.rstrip("_"), held)
-    ]
+    names = {name for name, value in held.items() if value is OPERATIONS.get(name.rstrip("_"), held)}
+    held["__all__"] = sorted(name for name in names if name.rstrip("_") not in names - {name})
 
 
 def _call(name: str, *arguments: Any) -> Tensor:

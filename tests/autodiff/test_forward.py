@@ -19,7 +19,8 @@ from pcp.autodiff import (
     register_rule,
 )
 from tests.autodiff.rows.chunks import CHUNKS
-from tests.autodiff.rows.row import Row
+from tests.autodiff.rows.factorization import SORT
+from tests.autodiff.rows.row import Row, from_text
 from tests.autodiff.test_rules import double_precision, drawn, in_a_graph
 from tests.execution import run, run_in_jax
 
@@ -255,3 +256,13 @@ def test_tangents_of_sorted_elements_are_gathered() -> None:
     program = pcp.jvp(pcp.trace(lambda x: pcp.sort(-x), SPEC))
     assert "stablehlo.scatter" not in program.text
     np.testing.assert_array_equal(run(program, X, X + 4)[1], -(X + 4)[::-1])
+
+
+def test_tangents_of_tensors_that_are_sorted_together_are_gathered() -> None:
+    x, tangent = np.random.default_rng(0).normal(size=(2, 3, 5))
+    program = pcp.jvp(pcp.trace(lambda x: from_text(SORT)(x, 2.0 * x), x))
+    assert "stablehlo.scatter" not in program.text
+    _, (first, second) = run(program, x, tangent)
+    expected = np.take_along_axis(tangent, np.argsort(-x, 1), 1)
+    np.testing.assert_array_equal(first, expected)
+    np.testing.assert_array_equal(second, 2 * expected)

@@ -30,8 +30,10 @@ COLLECTIVES = {
     "collective_permute",
     "collective_broadcast",
 }
-# Tested in test_annotations.py: some have no kernel on a CPU, or call functions that a traced program does not hold.
-ELSEWHERE = {f"composite.pcp.{name}" for name in (*KEPT, "custom_derivative")} | {
+# Tested in tests/composites, and in test_annotations.py: some have no kernel on a CPU, or call functions that a traced
+# program does not hold.
+ELSEWHERE = {f"composite.pcp.{name}" for name in KEPT} | {
+    "composite",
     "custom_call.ApproxTopK",
     "custom_call.LayoutConstraint",
     "custom_call.TopK",

@@ -21,7 +21,7 @@ from pcp.ir import Program
 from pcp.ops.control.branches import cond
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import real
-from pcp.ops.reductions.sorting import sort
+from pcp.ops.sorting.sorting import sort
 from pcp.planning.judging.oracle import widened, widened_arrays
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.rewrite.segments import segments

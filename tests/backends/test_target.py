@@ -12,10 +12,10 @@ import pcp
 from pcp import Path, backends
 from pcp.backends import InvalidTarget, Target, UnknownBackend, registry
 from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import PathMismatch
 from pcp.planning.plan import PlanConflict
-from pcp.planning.profile.hardware import hardware_of, versions
 
 PROGRAM = pcp.trace(lambda x: pcp.tanh(pcp.sin(x) * x), pcp.spec((3, 4), "f32"))
 X = np.random.default_rng(0).standard_normal((3, 4), np.float32)

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from benchmarks.planning import plan_depth, plan_repeat, prediction
+from benchmarks.programs import gpt2 as step
 
 import pcp
-from benchmarks import gpt2 as step
-from benchmarks import plan_depth, plan_repeat, prediction
 from pcp.models.gpt2 import GPT2Config
 
 # Without biases: the gradient of the keys' is zero but for roundings, which AdamW makes as large as any.

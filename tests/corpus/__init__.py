@@ -24,14 +24,15 @@ FAMILIES = {
     "torch_layers": "PyTorch",
     "torch_models": "PyTorch",
 }
-"""Every family of cases, a module of this folder, and the framework it needs."""
+"""Every family of cases, and the framework it needs: functions of JAX, or modules of a library."""
 
 OF_JAX = tuple(family for family, framework in FAMILIES.items() if framework == "JAX")
 
 
 def cases_of(family: str) -> list[Case]:
     """The cases of a family."""
-    cases: list[Case] = importlib.import_module(f"tests.corpus.{family}").CASES
+    kind = "functions" if family in OF_JAX else "modules"
+    cases: list[Case] = importlib.import_module(f"tests.corpus.{kind}.{family}").CASES
     return cases
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,26 +12,7 @@ from typing import Any
 import pytest
 
 from pcp.distributed.supervisor import Child, ChildEvent, ChildFailed, Supervisor, describe
-
-SECONDS = 30.0
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    """Look again and again until a condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.01)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process that is not ours to wait for has ended; a zombie that nobody reaps has."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state == "Z"
-
+from tests.distributed.waiting import is_gone, wait_until
 
 Supervise = Callable[..., Supervisor]
 

@@ -15,6 +15,7 @@ import pcp
 from pcp.distributed import verification
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit, check
 from pcp.ir import Program
+from pcp.kernels import KernelNotBuilt
 from pcp.planning import plan
 
 MEMORY = 8 << 30
@@ -256,3 +257,29 @@ def test_a_composite_that_is_not_what_its_name_says_is_refused() -> None:
         ProgramRefused, match=r"a composite 'pcp.softmax.vjp' whose attributes are not those of that name"
     ):
         admit(sent, "cpu:0", MEMORY, SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "reason"),
+    [
+        ("rms_norm", "axis = 1 : i64, epsilon = 1.0, scale = true, bias = false", "StopIteration"),
+        ("cross_entropy", "axis = 1 : i64", "ValueError: not enough values to unpack"),
+    ],
+)
+def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so(
+    name: str, attributes: str, reason: str
+) -> None:
+    text = f"""module {{
+  func.func private @inner(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {{ return %a : tensor<2x4xf32> }}
+  func.func @main(%a: tensor<2x4xf32>) -> tensor<2x4xf32> {{
+    %0 = stablehlo.composite "pcp.{name}" %a {{composite_attributes = {{{attributes}}}, decomposition = @inner}}
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }}
+}}"""
+    sent = {"step": Program.parse(text).artifact(named=True)}
+    program = admit(sent, "cpu:0", MEMORY, SECONDS)["step"]
+    with pytest.raises(
+        KernelNotBuilt, match=rf"cannot stand for pcp.{name} of tensor<2x4xf32>: {reason}.*; expected"
+    ):
+        plan(program, tolerance=1e-3, cache=False)

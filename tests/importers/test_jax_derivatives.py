@@ -148,7 +148,7 @@ def test_a_custom_vjp_is_transposed_in_forward_mode_if_it_is_linear() -> None:
     x, t = normal(4), normal(4)
     program = pcp.from_jax(lambda x: sine(x, 2.0), pcp.spec(4, "f32"))
     np.testing.assert_allclose(run(pcp.jvp(program), x, t)[1], 6 * np.cos(x) * t, rtol=1e-4)
-    with pytest.raises(InvalidRule, match=r"custom_derivative is not linear in the cotangent"):
+    with pytest.raises(InvalidRule, match=r"composite.jax.clipped is not linear in the cotangent"):
         pcp.jvp(pcp.from_jax(clipped, pcp.spec(4, "f32")))
 
 
@@ -183,7 +183,7 @@ def test_a_training_step_takes_them_and_keeps_nothing_of_them() -> None:
     w, x = {"w": normal(5)}, normal(5)
     program = pcp.from_jax(lambda w, x: both(w["w"] * x, 0.5), w, pcp.spec(5, "f32"))
     step = pcp.training_step(program, pcp.optimizers.sgd(0.1))
-    assert "custom_derivative" not in step.text
+    assert not composites_of(step.module())
     state, _ = run(step, step.initial_state(w), (x,))
     expected = w["w"] - 0.1 * jax.grad(lambda w: both(w * x, 0.5))(w["w"])
     np.testing.assert_allclose(state["params"]["w"], expected, rtol=1e-4)
@@ -200,7 +200,7 @@ def test_files_of_every_form_hold_them(tmp_path: Path) -> None:
     for other in (*found, pickle.loads(pickle.dumps(program))):
         assert other.digest == program.digest
         np.testing.assert_allclose(run(pcp.grad(other), x, scale), expected, rtol=1e-4)
-    assert "custom_derivative" not in program.to_stablehlo()
+    assert "jax." not in program.to_stablehlo()
 
 
 def with_rule(factor: float, inside: Callable[[Array], Array] = jnp.sin) -> pcp.Program:
@@ -226,7 +226,7 @@ def test_what_runs_holds_no_trace_of_them() -> None:
     """Kernels are found, and sums and products fused, as if there were no derivative."""
     program = pcp.from_jax(lambda x: jax.nn.softmax(jax.nn.relu(x)), pcp.spec((4, 5), "f32"))
     text = raised(without_custom_derivatives(program)).text
-    assert "custom_derivative" not in text
+    assert "jvp" not in text
     assert "pcp.softmax" in text
 
 
@@ -237,7 +237,7 @@ def test_a_function_used_often_is_held_once() -> None:
         return x
 
     text = pcp.from_jax(deep, pcp.spec((4, 5), "f32")).text
-    assert text.count("@relu.jvp.") == 41  # forty uses, and the function
+    assert text.count("@jax.relu.jvp.") == 41  # forty uses, and the function
 
 
 def test_beyond_the_third_order_the_function_is_named() -> None:
@@ -248,7 +248,7 @@ def test_beyond_the_third_order_the_function_is_named() -> None:
         np.testing.assert_allclose(run(program, x), 2**order * np.exp(x), rtol=1e-4)
         program = pcp.trace(lambda x, p=program: pcp.call(p, x).sum(), pcp.spec(4, "f32"))
     with pytest.raises(
-        NoDerivative, match=r"the derivative that power itself defines is carried along up to order 3"
+        NoDerivative, match=r"the derivative that jax.power itself defines is carried along up to order 3"
     ):
         pcp.grad(program)
 

@@ -7,7 +7,8 @@ import numpy as np
 from tests.autodiff.rows import ROWS as DERIVATIVES
 from tests.ir.bare_operations import BARE
 from tests.ops.composed_rows import COMPOSED
-from tests.ops.rows import ROWS, draw
+from tests.ops.operands import draw
+from tests.ops.rows import ROWS
 
 import pcp
 from pcp import nn

@@ -1,27 +1,13 @@
 """Nesting: flattened, rebuilt, written as JSON, compared."""
 
-from collections import namedtuple
 from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests.ir.nested_values import Pair, values
 
 from pcp.ir import Tree, TreeMismatch
 from pcp.ir.tree import flatten, flatten_like, map_tree
-
-Pair = namedtuple("Pair", ["left", "right"])
-
-values = st.recursive(
-    st.integers() | st.none(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
-        | st.builds(Pair, inner, inner)
-    ),
-    max_leaves=15,
-)
 
 
 @given(values)

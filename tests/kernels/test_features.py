@@ -19,7 +19,10 @@ def test_what_is_lacking_is_said() -> None:
     assert lacking(("cpu", "memory:1MiB"), "cpu") == ""
     assert lacking(("cpu", "no_such_unit"), "cpu") == "it needs no_such_unit, which cpu does not have here"
     assert lacking(("memory:9000TiB",), "cpu").startswith("it needs 9000TiB of memory; there are ")
-    assert lacking(("library:none",), "cpu") == "there is no native library 'none'; there are normalisation"
+    assert (
+        lacking(("library:none",), "cpu")
+        == "there is no native library 'none'; there are normalisation, optimizers"
+    )
     with pytest.raises(
         InvalidFeature, match="'memory:much' is no feature; expected memory:NUMBER and MiB, GiB or TiB"
     ):

@@ -12,7 +12,7 @@ from pcp.kernels import Kernel, Site, UnknownSite, apply_kernels, kernel_named, 
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.named import tensors
 from pcp.kernels.products.product import Product
-from pcp.planning.paths import enumeration
+from pcp.planning.exploration import enumeration
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select

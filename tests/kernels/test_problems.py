@@ -8,8 +8,8 @@ import pytest
 from pcp.kernels import FAMILIES
 from pcp.kernels.problems import DEFINITIONS, UnknownProblem, problem, problems_of
 from pcp.planning import plan
-from pcp.planning.measuring.family_bench import sites_in
 from pcp.planning.verification.expected import expected_results
+from pcp.planning.verification.family_bench import sites_in
 
 RNG = np.random.default_rng(0)
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tests.ops.rows import ALL, FLOATS, NUMBERS, PAIRS, VECTORS, Row, Shape, draw
+from tests.ops.operands import Shape, draw
+from tests.ops.rows import ALL, FLOATS, NUMBERS, PAIRS, VECTORS, Row
 
 from pcp import ops
 from pcp.ir import DType

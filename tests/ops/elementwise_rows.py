@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from scipy import special
 from tests.domains import Domain, between, normal
+from tests.ops.operands import Operands, away_from_poles, modulo_divisor, power_operands, shift_operands
 
 from pcp import Tensor
 from pcp.ops.elementwise.forms import chlo
@@ -34,7 +35,11 @@ class ElementwiseRow:
         low, high: bounds of the operands at which values are compared.
         in_jax: the same in JAX; None where the derivative is zero.
         domains: where operands are drawn from at which derivatives are compared: at no kink or pole.
+        also: further expressions of one operand whose derivatives are compared, each with where it is drawn from.
         ulps: how many roundings of the result's type the error of a value may be.
+        operands: in place of `low` and `high`, how the operands are drawn at which values are compared.
+        without: kinds of element types in which values are not compared.
+        function: the one function that the row is for; None for all.
     """
 
     operation: str
@@ -44,11 +49,15 @@ class ElementwiseRow:
     in_jax: Reference | None = None
     domains: Sequence[Domain] = ()
     ulps: float = 16
+    also: Sequence[tuple[Callable[[Any], Any], Domain]] = ()
+    operands: Operands | None = None
+    without: tuple[str, ...] = ()
+    function: str | None = None
 
     @property
     def functions(self) -> tuple[str, ...]:
         """The functions of `pcp.ops` that are this operation."""
-        return RECORDS[full_name(self.operation)].functions
+        return (self.function,) if self.function else RECORDS[full_name(self.operation)].functions
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -93,8 +102,8 @@ UNARY: tuple[ElementwiseRow, ...] = (
     ElementwiseRow("sine", np.sin, -4, 4, jnp.sin, N),
     ElementwiseRow("cosine", np.cos, -4, 4, jnp.cos, N),
     ElementwiseRow("tan", np.tan, -1, 1, jnp.tan, _between(-1, 1)),
-    ElementwiseRow("tanh", np.tanh, -2, 2, jnp.tanh, N),
-    ElementwiseRow("logistic", _sigmoid, -5, 5, jax.nn.sigmoid, N),
+    ElementwiseRow("tanh", np.tanh, -2, 2, jnp.tanh, N, operands=away_from_poles(2)),
+    ElementwiseRow("logistic", _sigmoid, -5, 5, jax.nn.sigmoid, N, operands=away_from_poles(5)),
     ElementwiseRow("chlo.erf", special.erf, -3, 3, lax.erf, N),
     ElementwiseRow("chlo.erfc", special.erfc, -2, 2, lax.erfc, N),
     ElementwiseRow("chlo.erf_inv", special.erfinv, -0.8, 0.8, lax.erf_inv, _between(-0.7, 0.7)),
@@ -118,4 +127,69 @@ UNARY: tuple[ElementwiseRow, ...] = (
     ElementwiseRow("not", np.invert, -99, 99),
     ElementwiseRow("popcnt", _bits(lambda text: text.count("1")), -99, 99),
     ElementwiseRow("count_leading_zeros", _bits(lambda text: len(text) - len(text.lstrip("0"))), -99, 99),
+)
+
+_SAME = (normal(3, 4), normal(3, 4))
+_WIDER = (normal(3, 4), normal(4))
+_POSITIVE = between(0.5, 2, 3, 4)
+_NOT_COMPLEX = ("complex",)  # orders and angles of them mean nothing: XLA refuses them or picks an order
+
+
+def _compare(function: str, reference: Reference, *without: str) -> ElementwiseRow:
+    return ElementwiseRow("compare", reference, -3, 3, without=without, function=function)
+
+
+BINARY: tuple[ElementwiseRow, ...] = (
+    ElementwiseRow("add", np.add, -3, 3, jnp.add, _WIDER),
+    ElementwiseRow("subtract", np.subtract, -3, 3, jnp.subtract, (normal(3, 4), normal(3, 1))),
+    ElementwiseRow(
+        "multiply", np.multiply, -3, 3, jnp.multiply, _WIDER, also=((lambda x: x * x, normal(3, 4)),)
+    ),
+    ElementwiseRow(
+        "divide",
+        np.divide,
+        0.5,
+        4,
+        jnp.divide,
+        (normal(3, 4), _POSITIVE),
+        ulps=4,
+        without=("bool", "signed", "unsigned", "complex"),
+    ),
+    ElementwiseRow(
+        "power",
+        np.power,
+        -3,
+        3,
+        jnp.power,
+        (_POSITIVE, normal(3, 4)),
+        also=(
+            (lambda x: x**2, normal(3, 4)),
+            (lambda x: x**3.0, normal(3, 4)),
+            (lambda x: x**-1.5, _POSITIVE),
+            (lambda x: x ** np.array([0.0, 1.0, 2.0, 3.0]), normal(3, 4)),
+        ),
+        operands=power_operands,
+    ),
+    ElementwiseRow("maximum", np.maximum, -3, 3, jnp.maximum, _SAME, without=_NOT_COMPLEX),
+    ElementwiseRow("minimum", np.minimum, -3, 3, jnp.minimum, _WIDER, without=_NOT_COMPLEX),
+    ElementwiseRow(
+        "remainder",
+        np.fmod,
+        -3,
+        3,
+        lax.rem,
+        (between(2.1, 2.9, 3, 4), between(0.91, 1.01, 3, 4)),
+        operands=modulo_divisor,
+    ),
+    ElementwiseRow("atan2", np.arctan2, -3, 3, jnp.arctan2, (normal(3, 4), _POSITIVE), without=_NOT_COMPLEX),
+    ElementwiseRow("and", np.bitwise_and, -3, 3),
+    ElementwiseRow("or", np.bitwise_or, -3, 3),
+    ElementwiseRow("xor", np.bitwise_xor, -3, 3),
+    ElementwiseRow("shift_left", np.left_shift, -100, 100, operands=shift_operands),
+    _compare("equal", np.equal),
+    _compare("not_equal", np.not_equal),
+    _compare("less", np.less, "complex"),
+    _compare("less_equal", np.less_equal, "complex"),
+    _compare("greater", np.greater, "complex"),
+    _compare("greater_equal", np.greater_equal, "complex"),
 )

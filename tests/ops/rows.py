@@ -4,21 +4,19 @@ Reference functions take NumPy arrays of a wider type than the operation's own (
 that the error measured is the operation's.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tests.ops.elementwise_rows import UNARY
+from tests.ops.elementwise_rows import BINARY, UNARY, ElementwiseRow
+from tests.ops.operands import Operands, Shape, index_operands, mask_operands, modulo_divisor, shift_operands
 
 from pcp import ops
 from pcp.ir import DType
-from pcp.ops.record import RECORDS
 from pcp.ops.reductions.primitives import REDUCTIONS
 from pcp.tensor import OPERATIONS
 
-Shape = tuple[int, ...]
 Reference = Callable[..., Any]
 
 FLOATS = ("float",)
@@ -55,76 +53,9 @@ class Row:
     kinds: tuple[str, ...] = ALL
     low: float = -3.0
     high: float = 3.0
-    operands: Callable[[np.random.Generator, Sequence[Shape], DType], list[Any]] | None = None
+    operands: Operands | None = None
     ulps: float = 4.0
 
-
-def draw(rng: np.random.Generator, shape: Shape, dtype: DType, low: float, high: float) -> Any:
-    """Random elements between the bounds that the type allows."""
-    if dtype is DType.bool:
-        return rng.random(shape) < 0.5
-    if dtype.is_integer:
-        limits = np.iinfo(dtype.numpy)
-        bottom, top = max(math.ceil(low), limits.min), min(math.floor(high), limits.max)
-        return rng.integers(bottom, top, shape, endpoint=True).astype(dtype.numpy)
-    if dtype.kind == "complex":
-        return (rng.uniform(low, high, shape) + 1j * rng.uniform(low, high, shape)).astype(dtype.numpy)
-    return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
-
-
-def _modulo_divisor(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-    x = draw(rng, shapes[0], dtype, -40, 40)
-    y = draw(rng, shapes[1], dtype, 1, 9)
-    negative = rng.random(shapes[1]) < 0.5 if dtype.kind in ("signed", "float") else np.zeros(shapes[1], bool)
-    return [x, np.where(negative, -y, y).astype(dtype.numpy)]
-
-
-def _power_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-    return [draw(rng, shapes[0], dtype, 0.5, 3), draw(rng, shapes[1], dtype, 0, 4)]
-
-
-def _away_from_poles(bound: float) -> Callable[..., list[Any]]:
-    """Operands whose imaginary parts are within 1: near a pole, few digits of a result are correct."""
-
-    def operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-        x = draw(rng, shapes[0], dtype, -bound, bound)
-        return [np.asarray(x.real + 1j * x.imag / bound, dtype.numpy) if dtype.kind == "complex" else x]
-
-    return operands
-
-
-def _shift_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-    return [draw(rng, shapes[0], dtype, -100, 100), draw(rng, shapes[1], dtype, 0, 8 * dtype.itemsize - 1)]
-
-
-def _mask_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-    return [rng.random(shapes[0]) < 0.5, *(draw(rng, shape, dtype, -9, 9) for shape in shapes[1:])]
-
-
-def _index_operands(rng: np.random.Generator, shapes: Sequence[Shape], dtype: DType) -> list[Any]:
-    return [draw(rng, shapes[0], dtype, -9, 9), rng.integers(-3, 3, shapes[1]).astype(np.int32)]
-
-
-_BINARY: dict[str, Reference] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "power": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-    "arctan2": np.arctan2,
-    "bitwise_and": np.bitwise_and,
-    "bitwise_or": np.bitwise_or,
-    "bitwise_xor": np.bitwise_xor,
-    "shift_left": np.left_shift,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-}
-_BINARY_OPERANDS = {"power": _power_operands, "shift_left": _shift_operands}
 
 _REDUCTION: dict[str, Reference] = {
     "sum": np.sum,
@@ -135,48 +66,21 @@ _REDUCTION: dict[str, Reference] = {
     "any": np.any,
 }
 
-# arctan2 of complex numbers, and complex orders, mean nothing; XLA refuses them or picks an order.
-_NOT_COMPLEX = {"arctan2", "maximum", "minimum", "less", "less_equal", "greater", "greater_equal"}
 
-_TYPES = {name: record.types for record in RECORDS.values() for name in record.functions}
+def value_rows(row: ElementwiseRow, shapes: tuple[tuple[Shape, ...], ...]) -> dict[str, list[Row]]:
+    """The tests of the functions that are an elementwise operation alone."""
+    if row.reference is None:
+        return {}
+    kinds = tuple(kind for kind in row.types if kind not in row.without)
+    drawn = row.low, row.high, row.operands, row.ulps
+    return {name: [Row(OPERATIONS[name], row.reference, shapes, kinds, *drawn)] for name in row.functions}
 
 
-def _kinds(name: str) -> tuple[str, ...]:
-    return tuple(kind for kind in _TYPES[name] if not (kind == "complex" and name in _NOT_COMPLEX))
-
-
-_UNARY_OPERANDS = {"tanh": _away_from_poles(2), "sigmoid": _away_from_poles(5)}
-
-ROWS: dict[str, list[Row]] = {
-    name: [
-        Row(
-            OPERATIONS[name],
-            row.reference,
-            VECTORS,
-            row.types,
-            row.low,
-            row.high,
-            operands=_UNARY_OPERANDS.get(name),
-            ulps=row.ulps,
-        )
-    ]
-    for row in UNARY
-    if row.reference is not None
-    for name in row.functions
-}
-ROWS |= {
-    name: [
-        Row(
-            OPERATIONS[name],
-            _BINARY[name],
-            PAIRS,
-            _kinds(name),
-            operands=_BINARY_OPERANDS.get(name),
-            ulps=16,
-        )
-    ]
-    for name in _BINARY
-}
+ROWS: dict[str, list[Row]] = {}
+for _row in UNARY:
+    ROWS |= value_rows(_row, VECTORS)
+for _row in BINARY:
+    ROWS |= value_rows(_row, PAIRS)
 
 
 def _reduction_rows(name: str, kinds: tuple[str, ...]) -> list[Row]:
@@ -196,7 +100,7 @@ def _reduction_rows(name: str, kinds: tuple[str, ...]) -> list[Row]:
     ]
 
 
-ROWS |= {name: _reduction_rows(name, kinds) for name, _, _, kinds, _ in REDUCTIONS}
+ROWS |= {row.name: _reduction_rows(row.name, row.kinds) for row in REDUCTIONS.values()}
 
 
 def _softmax(x: Any, axis: int = -1) -> Any:
@@ -221,14 +125,12 @@ _AXES: tuple[tuple[Shape, ...], ...] = (((2, 3, 4),),)
 _SUMMABLE = ("signed", "unsigned", "float", "complex")
 
 ROWS |= {
-    "divide": [Row(ops.elementwise.divide, np.divide, PAIRS, FLOATS, 0.5, 4)],
-    "floor_divide": [Row(ops.elementwise.floor_divide, np.floor_divide, PAIRS, NUMBERS, operands=_modulo_divisor)],
-    "remainder": [Row(ops.elementwise.remainder, np.fmod, PAIRS, NUMBERS, operands=_modulo_divisor, ulps=16)],
-    "modulo": [Row(ops.elementwise.modulo, np.mod, PAIRS, NUMBERS, operands=_modulo_divisor, ulps=200)],
+    "floor_divide": [Row(ops.elementwise.floor_divide, np.floor_divide, PAIRS, NUMBERS, operands=modulo_divisor)],
+    "modulo": [Row(ops.elementwise.modulo, np.mod, PAIRS, NUMBERS, operands=modulo_divisor, ulps=200)],
     "shift_right": [
-        Row(ops.elementwise.shift_right, np.right_shift, PAIRS, ("signed", "unsigned"), operands=_shift_operands)
+        Row(ops.elementwise.shift_right, np.right_shift, PAIRS, ("signed", "unsigned"), operands=shift_operands)
     ],
-    "where": [Row(ops.elementwise.where, np.where, (((3,), (3,), (3,)), ((2, 1), (3,), ())), ALL, operands=_mask_operands)],
+    "where": [Row(ops.elementwise.where, np.where, (((3,), (3,), (3,)), ((2, 1), (3,), ())), ALL, operands=mask_operands)],
     "clip": [Row(lambda x: ops.elementwise.clip(x, 1, 2), lambda x: np.clip(x, 1, 2), kinds=NUMBERS)],
     "convert": [
         Row(lambda x: ops.elementwise.convert(x, "i32"), lambda x: np.asarray(x).astype(np.int32), low=-9, high=9),
@@ -295,14 +197,14 @@ ROWS |= {
     "ones": [Row(lambda x: ops.movement.ones(x.shape, x.dtype), np.ones_like)],
     "index": [
         Row(lambda x: x[1:, ::-1, None, -1], lambda x: x[1:, ::-1, None, -1], _AXES),
-        Row(lambda x, i: x[i], lambda x, i: x[i], (((3, 4), (5,)), ((3,), ()), ((3, 0), (2, 2))), operands=_index_operands),
+        Row(lambda x, i: x[i], lambda x, i: x[i], (((3, 4), (5,)), ((3,), ()), ((3, 0), (2, 2))), operands=index_operands),
     ],
     "take": [
         Row(
             lambda x, i: ops.take(x, i, 1),
             lambda x, i: np.take(x, i, 1),
             (((2, 3, 4), (2, 2)), ((0, 3), (5,))),
-            operands=_index_operands,
+            operands=index_operands,
         )
     ],
     "dynamic_slice": [

@@ -10,7 +10,7 @@ from tests.execution import QUICK
 
 import pcp
 from pcp import ops
-from pcp.ops.indexing.reading import WindowAxes, gather, scatter
+from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
 from pcp.tensor import DTypeMismatch, IndexOutOfBounds, ShapeMismatch
 
 

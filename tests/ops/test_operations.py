@@ -1,13 +1,15 @@
 """Every operation against NumPy, on random operands of every element type that it admits."""
 
 import zlib
+from inspect import Parameter, isfunction, signature
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.execution import QUICK
 from tests.ops.composed_rows import COMPOSED, TESTED_ELSEWHERE
-from tests.ops.rows import OWN_TEST, ROWS, Row, Shape, draw
+from tests.ops.operands import Shape, draw
+from tests.ops.rows import OWN_TEST, ROWS, Row
 
 import pcp
 from pcp.ir import DType
@@ -80,8 +82,27 @@ def test_every_operation_has_a_row() -> None:
 
 
 def test_every_operation_is_in_the_namespace() -> None:
-    missing = [name for name, function in OPERATIONS.items() if getattr(pcp.ops, name, None) is not function]
-    assert missing == []
+    for namespace, others in ((pcp.ops, set()), (pcp, {"trace"})):  # pcp.trace makes a Program
+        held = {name for name, function in OPERATIONS.items() if getattr(namespace, name, None) is function}
+        assert set(OPERATIONS) - held == others
+
+
+METHODS = {name: method for name, method in vars(pcp.Tensor).items() if isfunction(method) and name[0] != "_"}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_is_the_operation_of_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.tensor._call", lambda called, *_: called)
+    count = sum(p.default is Parameter.empty for p in signature(METHODS[name]).parameters.values())
+    called = METHODS[name](*range(count))
+    assert called == ("convert" if name == "astype" else name)
+    function = OPERATIONS[called]
+    ours, theirs = (list(signature(f).parameters.values())[1:] for f in (METHODS[name], function))
+    if ours[:1] and ours[0].kind is Parameter.VAR_POSITIONAL:  # sizes or axes one by one
+        return
+    assert [p.default for p in ours] == [p.default for p in theirs[: len(ours)]]
+    if name != "astype":
+        assert [p.name for p in ours] == [p.name for p in theirs[: len(ours)]]
 
 
 def test_bitcast_reads_the_bits_as_another_type_of_the_same_width() -> None:

@@ -10,8 +10,8 @@ from tests.execution import run
 
 import pcp
 from pcp import nn
-from pcp.ops.control.scanning import scan
 from pcp.ops.movement import reshape
+from pcp.ops.scanning import scan
 
 Arrays = dict[str, Any]
 

@@ -22,9 +22,9 @@ from pcp.ir.bindings import ir
 from pcp.kernels import FAMILIES, Family, Kernel, register_kernel
 from pcp.kernels.artifact import StableHLO
 from pcp.planning import chosen
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Judgement, Measurement
 from pcp.planning.measuring.request import Request
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 

@@ -5,24 +5,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests.ir.nested_values import Pair, values
 
 from pcp.ir import Tree
 from pcp.ir.tree import flatten
 from pcp.planning.nesting import OtherNesting, flattener, unflattener
-
-Pair = namedtuple("Pair", ["left", "right"])
-
-values = st.recursive(
-    st.integers() | st.none(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.dictionaries(st.text(max_size=4) | st.integers(-3, 3), inner, max_size=3)
-        | st.builds(Pair, inner, inner)
-    ),
-    max_leaves=12,
-)
 
 
 @given(values)

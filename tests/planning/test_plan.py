@@ -19,7 +19,7 @@ from pcp.planning.arguments import (
     ArgumentShapeMismatch,
     DonatedArray,
 )
-from pcp.planning.plan import CannotBind, DonatedTwice
+from pcp.planning.compiled import CannotBind, DonatedTwice
 
 
 def counter_step(state: dict[str, Any], x: pcp.Tensor) -> tuple[dict[str, Any], pcp.Tensor]:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from benchmarks.programs import gpt2_jax
 
-from benchmarks import gpt2_jax
 from pcp.autodiff import value_and_grad
 from pcp.ir import Program
 from pcp.ir.tree import flatten, map_tree

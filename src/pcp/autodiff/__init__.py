@@ -1,7 +1,6 @@
 """Gradients: reverse mode as a transformation of Programs, with one table row for each operation."""
 
 from pcp.autodiff import forward_control as forward_control
-from pcp.autodiff import forward_ordering as forward_ordering
 from pcp.autodiff import rules as rules
 from pcp.autodiff.coverage import Coverage as Coverage
 from pcp.autodiff.coverage import coverage as coverage

@@ -1,10 +1,10 @@
-"""What differentiation makes of every operation of StableHLO and CHLO: behind `docs/derivatives.md` and the errors."""
+"""What differentiation makes of every operation of StableHLO and CHLO: behind the page of derivatives and the errors."""
 
 from enum import StrEnum
 
 from pcp.ir.bindings import operation_names
 from pcp.ops.derivative import REFUSED, RULES
-from pcp.ops.record import RECORDS, Kind
+from pcp.ops.record import Kind, kind_of
 
 _PYTHON = "it runs Python code, which cannot be differentiated; give the call a rule of its own"
 
@@ -46,7 +46,7 @@ class Coverage(StrEnum):
 
 def coverage_of(name: str) -> Coverage:
     """What differentiation makes of an operation, as `stablehlo.add`, `chlo.erf` or `custom_call.TARGET`."""
-    if name in RECORDS and RECORDS[name].kind is Kind.replaced:
+    if kind_of(name) is Kind.replaced:
         return Coverage.refined if name in REFUSED else Coverage.decomposed
     if name == "stablehlo.custom_call":
         return Coverage.target
@@ -66,7 +66,7 @@ def reason_against(name: str) -> str:
 
 
 def as_markdown() -> str:
-    """The table as `docs/derivatives.md` shows it: one line for each operation, with the reason where it is refused."""
+    """The table as the page of derivatives shows it: one line for each operation, with the reason where it is refused."""
     lines = ["| operation | derivative |", "|---|---|"]
     for name, found in coverage().items():
         reason = REFUSED.get(name)

@@ -10,6 +10,7 @@ section 6.2 (activity).
 
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
+from typing import Any
 
 from pcp.autodiff.coverage import reason_against
 from pcp.autodiff.loops.memory import LoopMemory
@@ -20,7 +21,6 @@ from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.derivative import (
     REFUSED,
-    RULES,
     Captured,
     Cotangent,
     Expanded,
@@ -31,9 +31,12 @@ from pcp.ops.derivative import (
     Rule,
     no_derivative,
     rule_name,
+    rule_or,
 )
 from pcp.ops.movement.shape import STOP_GRADIENT
 from pcp.tensor import Tensor
+
+_MISSING: Any = object()
 
 
 class Reverse:
@@ -160,10 +163,10 @@ def rule_of(op: ir.Operation) -> Rule:
     Raises:
         NoDerivative: there is none.
     """
-    try:
-        return RULES[rule_name(op)]
-    except KeyError:
-        raise no_derivative(op, reason_against(rule_name(op))) from None
+    rule: Rule = rule_or(op, _MISSING)
+    if rule is _MISSING:
+        raise no_derivative(op, reason_against(rule_name(op)))
+    return rule
 
 
 def propagate_activity(
@@ -185,7 +188,7 @@ def propagate_activity(
             if outside:
                 captured[op] = outside
                 reached = True
-        if reached and RULES.get(rule_name(op), op) is not None and STOP_GRADIENT not in op.attributes:
+        if reached and rule_or(op, _MISSING) is not None and STOP_GRADIENT not in op.attributes:
             results = [result for result in op.results if is_differentiable(result)]
             if not results and rule_name(op) in REFUSED:  # what it returns cannot be followed to the loss
                 raise no_derivative(op, REFUSED[rule_name(op)])

@@ -103,6 +103,9 @@ class Forward:
         self, op: ir.Operation, rule: Rule, incoming: Sequence[Tangent], captured: Sequence[Value]
     ) -> Sequence[Tangent]:
         record = RECORDS.get(op.name)
+        if record is not None and record.tangents is not None and is_shipped(op.name):
+            primal = Primal(op, Reverse(self.builder), [t is not None for t in incoming], captured)
+            return record.tangents(primal, *incoming)
         if not captured and is_shipped(op.name):
             linear = _linear_operands(op)
             if linear:

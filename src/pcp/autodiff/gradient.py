@@ -18,7 +18,7 @@ from pcp.ir.expecting import expect_function, expect_program
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block, main_of
-from pcp.ir.toolkit.inlining import inline_calls, keeps_its_derivative
+from pcp.ir.toolkit.inlining import inline_calls, is_combined, keeps_its_derivative
 from pcp.ir.toolkit.legalisation import legalise
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.toolkit.walking import named_operations
@@ -299,12 +299,11 @@ def _differentiated(
     module = program.module()
     inline_calls(module)
     main = main_of(module)
-    # What is made again is decided for each operation, and a gradient shares operations with what it is the gradient of: then
-    # none is hidden in a composite.
-    keeps_composites = memory.remat is None and not _has_blocks_inside(module) and not _has_gradients(main)
+    # A gradient shares operations with what it is the gradient of: in the gradient of one, none is hidden in a composite.
+    keeps_composites = not _has_gradients(main)
     open_composites(
         module,
-        lambda op: keeps_its_derivative(op) or (keeps_composites and op.parent == main and _has_rule(op)),
+        lambda op: keeps_its_derivative(op) or (keeps_composites and not is_combined(op) and _has_rule(op)),
     )
     legalise(module)
     with context(), ir.Location.unknown():
@@ -315,19 +314,13 @@ def _differentiated(
     if rematerialises:
         with context(), ir.Location.unknown():
             rematerialise(module, memory.remat)
+        erase_dead(entry_block(module))  # composites that were made again for their gradients alone
     return Program.from_module(module)
-
-
-def _has_blocks_inside(module: ir.Module) -> bool:
-    """Whether a function of the module has operations in blocks."""
-    functions = (view.operation for view in module.body.operations)
-    blocks = (block for function in functions for region in function.regions for block in region.blocks)
-    return any(has_blocks([view.operation for view in block.operations]) for block in blocks)
 
 
 def _has_gradients(main: ir.Operation) -> bool:
     """Whether a program has gradients of composites already."""
-    return any(composite_name(op).endswith(GRADIENT) for op in named_operations(main, COMPOSITE))
+    return any(GRADIENT in composite_name(op) for op in named_operations(main, COMPOSITE))
 
 
 def _has_rule(op: ir.Operation) -> bool:

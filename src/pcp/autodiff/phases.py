@@ -18,8 +18,7 @@ from pcp.ir.toolkit.functions import entry_block, main_of, return_instead, updat
 from pcp.ir.toolkit.regions import values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF
-
-_CHEAP = ("constant", "iota", "broadcast_in_dim", "reshape", "transpose", "convert")
+from pcp.ops.record import RECORDS, Cost, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,9 @@ def _cut(joint: Program, argument_count: int, result_count: int) -> _Cut:
 
 
 def _is_cheap(op: ir.Operation) -> bool:
-    if op.name.removeprefix("stablehlo.") not in _CHEAP:
+    """Whether the backward pass makes a result again: it is moved only, from no more bytes than it has."""
+    record = RECORDS.get(op.name)
+    if record is None or record.cost not in (Cost.free, Cost.move) or record.kind is Kind.structure:
         return False
     return sum(spec_of(value.type).bytes for value in op.operands) <= spec_of(op.results[0].type).bytes
 

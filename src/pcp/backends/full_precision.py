@@ -7,8 +7,8 @@ means its element types: fewer bits are a choice of the planner, who says so by 
 from pcp.ir import Program
 from pcp.ir.bindings import context, ir
 from pcp.ir.toolkit.walking import every_operation
+from pcp.ops.record import is_bilinear
 
-_PRODUCTS = ("stablehlo.dot_general", "stablehlo.convolution")
 _OPEN = ("", "[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]")
 
 
@@ -24,7 +24,7 @@ def with_full_precision(program: Program) -> Program:
 
 
 def _leaves_precision_open(op: ir.Operation) -> bool:
-    if op.name not in _PRODUCTS or "algorithm" in op.attributes:
+    if not is_bilinear(op.name) or "algorithm" in op.attributes:
         return False
     given = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
     return given in _OPEN and "f32" in str(op.operands[0].type)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
+from typing import Any
 
 from pcp.batching.sample_loop import sample_loop
 from pcp.ir import Builder
@@ -35,6 +36,7 @@ class Batching:
         self.builder = builder
         self.size = size
         self.batched: dict[Value, Tensor] = {}
+        self.functions: dict[tuple[Any, ...], str] = {}
         self.placeholders = 0
         self._main = main
         self._in_place_of: dict[Value, Value] = {}

@@ -4,7 +4,7 @@ from pcp.ir import DType
 from pcp.ir.toolkit.editing import substitute
 from pcp.ops.batching import Batched
 from pcp.ops.elementwise import less
-from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape, zeros
 from pcp.tensor import Tensor, as_tensor
 

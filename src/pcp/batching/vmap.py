@@ -13,7 +13,7 @@ from pcp.ir.expecting import expect_function
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import main_of, update_function_type
-from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites, is_combined
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
 from pcp.ir.tree import flatten
 from pcp.ops.movement import moveaxis
@@ -152,7 +152,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
     ]
     returned = axes_like(out_axes, program.result_tree, "out_axes")
     module = program.module()
-    inline_composites(module, keeps_its_derivative)
+    inline_composites(module, lambda op: not is_combined(op))
     inline_calls(module)
     with context(), ir.Location.unknown():
         count = _batch(module, program, arguments, in_axes, returned, size)
@@ -168,7 +168,7 @@ def vectorised(program: Program, in_axes: Sequence[int | None], out_axes: Axes, 
         ]
         update_function_type(main)
         describe_signature(main, arguments, results, program.argument_tree, program.result_tree)
-    run_passes(module, "builtin.module(cse)")
+    run_passes(module, "builtin.module(cse,symbol-dce)")
     return Program.from_module(module)
 
 

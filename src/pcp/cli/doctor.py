@@ -161,13 +161,13 @@ def check_kernels() -> Finding:
             build = kept(library)
         except NativeUnavailable as error:
             names = [kernel.name for kernel in kernels_of(library)]
-            words.append(f"{', '.join(names)} are missing: {error}")
+            words.append(f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} missing: {error}")
             status, advice = "note", "programs run without them, on XLA's own, slower in places"
             continue
-        words.append(
-            f"{library.name} is "
-            + ("built when a plan first looks for kernels" if build is None else "built")
-        )
+        if build is None:
+            words.append(f"{library.name} is built when a plan first looks for kernels")
+        else:
+            words.append(f"{library.name} {'came with PCP' if build.is_shipped else 'is built'}")
     if hidden():
         words.append(f"{VARIABLE} hides {', '.join(sorted(hidden()))}")
     return Finding(status, "; ".join(words), advice)

@@ -8,7 +8,7 @@ from typing import Any
 from pcp.cli.arrays import read_program
 from pcp.cli.plan import add_search_arguments, example_of
 from pcp.cli.search_progress import SearchProgress
-from pcp.planning.paths.exploration import Explored, explore
+from pcp.planning.exploration.exploration import Explored, explore
 from pcp.planning.report import seconds
 
 DESCRIPTION = {

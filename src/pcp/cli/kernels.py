@@ -13,11 +13,11 @@ from pcp.kernels.native import LIBRARIES, NativeUnavailable, built
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering import lowered_once
 from pcp.planning.measuring.bench import Bench
-from pcp.planning.measuring.family_bench import Row, bench_family, family_named, reach
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.file import DatabaseUnusable
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.verification import CandidateProcess, Verdict, verify
+from pcp.planning.verification.family_bench import Row, bench_family, family_named, reach
 from pcp.planning.verification.record import measurement_of
 
 DESCRIPTION = {

@@ -16,9 +16,9 @@ from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.tolerance_curve import draw_curve, frontier, points_of
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.training.data.array_file import UnreadableFile
 
 DESCRIPTION = {

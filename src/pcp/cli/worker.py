@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 from pcp import backends
@@ -16,6 +16,7 @@ from pcp.distributed.wire import Credentials
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.errors import PCPError
+from pcp.temporary import WORKING, TemporaryFolder
 
 DESCRIPTION = {
     "description": "Train for a Shepherd: receive programs, verify and compile them here, train on leased data.",
@@ -71,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     address = arguments.connect
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
-    with tempfile.TemporaryDirectory(prefix="pcp-worker-") as temporary:
-        folder = arguments.folder or Path(temporary)
+    with contextlib.ExitStack() as stack:
+        folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
         worker = WorkerProcess(address, credentials, folder, arguments.device, capacity)
         stopped, number = asyncio.run(_until_stopped(worker))
     if arguments.json:

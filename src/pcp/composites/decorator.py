@@ -13,7 +13,6 @@ from pcp.composites.emission import InvalidComposite, InvalidDerivative, emitted
 from pcp.ir.composites import Number
 from pcp.ir.custom_derivatives import DERIVATIVES, ORDERS, attributes_of_derivative
 from pcp.ir.expecting import expect_function
-from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE
 from pcp.ir.tree import flatten
 from pcp.tensor import Tensor, as_tensor, is_weak
 
@@ -57,14 +56,13 @@ class Composite:
             return emitted(self.name, function, operands, attributes)
         open_before = _OPEN.get()
         if open_before.count(self) == ORDERS:
-            return emitted(CUSTOM_DERIVATIVE, function, operands, attributes_of_derivative(self.name, {}))
+            return emitted(self.name, function, operands, {**attributes, **attributes_of_derivative({})})
         token = _OPEN.set((*open_before, self))
         try:
             symbols = self._derivative.functions(call, function)
         finally:
             _OPEN.reset(token)
-        named_functions = attributes_of_derivative(None, symbols)
-        return emitted(self.name, function, operands, {**attributes, **named_functions})
+        return emitted(self.name, function, operands, {**attributes, **attributes_of_derivative(symbols)})
 
     def defvjp(self, forward: Callable[..., Any], backward: Callable[..., Any]) -> None:
         """Give the composite its derivative in reverse mode, as `jax.custom_vjp` does.

@@ -15,6 +15,7 @@ from pcp.distributed.algorithms import (
 )
 from pcp.distributed.compression import InvalidCodec, UnknownCodec, codec
 from pcp.distributed.merging import MERGES
+from pcp.distributed.wire import WireLimits
 from pcp.training.recipes.config import ALGORITHM_CHOICES, OWN, InvalidTrainingConfig, TrainingConfig
 
 ALGORITHM_NAMES: MappingProxyType[str, Any] = MappingProxyType(
@@ -101,7 +102,9 @@ def check_settings(config: TrainingConfig) -> None:
 
     Raises:
         InvalidTrainingConfig: there are such.
+        BadWireLimits: the table `wire` holds something else than limits.
     """
+    WireLimits.of(config.wire)
     if config.workers:
         algorithm_of(config)
         quorum_of(config)

@@ -19,16 +19,18 @@ from pcp.importers.imported_module import clean
 from pcp.ir.bindings import bytecode_of, context, ir, parse_module
 from pcp.ir.builder import Builder
 from pcp.ir.called_functions import copy_functions
-from pcp.ir.composites import private_function
+from pcp.ir.composites import COMPOSITE, private_function
 from pcp.ir.custom_derivatives import ORDERS, attributes_of_derivative
 from pcp.ir.toolkit.attributes import integer_of
 from pcp.ir.toolkit.functions import function_type, main_of
-from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative, inline_calls
+from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import every_operation
 from pcp.ops.movement.shape import STOP_GRADIENT
 
 PUSHED = ("custom_jvp_call",)
 PULLED = ("custom_vjp_call", "custom_linear_solve", "linear_call")
+_KEY = "pcp.derivative"
+"""The attribute by which a composite finds its derivative once the module is lowered."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class CustomDerivatives:
     def _marked(self, equation: Any, order: int) -> Any:
         alone = _alone(equation)
         self._derivatives.append(Derivative(_name_of(equation), self._modules(equation, alone, order)))
-        marks = {"jaxpr": alone, "key": len(self._derivatives) - 1}
+        marks = {"jaxpr": alone, "name": self._derivatives[-1].name, "key": len(self._derivatives) - 1}
         return equation.replace(invars=alone.jaxpr.invars, primitive=_CUSTOM, params=marks)
 
     def _modules(self, equation: Any, alone: Any, order: int) -> dict[str, bytes]:
@@ -179,7 +181,7 @@ class CustomDerivatives:
 
     def _attach(self, module: ir.Module) -> None:
         for op in _composites(module):
-            key = integer_of(ir.DictAttr(op.attributes["composite_attributes"])["key"])
+            key = integer_of(ir.DictAttr(op.attributes["composite_attributes"])[_KEY])
             derivative = self._derivatives[key]
             if key not in self._attached:
                 symbols = {
@@ -188,7 +190,7 @@ class CustomDerivatives:
                 }
                 self._attached[key] = symbols
             with context():
-                attributes = attributes_of_derivative(derivative.name, self._attached[key])
+                attributes = attributes_of_derivative(self._attached[key])
                 op.attributes["composite_attributes"] = ir.DictAttr.get(attributes)
 
     def _added(self, module: ir.Module, name: str, bytecode: bytes) -> str:
@@ -212,10 +214,12 @@ class CustomDerivatives:
 
 
 def _composites(module: ir.Module) -> list[ir.Operation]:
-    return every_operation(
-        module.operation,
-        lambda op: has_custom_derivative(op) and "key" in ir.DictAttr(op.attributes["composite_attributes"]),
-    )
+    return [
+        op
+        for op in every_operation(module.operation, lambda op: op.name == COMPOSITE)
+        if "composite_attributes" in op.attributes
+        and _KEY in ir.DictAttr(op.attributes["composite_attributes"])
+    ]
 
 
 def _alone(equation: Any) -> Any:
@@ -243,7 +247,7 @@ def _name_of(equation: Any) -> str:
     called = params.get("call_jaxpr") or params.get("callee") or params.get("jaxprs", (None,))[0]
     info = getattr(getattr(called, "jaxpr", called), "debug_info", None)
     name = getattr(info, "func_name", "") or equation.primitive.name
-    return "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return "jax." + "".join(c if c.isalnum() or c == "_" else "_" for c in name)
 
 
 def _struct_of(aval: Any) -> Any:
@@ -263,11 +267,11 @@ def _stopped(_: Any, x: Any) -> list[Any]:
     return list(ir.Operation.create("stablehlo.reshape", [x.type], [x], mark).results)
 
 
-def _composite(*values: Any, jaxpr: Any, key: int) -> list[Any]:
+def _composite(*values: Any, jaxpr: Any, name: str, key: int) -> list[Any]:
     def decomposition(*values: Any, **_: int) -> list[Any]:
         return list(jex.jaxpr_as_fun(jaxpr)(*values))
 
-    return list(jax.lax.composite(decomposition, CUSTOM_DERIVATIVE)(*values, key=key))
+    return list(jax.lax.composite(decomposition, name)(*values, **{_KEY: key}))
 
 
 _STOP: Any = jex.Primitive("pcp_stop_gradient")  # jax does not annotate its methods

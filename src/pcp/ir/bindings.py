@@ -107,20 +107,33 @@ def _parse_aligned(source: bytes) -> ir.Module:
 def check_strings(text: str) -> None:
     """Refuse names that are no UTF-8, wherever they stand: MLIR does not care, and Python fails when it meets them.
 
+    The configuration of a custom call may hold any bytes: kernels of Pallas stand there as bytecode.
+
     Raises:
         InvalidProgram: a string of the text, in which bytes may be written as `\\FF`, is no UTF-8.
     """
     if _HIGH_BYTE.search(text) is None:
         return
-    for quoted in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
-        raw = re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, quoted.encode())
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            raise InvalidProgram(f"the program is damaged: {raw[:80]!r} in it is not UTF-8 text") from None
+    depth = 0  # of brackets within a configuration
+    for token in _TOKENS.finditer(text):
+        if token["opens"]:
+            depth += depth > 0 or token["opens"] != "{"
+        elif token["closes"]:
+            depth -= depth > 0
+        elif not depth:
+            raw = re.sub(rb"\\(\\|[0-9A-Fa-f]{2})", _unescaped, token["quoted"].encode())
+            try:
+                raw.decode()
+            except UnicodeDecodeError:
+                raise InvalidProgram(
+                    f"the program is damaged: {raw[:80]!r} in it is not UTF-8 text"
+                ) from None
 
 
 _HIGH_BYTE = re.compile(r"\\[89A-Fa-f][0-9A-Fa-f]")
+_TOKENS = re.compile(
+    r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<opens>(?:mhlo\.backend_config\s*=\s*)?\{)|(?P<closes>\})'
+)
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:

@@ -36,6 +36,12 @@ def composite_attributes(op: ir.Operation) -> dict[str, Any]:
     return {entry.name: _number(entry.attr) for entry in named}
 
 
+def primal_count(op: ir.Operation) -> int:
+    """How many operands of a composite are those of what it computes, or is the gradient of; they come first."""
+    given = composite_attributes(op)
+    return len(op.operands) - (1 + len(given["added"]) if "wrt" in given else 0)
+
+
 def decomposition_of(op: ir.Operation) -> ir.Operation:
     """The function that says what a composite computes."""
     name = ir.FlatSymbolRefAttr(op.attributes["decomposition"]).value

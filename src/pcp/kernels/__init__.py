@@ -4,9 +4,11 @@ from pcp.kernels import attention as attention
 from pcp.kernels import cross_entropy as cross_entropy
 from pcp.kernels import embedding as embedding
 from pcp.kernels import normalisation as normalisation
+from pcp.kernels import optimizers as optimizers
 from pcp.kernels import products as products
 from pcp.kernels import softmax as softmax
 from pcp.kernels.kernel import Kernel as Kernel
+from pcp.kernels.kernel import KernelNotBuilt as KernelNotBuilt
 from pcp.kernels.registry import FAMILIES as FAMILIES
 from pcp.kernels.registry import Family as Family
 from pcp.kernels.registry import InvalidKernel as InvalidKernel
@@ -19,9 +21,11 @@ from pcp.kernels.registry import missing_here as missing_here
 from pcp.kernels.registry import register_family as register_family
 from pcp.kernels.registry import register_kernel as register_kernel
 from pcp.kernels.sites import BadReplacement as BadReplacement
+from pcp.kernels.sites import OverlappingSites as OverlappingSites
 from pcp.kernels.sites import Site as Site
 from pcp.kernels.sites import UnknownSite as UnknownSite
 from pcp.kernels.sites import apply_kernels as apply_kernels
+from pcp.kernels.sites import cover as cover
 from pcp.kernels.sites import look_at as look_at
 from pcp.kernels.sites import missing_kernels as missing_kernels
 from pcp.kernels.sites import replaced as replaced

@@ -3,11 +3,17 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pcp.ir.bindings import ir
+from pcp.errors import PCPError
+from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import composite_name
 from pcp.kernels.artifact import Artifact
 from pcp.kernels.features import is_for, lacking
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
+
+
+class KernelNotBuilt(PCPError):
+    """A kernel that cannot compute an operation, though it said that it applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +32,11 @@ class Kernel:
         nonfinite: what becomes of infinities and NaN: `exact`, or NaN may stand where an infinity should (`nan`), or anywhere
             (`spreads`). Never may a finite number stand where there should be none, but where what is masked need not be
             looked at (`skips`): then 0 may stand for 0 NaN in a part of the result.
-        hands: names of the residuals that it hands the kernels of its gradient: `build` returns them after the results.
-        takes: of a gradient, the name of the forward kernel whose residuals it takes, and theirs. It must do without, too: it
-            is measured alone, and the forward operation may be computed otherwise.
+        hands: names of the residuals that it hands a kernel of its gradient: `build` returns them after the results.
+        hands_to: from the operation and what stands for its results, the operands of the forward operation that the residuals
+            are of: those of the operation itself, unless it is one of several.
+        takes: of a gradient, the names of the residuals that it takes. It must do without, too: the forward operation may be
+            computed otherwise.
     """
 
     name: str
@@ -40,6 +48,7 @@ class Kernel:
     version: int = 1
     nonfinite: str = "nan"
     hands: tuple[str, ...] = ()
+    hands_to: Callable[[ir.Operation, Sequence[Tensor]], Sequence[Value]] = lambda op, _: tuple(op.operands)
     takes: tuple[str, ...] = ()
 
     @property
@@ -70,10 +79,23 @@ class Kernel:
 
         Arguments:
             op: at its site.
-            residuals: what the forward kernel handed on, in the order of `takes`; empty where that did not stand there.
+            residuals: what the forward kernel handed on, in the order of `takes`; empty where it did not stand there.
+
+        Raises:
+            KernelNotBuilt: it cannot make anything of the operation, though it said that it applies.
         """
         emit: Callable[..., Sequence[Tensor]] = self.artifact.build
-        return emit(op, residuals) if self.takes else emit(op)
+        try:
+            return emit(op, residuals) if self.takes else emit(op)
+        except PCPError:
+            raise
+        except Exception as error:  # whatever attributes raise that are not what their name says
+            raise KernelNotBuilt(
+                f"kernel {self.name} cannot stand for {composite_name(op) or op.name} of "
+                f"{', '.join(str(value.type) for value in op.operands)}: {type(error).__name__}: {error}; expected the "
+                "operands and attributes that this name has: name the operation otherwise, or let the kernel's "
+                "`applies` leave it out"
+            ) from error
 
     def __str__(self) -> str:
         return f"{self.name} ({self.effect})"

@@ -7,6 +7,7 @@ from pcp.errors import PCPError
 from pcp.ir.bindings import ir
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.native import Library
+from pcp.rewrite.terms import Pattern
 
 
 class UnknownKernel(PCPError):
@@ -37,6 +38,7 @@ class Family:
         gradient: the family of its gradient; empty where that is made of operations of other families.
         everywhere: kernels to try at all sites at once before any is measured alone, the most exact first: for each attempt the
             names of those that take a site, the best first.
+        pattern: of the operations that compute this, where they are several; the composite of its name stands for them then.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Family:
     kernels: dict[str, Kernel] = field(default_factory=dict)
     gradient: str = ""
     everywhere: tuple[tuple[str, ...], ...] = ()
+    pattern: Pattern | None = None
 
 
 FAMILIES: dict[str, Family] = {}

@@ -8,35 +8,37 @@ is inside.
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pcp.errors import PCPError
-from pcp.ir import Argument, Builder, Program, Result, Role, Tree
+from pcp.ir import Builder, Program
 from pcp.ir.bindings import Value, context, ir
-from pcp.ir.composites import COMPOSITE, decomposition_of
+from pcp.ir.composites import COMPOSITE
 from pcp.ir.digest import operation_digests
-from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.attributes import describe_location
-from pcp.ir.toolkit.editing import erase_dead, substitute
+from pcp.ir.toolkit.editing import erase_dead
 from pcp.ir.toolkit.functions import entry_block
-from pcp.ir.toolkit.inlining import inline_calls, inline_composites
-from pcp.ir.toolkit.regions import values_from_outside
-from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.walking import walk_block
-from pcp.ir.tree import LEAF
+from pcp.kernels.groups import Group, groups_in, users_between
 from pcp.kernels.kernel import Kernel
+from pcp.kernels.regions import only_operation, region_of, written_out
 from pcp.kernels.registry import Family, family_of
 from pcp.tensor import Tensor, building
-from pcp.tracing import call, close_main, open_main
+from pcp.tracing import call
 
-_Handed = dict[tuple[str, tuple[Value, ...]], dict[str, Tensor]]
-"""Residuals by the name of the kernel that handed them on, and the operands that it had."""
+_Handed = dict[tuple[tuple[str, ...], tuple[Value, ...]], Sequence[Tensor]]
+"""Residuals by their names, and the operands of the operation that they are of."""
 _Put = Callable[[ir.Operation, Builder, _Handed], None]
 
 
 class UnknownSite(PCPError):
     """A choice for a site that the program does not have."""
+
+
+class OverlappingSites(PCPError):
+    """Choices for two sites that have an operation in common, or that wait for each other."""
 
 
 class BadReplacement(PCPError):
@@ -45,16 +47,18 @@ class BadReplacement(PCPError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """An operation of a program for which there are kernels.
+    """An operation of a program, or several, for which there are kernels.
 
     Arguments:
-        key: the dataflow digest of the operation in its program.
+        key: the dataflow digest of the operation in its program, or one made of those of several.
         family: of kernels.
-        region: the operation alone, as a Program of its operands.
+        region: the operations alone, as a Program of their operands.
         kernels: names of those that apply on the device.
         location: where the user wrote it; empty if that is unknown.
         trips: how often it runs in one call, as far as that is known.
-        inside: keys of the composites that it is part of, the outermost first; a kernel for one of those leaves it out.
+        inside: keys of the composites that it is part of, the outermost first.
+        takes: keys of the operations that a kernel computes here.
+        pair: of a gradient, the forward operation and it, as a Program of their operands; None where there is none.
     """
 
     key: str
@@ -64,6 +68,25 @@ class Site:
     location: str
     trips: int = 1
     inside: tuple[str, ...] = ()
+    takes: frozenset[str] = frozenset()
+    pair: Program | None = None
+
+
+def cover(sites: Iterable[Site]) -> list[Site]:
+    """Of sites for which kernels are chosen, those at which they can stand together.
+
+    A kernel takes the operations of its site, and what is inside of them: sites of several operations come first, then
+    composites, then what is inside of composites.
+    """
+    taken: set[str] = set()
+    opened: set[str] = set()
+    found = []
+    for site in sorted(sites, key=lambda each: (-len(each.takes), len(each.inside), each.key)):
+        if taken.isdisjoint(site.takes) and taken.isdisjoint(site.inside) and opened.isdisjoint(site.takes):
+            found.append(site)
+            taken |= site.takes
+            opened.update(site.inside)
+    return found
 
 
 def sites_of(program: Program, platform: str) -> tuple[Site, ...]:
@@ -80,34 +103,48 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
     module = program.module()
     inline_calls(module)
     keys = operation_digests(module)
+    block = entry_block(module)
     found: dict[str, Site] = {}
-    for op in walk_block(entry_block(module)):
+    forward: dict[tuple[str, tuple[Value, ...]], ir.Operation] = {}
+    for op in walk_block(block):
         family, key = family_of(op), keys[op]
+        if family is not None and family.gradient:
+            forward[family.gradient, tuple(op.operands)] = op
         if key in found or (family is None and op.name != COMPOSITE):
             continue
         region, place = region_of(op), describe_location(op.location)
         if family is not None:
-            fitting = [kernel for kernel in _fitting(family, op, platform) if not kernel.lacks(platform)]
-            names = tuple(kernel.name for kernel in fitting)
+            names = _names_of(family, op, platform)
             if names:
-                found[key] = Site(key, family.name, region, names, place)
+                pair = None
+                if any(family.kernels[name].takes for name in names):
+                    partners = (forward.get((family.name, each)) for each in _beginnings(op))
+                    partner = next(filter(None, partners), None)
+                    pair = None if partner is None else region_of(partner, op)
+                found[key] = Site(key, family.name, region, names, place, takes=frozenset({key}), pair=pair)
         if op.name == COMPOSITE:
             if region.digest not in known:
                 known[region.digest] = _sites(written_out(region), platform, known)
             for site in known[region.digest]:
                 inner = _key_inside(key, site.key)
                 around = (key, *(_key_inside(key, each) for each in site.inside))
-                found[inner] = replace(site, key=inner, location=site.location or place, inside=around)
+                takes = frozenset(_key_inside(key, each) for each in site.takes)
+                found[inner] = replace(
+                    site, key=inner, location=site.location or place, inside=around, takes=takes
+                )
+    for group in groups_in(block):
+        region, place = group.region(program, block), describe_location(group.last.location)
+        inner_module = region.module()
+        names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
+        if names:
+            key = group.key(keys)
+            found[key] = Site(key, group.family.name, region, names, place, takes=group.takes(keys))
     return tuple(found.values())
 
 
-def written_out(region: Program) -> Program:
-    """The region of a composite with what the composite decomposes into, in which composites stay."""
-    module = region.module()
-    composite = _only(entry_block(module))
-    inline_composites(module, lambda op: op != composite)
-    inline_calls(module)
-    return Program.from_module(module)
+def _names_of(family: Family, op: ir.Operation, platform: str) -> tuple[str, ...]:
+    """The names of the kernels of a family that can stand in the place of an operation."""
+    return tuple(kernel.name for kernel in _fitting(family, op, platform) if not kernel.lacks(platform))
 
 
 def _key_inside(composite: str, key: str) -> str:
@@ -116,7 +153,7 @@ def _key_inside(composite: str, key: str) -> str:
 
 
 def _keys_inside(written: Program) -> Iterator[str]:
-    """The key of every operation of a program, and of those inside of its composites."""
+    """The key of every operation and group of a program, and of those inside of its composites."""
     module = written.module()
     inline_calls(module)
     keys = operation_digests(module)
@@ -124,6 +161,7 @@ def _keys_inside(written: Program) -> Iterator[str]:
         yield keys[op]
         if op.name == COMPOSITE:
             yield from (_key_inside(keys[op], key) for key in _keys_inside(written_out(region_of(op))))
+    yield from (group.key(keys) for group in groups_in(entry_block(module)))
 
 
 def missing_kernels(program: Program, platform: str) -> dict[str, str]:
@@ -134,8 +172,10 @@ def missing_kernels(program: Program, platform: str) -> dict[str, str]:
     """
     module = program.module()
     inline_calls(module)
+    block = entry_block(module)
+    regions = [group.region(program, block).module() for group in groups_in(block)]
     found: dict[str, str] = {}
-    for op in walk_block(entry_block(module)):
+    for op in (*walk_block(block), *(only_operation(entry_block(each)) for each in regions)):
         family = family_of(op)
         if family is not None and any(kernel.needs for kernel in family.kernels.values()):
             reasons = {kernel.name: kernel.lacks(platform) for kernel in _fitting(family, op, platform)}
@@ -164,6 +204,7 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
 
     Raises:
         UnknownSite: the program has no such site.
+        OverlappingSites: two of the sites have an operation in common.
         BadReplacement: a kernel returns other types than the operation has.
     """
     if not choices:
@@ -173,11 +214,13 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
     keys = operation_digests(module)
     block = entry_block(module)
     # An operation hashes its operands: once a kernel stands before it, no dictionary finds it any more.
-    chosen: list[tuple[ir.Operation, _Put]] = []
+    chosen: list[tuple[int, ir.Operation, _Put]] = []
+    order: dict[ir.Operation, int] = {}
     missing = set(choices) - set(keys.values())
-    for op in walk_block(block):
+    for place, op in enumerate(walk_block(block)):
+        order[op] = place
         if keys[op] in choices:
-            chosen.append((op, functools.partial(_put, choices[keys[op]])))
+            chosen.append((place, op, functools.partial(_put, choices[keys[op]])))
         elif op.name == COMPOSITE and missing:
             region = region_of(op)
             written = written_out(region)
@@ -185,18 +228,71 @@ def apply_kernels(program: Program, choices: Mapping[str, Kernel]) -> Program:
             taken = {key: choices[name] for key, name in inside.items() if name in choices}
             if taken:
                 missing -= {inside[key] for key in taken}
-                chosen.append((op, functools.partial(_put_written_out, apply_kernels(written, taken))))
+                chosen.append((place, op, functools.partial(_put_written_out, apply_kernels(written, taken))))
+    grouped = [(group, group.key(keys)) for group in groups_in(block)] if missing else []
+    grouped = [(group, key) for group, key in grouped if key in missing]
+    missing -= {key for _, key in grouped}
     if missing:
         raise UnknownSite(
             f"program {program.digest[:12]} does not have the site {', '.join(sorted(key[:12] for key in missing))}; "
             "the choices belong to another program"
         )
+    _check_apart(grouped, [keys[op] for _, op, _ in chosen], keys)
+    places = [order[group.last] for group, _ in grouped]
     handed: _Handed = {}
     with context(), building(Builder(module, block)) as builder:
-        for op, put in chosen:
+        made = _composites([group for group, _ in grouped], builder)
+        for place, op, (_, key) in zip(places, made, grouped, strict=True):
+            chosen.append((place, op, functools.partial(_put, choices[key])))
+        for _, op, put in sorted(chosen, key=lambda each: each[0]):
             put(op, builder, handed)
     erase_dead(block)
     return Program.from_module(module)
+
+
+def _composites(groups: Sequence[Group], builder: Builder) -> list[ir.Operation]:
+    """Put a composite in the place of each of these groups.
+
+    Raises:
+        OverlappingSites: two of them wait for each other.
+    """
+    made = []
+    for group in groups:  # all of them, before any value is another
+        with builder.before(group.last):
+            builder.pinned = group.last.location
+            made.append(group.emit(builder, group.inputs))
+            builder.pinned = None
+    for group, op in zip(groups, made, strict=True):
+        users = users_between(op.operands, group.results)
+        if users is None:
+            raise OverlappingSites(
+                f"kernels were chosen for sites of {', '.join(sorted({each.family.name for each in groups}))} that wait for "
+                "each other's results; choose for one of them"
+            )
+        for user in users:
+            user.move_before(group.last)
+        for old, new in zip(group.results, op.results, strict=True):
+            old.replace_all_uses_with(new)
+    return made
+
+
+def _check_apart(
+    grouped: Sequence[tuple[Group, str]], others: Sequence[str], keys: Mapping[ir.Operation, str]
+) -> None:
+    """Look whether no operation is computed by two kernels.
+
+    Raises:
+        OverlappingSites: one is.
+    """
+    taken = dict.fromkeys(others, "")
+    for group, key in grouped:
+        for each in group.takes(keys):
+            if taken.get(each, key) != key:
+                raise OverlappingSites(
+                    f"kernels were chosen for site {key[:12]} of {group.family.name} and for {(taken[each] or each)[:12]}, "
+                    "which have an operation in common; choose for one of them"
+                )
+            taken[each] = key
 
 
 def replaced(region: Program, kernel: Kernel) -> Program:
@@ -208,65 +304,36 @@ def replaced(region: Program, kernel: Kernel) -> Program:
     module = region.module()
     block = entry_block(module)
     with context(), building(Builder(module, block)) as builder:
-        _put(kernel, _only(block), builder, {})
+        _put(kernel, only_operation(block), builder, {})
     erase_dead(block)
     return Program.from_module(module)
 
 
-def region_of(op: ir.Operation) -> Program:
-    """An operation alone, as a Program of the values it takes, those from outside its regions last."""
-    operands: list[Value] = list(dict.fromkeys([*op.operands, *values_from_outside(op)]))
-    specs = [spec_of(value.type) for value in operands]
-    with context(), ir.Location.unknown():
-        module = ir.Module.create()
-        if op.name == COMPOSITE:
-            decomposition_of(op).clone(ip=ir.InsertionPoint(module.body))
-        main, block = open_main(module, specs)
-        builder = Builder(module, block)
-        with building(builder):
-            copy = op.clone(ip=builder.insertion)
-            for value, argument in zip(operands, block.arguments, strict=True):
-                substitute(copy, {value: argument})
-            results = [Tensor(value, builder) for value in copy.results]
-            close_main(main, block, results)
-        taken = [Argument(str(i), each, Role.input) for i, each in enumerate(specs)]
-        made = [Result(str(i), tensor.spec) for i, tensor in enumerate(results)]
-        describe_signature(main, taken, made, _flat(len(taken)), _flat(len(made)))
-    return Program.from_module(module)
-
-
-def _flat(count: int) -> Tree:
-    return Tree("tuple", (), (LEAF,) * count)
-
-
-def _only(block: ir.Block) -> ir.Operation:
-    return next(op.operation for op in block.operations)
-
-
 def _put(kernel: Kernel, op: ir.Operation, builder: Builder, handed: _Handed) -> None:
-    operands = tuple(op.operands)
     taken = _residuals_for(kernel, op, handed)
     with builder.before(op):
         builder.pinned = op.location
         found = kernel.build(op, taken)
         count = len(op.results)
+        operands = tuple(kernel.hands_to(op, found[:count])) if kernel.hands else ()
         _replace(op, found if not kernel.hands else found[:count], kernel)
         builder.pinned = None
     if kernel.hands and _is_in_main(op):
-        handed[kernel.name, operands] = dict(zip(kernel.hands, found[count:], strict=True))
+        handed[kernel.hands, operands] = found[count:]
 
 
-def _residuals_for(kernel: Kernel, op: ir.Operation, handed: _Handed) -> list[Tensor]:
-    """What the forward kernel handed on that a gradient takes, whose first operands are those of the forward operation."""
+def _residuals_for(kernel: Kernel, op: ir.Operation, handed: _Handed) -> Sequence[Tensor]:
+    """What a forward kernel handed on that a gradient takes."""
     if not kernel.takes or not _is_in_main(op):
-        return []
-    forward, *names = kernel.takes
+        return ()
+    given = (handed.get((kernel.takes, operands)) for operands in _beginnings(op))
+    return next((found for found in given if found is not None), ())
+
+
+def _beginnings(op: ir.Operation) -> Iterator[tuple[Value, ...]]:
+    """What the operands of the forward operation may be, of a gradient: its own first ones, most of them first."""
     operands = tuple(op.operands)
-    for count in range(len(operands), 0, -1):
-        found = handed.get((forward, operands[:count]))
-        if found is not None:
-            return [found[name] for name in names]
-    return []
+    return (operands[:count] for count in range(len(operands), 0, -1))
 
 
 def _is_in_main(op: ir.Operation) -> bool:

@@ -16,7 +16,8 @@ from pcp.ir import DType, DTypeLike, TensorSpec
 from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.nn.attention import merge, project
-from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice, take
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.reading import take
 from pcp.ops.movement import iota, pad, slice_
 from pcp.ops.reductions.primitives import mean
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor

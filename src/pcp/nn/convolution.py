@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from pcp.ops.movement import reshape
 from pcp.ops.windows import convolution, pooling
-from pcp.ops.windows.reducing import Padding, Sizes
+from pcp.ops.windows.geometry import Padding, Sizes
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 

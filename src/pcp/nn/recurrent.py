@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pcp.ops.control.scanning import scan
 from pcp.ops.elementwise import sigmoid, tanh
 from pcp.ops.movement import split, swapaxes, zeros
+from pcp.ops.scanning import scan
 from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
 Parameters = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pcp.ir.bindings import ir
 from pcp.ops.derivative import Expansion, Primal
 from pcp.ops.elementwise import rsqrt
-from pcp.ops.record import Cost, Kind, declare
+from pcp.ops.record import Kind, declare
 from pcp.ops.reductions.primitives import broadcast_reduced, sum_
 from pcp.tensor import Tensor
 
@@ -60,27 +60,6 @@ def _grad(primal: Primal) -> Sequence[Tensor]:
     return [wide(scale * inverse) * rest, by_scale, by_offset]
 
 
-declare(
-    "batch_norm_training",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Expansion(_training),
-    batching=None,
-)
-declare(
-    "batch_norm_inference",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Expansion(_inference),
-    batching=None,
-)
-declare(
-    "batch_norm_grad",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Expansion(_grad),
-    batching=None,
-)
+declare("batch_norm_training", Kind.reduction, derivative=Expansion(_training), batching=None)
+declare("batch_norm_inference", Kind.reduction, derivative=Expansion(_inference), batching=None)
+declare("batch_norm_grad", Kind.reduction, derivative=Expansion(_grad), batching=None)

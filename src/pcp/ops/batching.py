@@ -23,6 +23,11 @@ class Mixed:
     flags: Sequence[bool]
 
 
+def widened(spec: TensorSpec, size: int) -> TensorSpec:
+    """The same with a first axis of samples."""
+    return TensorSpec((size, *spec.shape), spec.dtype)
+
+
 class BatchingSweep(Protocol):
     """The driver as rules see it; see `pcp.batching.engine.Batching`.
 
@@ -30,11 +35,13 @@ class BatchingSweep(Protocol):
         builder: where batched operations are added.
         size: the number of samples.
         batched: values that differ between samples, each with the samples along its first axis.
+        functions: symbols of functions that were batched before.
     """
 
     builder: Builder
     size: int
     batched: dict[Value, Tensor]
+    functions: dict[tuple[Any, ...], str]
 
     def push(self, operations: Sequence[ir.Operation]) -> None:
         """Batch operations of one block, one after another; the builder stands behind the last."""
@@ -98,7 +105,7 @@ class Batched:
 
     def widened(self) -> list[TensorSpec]:
         """The specs of the results for all samples."""
-        return [TensorSpec((self.size, *spec.shape), spec.dtype) for spec in self.specs]
+        return [widened(spec, self.size) for spec in self.specs]
 
     def clone_with(
         self,

@@ -2,6 +2,8 @@
 
 They are declared operations of the program (StableHLO's own), which a backend with several devices carries out; nothing here
 communicates. Groups are tuples of replica numbers; every replica of a group takes part, in the order of the group.
+
+To a derivative, the loss is the sum of the losses of all replicas, and each collective is linear.
 """
 
 from collections.abc import Sequence
@@ -12,14 +14,17 @@ import numpy as np
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.ir.builder import dense
+from pcp.ir.toolkit.attributes import integer_elements
+from pcp.ir.toolkit.regions import combiner
 from pcp.ops.batched_axes import along_axes, following
-from pcp.ops.control.loops import end_block
+from pcp.ops.derivative import Cotangent, Primal
+from pcp.ops.elementwise import where
 from pcp.ops.movement.axes import checked_axis
-from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
-from pcp.ops.reductions.primitives import REDUCTIONS
-from pcp.ops.windows.reducing import pairs_attribute
+from pcp.ops.record import Cost, Kind, Linear, declare
+from pcp.ops.reductions.bodies import emit_joining
+from pcp.ops.reductions.primitives import reduction_of
+from pcp.ops.windows.geometry import pairs_attribute
 from pcp.tensor import (
-    DTypeMismatch,
     ShapeMismatch,
     Tensor,
     TensorLike,
@@ -27,6 +32,7 @@ from pcp.tensor import (
     as_tensor,
     current_builder,
     emit,
+    export_operations,
     operation,
 )
 
@@ -57,16 +63,8 @@ def _groups(name: str, groups: Groups) -> tuple[ir.Attribute, int]:
 
 def _combined(name: str, x: Tensor, spec: TensorSpec, reduction: str, attributes: dict[str, Any]) -> Tensor:
     """A collective whose region joins two elements."""
-    rows = {row[0]: row for row in REDUCTIONS}
-    if reduction not in rows or x.dtype.kind not in rows[reduction][3]:
-        raise DTypeMismatch(
-            f"{name}: there is no reduction {reduction!r} of {x.dtype}; choose one of {', '.join(rows)}; use .astype"
-        )
-    builder, scalar = current_builder(), TensorSpec((), x.dtype)
-    op = builder.emit(f"stablehlo.{name}", [x.value], (spec,), attributes, regions=1)
-    with builder.region(op, 0, (scalar, scalar)) as arguments:
-        end_block([builder.emit(f"stablehlo.{rows[reduction][1]}", arguments, (scalar,)).results[0]])
-    return Tensor(op.results[0], builder, spec)
+    combine = reduction_of(name, reduction, x.dtype).combine
+    return emit_joining(name, (x,), spec, attributes, combine)
 
 
 def _resized(x: Tensor, axis: int, size: int) -> TensorSpec:
@@ -180,85 +178,111 @@ def _part(name: str, x: Tensor, axis: int, count: int) -> int:
     return x.shape[axis] // count
 
 
+def _rows(primal: Primal, name: str, width: int | None = None) -> list[tuple[int, ...]]:
+    """A matrix of integers among the attributes, as its rows."""
+    attribute = ir.DenseIntElementsAttr(primal.op.attributes[name])
+    columns = ir.RankedTensorType(attribute.type).shape[1] if width is None else width
+    flat = integer_elements(attribute)
+    return [flat[i : i + columns] for i in range(0, len(flat), columns)]
+
+
+def _replica_groups(primal: Primal) -> list[tuple[int, ...]]:
+    """The groups of replicas.
+
+    Raises:
+        NoDerivative: the operation is of a kind whose groups are not of replicas alone.
+    """
+    if "channel_handle" in primal.op.attributes:
+        primal.refuse("only collectives among replicas and without channels have a rule")
+    return _rows(primal, "replica_groups")
+
+
+def _only_sums(primal: Primal) -> None:
+    if combiner(primal.op.regions[0]) != "add":
+        primal.refuse("only its sum is linear; use a sum, or another reduction operation")
+
+
+def _all_reduce(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    _only_sums(primal)
+    groups = _replica_groups(primal)
+    return [None if g is None else all_reduce(g, groups) for g in cotangents]
+
+
+def _all_gather(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    groups, axis = _replica_groups(primal), primal.integer("all_gather_dim")
+    return [None if g is None else reduce_scatter(g, groups, axis) for g in cotangents]
+
+
+def _reduce_scatter(primal: Primal, g: Tensor) -> list[Cotangent]:
+    _only_sums(primal)
+    return [all_gather(g, _replica_groups(primal), primal.integer("scatter_dimension"))]
+
+
+def _all_to_all(primal: Primal, *cotangents: Cotangent) -> list[Cotangent]:
+    groups = _replica_groups(primal)
+    split, joined = primal.integer("split_dimension"), primal.integer("concat_dimension")
+    return [None if g is None else all_to_all(g, groups, joined, split) for g in cotangents]
+
+
+def _collective_broadcast(primal: Primal, g: Tensor) -> list[Cotangent]:
+    """The first replica of each group gets the sum of the group, the others nothing."""
+    groups = _replica_groups(primal)
+    own = emit("replica_id", (), (TensorSpec((), DType.u32),))
+    first = own == groups[0][0]
+    for group in groups[1:]:
+        first = first | (own == group[0])
+    return [where(first, all_reduce(g, groups), 0)]
+
+
+def _collective_permute(primal: Primal, g: Tensor) -> list[Cotangent]:
+    pairs: Any = [(target, source) for source, target in _rows(primal, "source_target_pairs", 2)]
+    return [collective_permute(g, pairs)]
+
+
 declare(
     "all_reduce",
     Kind.communication,
     cost=Cost.work,
-    rounds=False,
     linear=Linear(if_adding=True),
-    has_effect=True,
     functions=("all_reduce",),
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    derivative=_all_reduce,
     batching=along_axes(),
 )
 declare(
     "reduce_scatter",
     Kind.communication,
     cost=Cost.work,
-    rounds=False,
     linear=Linear(if_adding=True),
-    has_effect=True,
     functions=("reduce_scatter",),
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    derivative=_reduce_scatter,
     batching=along_axes(scatter_dimension=following),
 )
 declare(
     "all_gather",
     Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    functions=("all_gather",),
     linear=Linear(),
-    has_effect=True,
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    functions=("all_gather",),
+    derivative=_all_gather,
     batching=along_axes(all_gather_dim=following),
 )
 declare(
     "all_to_all",
     Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    functions=("all_to_all",),
     linear=Linear(),
-    has_effect=True,
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    functions=("all_to_all",),
+    derivative=_all_to_all,
     batching=along_axes(split_dimension=following, concat_dimension=following),
 )
 declare(
     "collective_permute",
     Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    functions=("collective_permute",),
     linear=Linear(),
-    has_effect=True,
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
+    functions=("collective_permute",),
+    derivative=_collective_permute,
     batching=along_axes(),
 )
-declare(
-    "collective_broadcast",
-    Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    has_effect=True,
-    derivative=Supplied("pcp.autodiff.rules.collectives"),
-    batching=None,
-)
-declare(
-    "partition_id",
-    Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    has_effect=True,
-    derivative=None,
-    batching=None,
-)
-declare(
-    "replica_id",
-    Kind.communication,
-    cost=Cost.heavy_move,
-    rounds=False,
-    has_effect=True,
-    derivative=None,
-    batching=None,
-)
+declare("collective_broadcast", Kind.communication, derivative=_collective_broadcast, batching=None)
+for _name in ("partition_id", "replica_id"):
+    declare(_name, Kind.communication, derivative=None, batching=None)
+
+export_operations(__name__)

@@ -9,7 +9,15 @@ from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, equal
 from pcp.ops.movement import broadcast_to, concatenate, full, iota, reshape
 from pcp.ops.reductions.primitives import widened
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    export_operations,
+    operation,
+)
 
 
 @operation
@@ -118,3 +126,6 @@ def _along(vector: Tensor, axis: int, shape: Sequence[int]) -> Tensor:
     sizes = [1] * len(shape)
     sizes[axis] = vector.size
     return broadcast_to(reshape(vector, sizes), shape)
+
+
+export_operations(__name__)

@@ -27,7 +27,7 @@ from pcp.ir.toolkit.attributes import (
     integers_of,
     string_of,
 )
-from pcp.ir.toolkit.inlining import CUSTOM_DERIVATIVE, has_custom_derivative
+from pcp.ir.toolkit.inlining import has_custom_derivative
 from pcp.tensor import Tensor
 
 Cotangent = Tensor | None
@@ -118,9 +118,20 @@ def rule_name(op: ir.Operation) -> str:
     if op.name == "stablehlo.custom_call":
         return f"custom_call.{string_of(op.attributes['call_target_name'])}"
     if op.name == "stablehlo.composite":
-        name = CUSTOM_DERIVATIVE if has_custom_derivative(op) else string_of(op.attributes["name"])
-        return f"composite.{name}"
+        return f"composite.{string_of(op.attributes['name'])}"
     return op.name
+
+
+def rule_or(op: ir.Operation, default: Any) -> Any:
+    """The rule of an operation: that of its name, else that of composites which bring their own derivative.
+
+    Arguments:
+        default: what is returned if there is none; None is a rule.
+    """
+    name = rule_name(op)
+    if name not in RULES and has_custom_derivative(op):
+        name = op.name
+    return RULES.get(name, default)
 
 
 def no_derivative(op: ir.Operation, reason: str) -> NoDerivative:

@@ -5,7 +5,7 @@ from pcp.ops.elementwise import exp, is_finite, log, where
 from pcp.ops.movement import reshape, stop_gradient
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.reductions.primitives import max_, narrowed, sum_, widened
-from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -61,3 +61,6 @@ def _largest(x: Tensor, axis: int) -> Tensor:
 
 def _shifted(x: Tensor, axis: int) -> Tensor:
     return x - _largest(x, axis)
+
+
+export_operations(__name__)

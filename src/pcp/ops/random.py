@@ -35,7 +35,7 @@ from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape
 from pcp.ops.record import Cost, Kind, declare
 from pcp.ops.reductions.primitives import argmax
-from pcp.ops.reductions.sorting import argsort
+from pcp.ops.sorting.sorting import argsort
 from pcp.ops.threefry import checked_key, counted_words, folded, random_words
 from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, explained
 
@@ -322,20 +322,5 @@ def _next(x: Tensor, way: int) -> Tensor:
     return where(equal(x, 0), tiny, where(equal(abs_(x), math.inf), x, stepped))
 
 
-declare(
-    "rng",
-    Kind.creation,
-    cost=Cost.heavy_move,
-    rounds=False,
-    has_effect=True,
-    derivative=None,
-    batching=None,
-)
-declare(
-    "rng_bit_generator",
-    Kind.creation,
-    cost=Cost.heavy_move,
-    rounds=False,
-    derivative=None,
-    batching=None,
-)
+declare("rng", Kind.creation, cost=Cost.heavy_move, has_effect=True)
+declare("rng_bit_generator", Kind.creation, cost=Cost.heavy_move)

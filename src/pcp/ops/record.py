@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pcp.ir.bindings import ir
 from pcp.ops.batching import BATCHING, BatchingRule
-from pcp.ops.derivative import REFUSED, RULES, Expansion, Rule
+from pcp.ops.derivative import REFUSED, RULES, Cotangent, Expansion, Rule
 
 
 class Kind(StrEnum):
@@ -28,7 +28,8 @@ class Kind(StrEnum):
     product = "multiplies and adds up"
     solver = "solves, factorises or transforms whole matrices"
     control = "runs its regions"
-    communication = "speaks to other devices or to the outside"
+    communication = "speaks to other devices"
+    outside = "speaks to what lies outside of the program"
     call = "calls something by its name"
     structure = "bundles, orders or returns values"
     replaced = "is written out as other operations before anything is derived from it"
@@ -105,10 +106,13 @@ class Record:
         cost: what making its results once more costs.
         rounds: whether its float32 results are rounded, so that their last bit may be another in another program.
         derivative: its rule as `pcp.ops.derivative` describes it; `Refused`; or `Supplied`.
+        tangents: the tangents of its results from its operation and those of its operands, `(primal, *tangents)`, where the
+            transpose of its derivative would do more than it must. None is zero.
         batching: its rule as `pcp.ops.batching` describes it; None to run it sample by sample; or `Supplied`.
         linear: in which operands it is a linear map.
         is_bilinear: whether it is linear in each of its two operands, the other being fixed.
         fuses: whether a compiler computes it where it is read and writes no result; elementwise and free ones it does anyway.
+        fuses_operands: whether a compiler computes its operands where it reads them; those that are fused do so anyway.
         has_effect: whether it may not run twice: it draws anew, speaks to others, or calls what is not known.
         scalars: operands that may be scalars for tensors of any shape.
         flops: its floating-point operations, where they are not one for each element of its results.
@@ -122,10 +126,12 @@ class Record:
     cost: Cost | Missing = MISSING
     rounds: bool | Missing = MISSING
     derivative: Rule | Refused | Supplied | Missing = MISSING
+    tangents: Callable[..., Sequence[Cotangent]] | None = None
     batching: BatchingRule | Supplied | Missing | None = MISSING
     linear: Linear | None = None
     is_bilinear: bool = False
     fuses: bool = False
+    fuses_operands: bool = False
     has_effect: bool = False
     scalars: tuple[int, ...] = ()
     flops: Callable[[ir.Operation], int] | None = None
@@ -148,6 +154,11 @@ class Record:
         """Whether a compiler writes no result if one such operation alone reads it."""
         return self.fuses or self.is_elementwise or self.cost is Cost.free
 
+    @property
+    def reads_fused(self) -> bool:
+        """Whether what it alone reads need not be written."""
+        return self.fuses_operands or self.is_fused
+
 
 RECORDS: dict[str, Record] = {}
 """Every record by the full name of its operation."""
@@ -159,7 +170,21 @@ NEEDED: dict[Kind, tuple[str, ...]] = {
     Kind.call: ("cost",),
     Kind.unsupported: ("derivative",),
 }
-"""The fields that a record of each kind must state."""
+"""The fields that a record of each kind must state, or its kind for it."""
+
+OF_KIND: dict[Kind, Mapping[str, Any]] = {
+    Kind.broadcasting: {"cost": Cost.work, "rounds": False, "batching": None},
+    Kind.movement: {"rounds": False},
+    Kind.creation: {"rounds": False, "derivative": None, "batching": None},
+    Kind.reduction: {"cost": Cost.work, "rounds": False},
+    Kind.product: {"cost": Cost.work, "rounds": True},
+    Kind.solver: {"cost": Cost.work, "rounds": False},
+    Kind.control: {"cost": Cost.work, "rounds": False},
+    Kind.communication: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True},
+    Kind.outside: {"cost": Cost.heavy_move, "rounds": False, "has_effect": True, "batching": None},
+    Kind.structure: {"cost": Cost.free, "rounds": False},
+}
+"""What holds for the operations of a kind, unless a record says otherwise."""
 
 
 def declare(name: str, kind: Kind, **fields: Any) -> Record:
@@ -167,10 +192,10 @@ def declare(name: str, kind: Kind, **fields: Any) -> Record:
 
     Arguments:
         name: a name without a dialect is one of StableHLO.
-        fields: as `Record` has them.
+        fields: as `Record` has them; those of `OF_KIND` need not be repeated.
     """
     whole = full_name(name)
-    record = RECORDS[whole] = Record(name=whole, kind=kind, **fields)
+    record = RECORDS[whole] = Record(name=whole, kind=kind, **{**OF_KIND.get(kind, {}), **fields})
     _enter(record)
     return record
 
@@ -195,6 +220,18 @@ def supply_batching(rows: Mapping[str, BatchingRule]) -> None:
 def missing_fields(record: Record) -> Sequence[str]:
     """What a record does not state although its kind needs it, or what nobody has supplied."""
     return [name for name in NEEDED[record.kind] if isinstance(getattr(record, name), Missing | Supplied)]
+
+
+def kind_of(name: str) -> Kind | None:
+    """What an operation does, by its full name; None of one without a record."""
+    record = RECORDS.get(name)
+    return None if record is None else record.kind
+
+
+def is_bilinear(name: str) -> bool:
+    """Whether an operation is linear in each of its two operands, as a product is."""
+    record = RECORDS.get(name)
+    return record is not None and record.is_bilinear
 
 
 def is_shipped(name: str) -> bool:

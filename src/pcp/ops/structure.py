@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from pcp.ir.bindings import operation_names
 from pcp.ir.toolkit.legalisation import DEPRECATED, DYNAMIC
+from pcp.ops import elementwise as elementwise  # its records come first
 from pcp.ops.batching import Batched, Mixed
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.ops.record import Cost, Kind, Refused, Supplied, declare
+from pcp.ops.record import RECORDS, Cost, Kind, Record, Refused, Supplied, declare
 from pcp.tensor import Tensor, current_builder
 
 _SHAPES = (
@@ -31,15 +33,8 @@ def _batched_barrier(batched: Batched) -> Mixed:
     return Mixed(batched.clone_with(given, specs=[t.spec for t in given]), batched.flags)
 
 
-declare(
-    "optimization_barrier",
-    Kind.structure,
-    cost=Cost.free,
-    rounds=False,
-    derivative=_barrier,
-    batching=_batched_barrier,
-)
-declare("return", Kind.structure, cost=Cost.free, rounds=False, derivative=None, batching=None)
+declare("optimization_barrier", Kind.structure, derivative=_barrier, batching=_batched_barrier)
+declare("return", Kind.structure, derivative=None, batching=None)
 declare("tuple", Kind.replaced, cost=Cost.free)
 declare("get_tuple_element", Kind.replaced, cost=Cost.free)
 for _name in DEPRECATED:
@@ -47,29 +42,19 @@ for _name in DEPRECATED:
 for _name in DYNAMIC:  # replaced where their sizes are constants of the program
     declare(_name, Kind.replaced, derivative=Refused(_SHAPES))
 
-declare("composite", Kind.replaced, batching=Supplied("pcp.batching.rules.custom_derivatives"))
+declare(
+    "composite",
+    Kind.replaced,
+    derivative=Supplied("pcp.autodiff.rules.composites"),
+    batching=Supplied("pcp.batching.rules.composites"),
+)
 declare("custom_call", Kind.call, cost=Cost.heavy_move, has_effect=True)
 
-for _name in ("after_all", "infeed", "outfeed"):
-    declare(
-        _name,
-        Kind.communication,
-        cost=Cost.heavy_move,
-        rounds=False,
-        has_effect=True,
-        derivative=None,
-        batching=None,
-    )
+declare("after_all", Kind.communication, derivative=None, batching=None)
+for _name in ("infeed", "outfeed"):
+    declare(_name, Kind.outside, derivative=None)
 for _name in ("send", "recv"):
-    declare(
-        _name,
-        Kind.communication,
-        cost=Cost.heavy_move,
-        rounds=False,
-        has_effect=True,
-        derivative=Refused(_CHANNEL),
-        batching=None,
-    )
+    declare(_name, Kind.outside, derivative=Refused(_CHANNEL))
 
 for _name, _reason in {
     "async_start": _FUTURE,
@@ -84,12 +69,19 @@ for _name, _reason in {
 }.items():
     declare(_name, Kind.unsupported, derivative=Refused(_reason))
 
-_OF_CHLO = ("polygamma", "zeta")
+_BROADCAST = "chlo.broadcast_"
+
+
+def _without_broadcast(name: str) -> Record | None:
+    """The record of what an operation does once its operands are broadcast."""
+    plain = name.removeprefix(_BROADCAST)
+    return RECORDS.get(f"stablehlo.{plain}", RECORDS.get(f"chlo.{plain}")) if plain != name else None
 
 
 def _broadcast(primal: Primal) -> Sequence[Tensor]:
     """A broadcast of the operands, and the operation without."""
-    name = primal.op.name.removeprefix("chlo.broadcast_")
+    record = _without_broadcast(primal.op.name)
+    assert record is not None
     result, builder = primal.output(), current_builder()
     given = primal.integers("broadcast_dimensions")
     widened = []
@@ -98,31 +90,12 @@ def _broadcast(primal: Primal) -> Sequence[Tensor]:
         axes = given if given and tensor.ndim < result.ndim else last
         widened.append(broadcast_in_dim(tensor, result.shape, axes[: tensor.ndim]).value)
     kept = {key: value for key, value in primal.op.attributes.items() if key != "broadcast_dimensions"}
-    dialect = "chlo" if name in _OF_CHLO else "stablehlo"
-    op = builder.emit(f"{dialect}.{name}", widened, (result.spec,), kept)
+    op = builder.emit(record.name, widened, (result.spec,), kept)
     return [Tensor(op.results[0], builder)]
 
 
-_NUMBERS = (
-    "add", "atan2", "complex", "divide", "maximum", "minimum", "multiply", "polygamma", "power", "remainder", "select",
-    "subtract", "zeta",
-)  # fmt: skip
-_BITS = (
-    "and",
-    "compare",
-    "next_after",
-    "or",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "xor",
-)
-for _name in (*_NUMBERS, *_BITS):
-    declare(
-        f"chlo.broadcast_{_name}",
-        Kind.broadcasting,
-        cost=Cost.work,
-        rounds=False,
-        derivative=None if _name in _BITS else Expansion(_broadcast),
-        batching=None,
-    )
+for _name in sorted(operation_names()):
+    _record = _without_broadcast(_name)
+    if _record is not None:
+        _rule = None if _record.derivative is None else Expansion(_broadcast)
+        declare(_name, Kind.broadcasting, derivative=_rule)

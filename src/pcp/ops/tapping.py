@@ -1,7 +1,7 @@
 """Taps: values inside a program that a Plan can be asked to show."""
 
 from pcp.ir.bindings import ir
-from pcp.tensor import Tensor, TensorLike, as_tensor, emit, operation
+from pcp.tensor import Tensor, TensorLike, as_tensor, emit, export_operations, operation
 
 TAP = "pcp.tap"
 
@@ -20,3 +20,6 @@ def tap(label: str, x: TensorLike) -> Tensor:
     """
     tensor = as_tensor(x)
     return emit("reshape", (tensor,), (tensor.spec,), {TAP: ir.StringAttr.get(label)})
+
+
+export_operations(__name__)

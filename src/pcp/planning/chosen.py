@@ -17,13 +17,13 @@ from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
 from pcp.planning.capacity import check_capacity
-from pcp.planning.judging.in_place import difference_here
 from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
+from pcp.planning.search.in_place import difference_here
 from pcp.planning.search.search import Found, Search
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole

@@ -6,58 +6,48 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pcp.backends import Backend, Device, Executable, ExecutionFailed, MemoryUse, Target
-from pcp.backends.base import Buffer, CompileOptions
+from pcp.backends import Device, Executable, Target
+from pcp.backends.base import CompileOptions
 from pcp.errors import PCPError
-from pcp.ir import Argument, Program, Result, Role, Tree
+from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
-from pcp.ir.tree import flatten_like
 from pcp.planning import capacity
 from pcp.planning.added import register_added
-from pcp.planning.arguments import ArgumentBorder, ArgumentCountMismatch, donated
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database, searched
+from pcp.planning.compiled import Compiled
+from pcp.planning.diagnostics.nan_finder import checked_run
+from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
+from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.nesting import unflattener
-from pcp.planning.paths.path import NotAPath, Path
-from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import Path
 from pcp.planning.report import as_json, described
 from pcp.planning.search.evidence import Progress
 from pcp.planning.search.search import Found
 from pcp.tensor import is_tracing
 from pcp.tracing import call
 
-if TYPE_CHECKING:
-    from pcp.planning.diagnostics.operation_times import OperationProfile
-
 log = logging.getLogger("pcp.planning")
-
-
-class CannotBind(PCPError):
-    """Arguments that cannot be bound once for many calls, because every call consumes them."""
-
-
-class DonatedTwice(PCPError):
-    """One array given as two arguments of which one is donated."""
 
 
 class PlanConflict(PCPError):
     """Wishes for a plan that exclude each other."""
 
 
-class Plan:
+class Plan(Compiled):
     """A Program compiled for a device. Make one with `pcp.plan`.
 
     Arguments:
         program: what it computes.
         target: what it is compiled for.
         executable: the compiled form.
-        bound: buffers for the first arguments, which `run` then does not take.
         path: how it is run; None is the plain path.
         found: what the search for the path came to, if there was one.
         tolerance: that was asked for.
@@ -68,36 +58,15 @@ class Plan:
         program: Program,
         target: Target,
         executable: Executable,
-        bound: Sequence[Buffer] = (),
-        bound_count: int = 0,
         *,
         path: Path | None = None,
         found: Found | None = None,
         tolerance: float | None = None,
     ) -> None:
-        self.program = program
-        self.target = target
-        self.device = target.device
-        self._backend = target.runner
-        self._executable = executable
-        self._bound = list(bound)
-        self._bound_count = bound_count
+        super().__init__(program, target, executable)
         self._path = path
         self._found = found
         self.tolerance = tolerance
-        rest = Tree("tuple", (), program.argument_tree.children[bound_count:])
-        self._border = ArgumentBorder(program.arguments[len(bound) :], rest, target)
-        self._unflatten = unflattener(program.result_tree)
-
-    @property
-    def inputs(self) -> tuple[Argument, ...]:
-        """Every array that `run` takes, in order: name, shape and element type, role."""
-        return tuple(self._border.arguments)
-
-    @property
-    def outputs(self) -> tuple[Result, ...]:
-        """Every array that `run` returns, in order: name, shape and element type."""
-        return self.program.results
 
     @functools.cached_property
     def operations(self) -> tuple[Operation, ...]:
@@ -141,20 +110,13 @@ class Plan:
         Raises:
             TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
         """
-        from pcp.planning.judging.plan_errors import errors_on
-
-        return errors_on(self, arguments)
+        return errors_on(self, arguments, self.tolerance)
 
     def to_json(self) -> dict[str, Any]:
         """What `print` says of its path, as values of JSON."""
         return {"program": self.program.digest, "device": str(self.device)} | as_json(
             self.path, self._found, self.tolerance
         )
-
-    @property
-    def memory(self) -> Mapping[str, MemoryUse]:
-        """Bytes that one call takes on every device."""
-        return MappingProxyType({str(self.device): self._executable.memory})
 
     def run(self, *arguments: Any, check: bool = False) -> Any:
         """The results for arguments nested as the traced function's.
@@ -178,14 +140,8 @@ class Plan:
             OutOfMemory: the device has too little memory left.
         """
         if check:
-            from pcp.planning.diagnostics.nan_finder import checked_run
-
-            return checked_run(self, arguments)
-        buffers = self._bound + self._border.admit(arguments)
-        try:
-            return self._unflatten(self._executable.run(buffers))
-        except ExecutionFailed as error:
-            raise self._explained(error, buffers) from None
+            return checked_run(self, self.lowered, arguments)
+        return self.call(*arguments)
 
     def __call__(self, *arguments: Any) -> Any:
         """The results: as `run` does outside of any trace; inside a traced function the plan's program is composed in.
@@ -198,84 +154,9 @@ class Plan:
             return call(self.program, *self.bound, *arguments)
         return self.run(*arguments)
 
-    @property
-    def backend(self) -> Backend:
-        """What compiled it and runs it."""
-        return self._backend
-
-    @property
-    def bound(self) -> tuple[Any, ...]:
-        """The arguments that `bind` placed on the device, nested as they were given."""
-        tree = Tree("tuple", (), self.program.argument_tree.children[: self._bound_count])
-        return tuple(tree.unflatten(self._bound))
-
-    def place(self, *arguments: Any) -> tuple[Any, ...]:
-        """The arguments of a call on the device, checked: `run` takes them as they are.
-
-        Raises:
-            TreeMismatch, ArgumentMismatch, DonatedArray: as `run`.
-        """
-        return tuple(self._border.tree.unflatten(self._border.admit(arguments)))
-
-    def with_copied_state(self, placed: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Placed arguments in which whatever a call would donate is a copy, so that a call leaves them as they are."""
-        tree = self._border.tree
-        leaves = [
-            leaf if entry.alias is None else self.target.place(leaf, entry.spec)
-            for entry, leaf in zip(self.inputs, flatten_like(tree, placed), strict=True)
-        ]
-        return tuple(tree.unflatten(leaves))
-
-    def _explained(self, error: ExecutionFailed, buffers: Sequence[Buffer]) -> PCPError:
-        """What was wrong with the arguments of a call that the device refused."""
-        if any(map(self._backend.is_deleted, buffers)):
-            return donated(self.program.arguments, buffers, self._backend)
-        given: dict[int, str] = {}
-        for entry, buffer in zip(self.program.arguments, buffers, strict=True):
-            first = given.setdefault(id(buffer), entry.name)
-            if entry.alias is not None and first != entry.name:
-                return DonatedTwice(
-                    f"arguments {first} and {entry.name} are the same array, but its memory can be donated "
-                    f"only once; give a copy for one of them"
-                )
-        return error
-
-    def bind(self, *arguments: Any) -> "Plan":
-        """A plan with its first arguments placed on the device once; its `run` takes the others.
-
-        Raises:
-            CannotBind: one of them is donated by every call.
-            TreeMismatch, ArgumentMismatch: they are not what the plan takes.
-        """
-        tree = self._border.tree
-        if len(arguments) > len(tree.children):
-            raise ArgumentCountMismatch(
-                f"{len(arguments)} arguments were given to bind; the plan takes {len(tree.children)}: "
-                f"{', '.join(self._border.names)}"
-            )
-        first = Tree("tuple", (), tree.children[: len(arguments)])
-        entries = self.inputs[: first.leaf_count]
-        for entry in entries:
-            if entry.role is Role.state or entry.alias is not None:
-                raise CannotBind(
-                    f"argument {entry.name} is state, which every call consumes, so it cannot be bound; give it to run"
-                )
-        placed = ArgumentBorder(entries, first, self.target).admit(arguments)
-        bound_count = self._bound_count + len(arguments)
-        return Plan(
-            self.program,
-            self.target,
-            self._executable,
-            [*self._bound, *placed],
-            bound_count,
-            path=self._path,
-            found=self._found,
-            tolerance=self.tolerance,
-        )
-
     def profile(
         self, *arguments: Any, path: str | os.PathLike[str] | None = None, repeats: int = 5
-    ) -> "OperationProfile":
+    ) -> OperationProfile:
         """How long every operation takes alone, which is not what it takes in the plan: fusion is not represented.
 
         Arguments:
@@ -287,9 +168,7 @@ class Plan:
             TreeMismatch, ArgumentMismatch, OutOfMemory: as `run`.
             OSError: the trace cannot be written.
         """
-        from pcp.planning.diagnostics.operation_times import profile_operations
-
-        profile = profile_operations(self, arguments, repeats)
+        profile = profile_operations(self, self.lowered, arguments, repeats)
         if path is not None:
             profile.save(path)
         return profile
@@ -302,7 +181,7 @@ class Plan:
         bound = f" (the first {self._bound_count} arguments are bound)" if self._bound_count else ""
         return "\n".join(
             [
-                f"Plan of program {self.program.digest[:12]} on {self.device} by {self._backend.name}{bound}",
+                f"Plan of program {self.program.digest[:12]} on {self.device} by {self.backend.name}{bound}",
                 f"  takes       {_listed(self.inputs)}",
                 f"  returns     {_listed(self.outputs)}",
                 f"  memory      {human(use.peak)} of {human(self.device.capacity)}: "

@@ -7,10 +7,10 @@ from typing import Any
 from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
+from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
 from pcp.planning.search.predicted_path import Prediction
 from pcp.planning.search.search import Found
-from pcp.planning.search.significance import undisturbed
 from pcp.planning.search.tuning import Tuned
 
 

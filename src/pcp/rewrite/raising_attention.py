@@ -12,7 +12,6 @@ not have, so any order of axes, any number of batch axes and heads in groups are
 The function is the matched form itself, so no number changes.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
@@ -22,7 +21,7 @@ from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted
+from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor, current_builder
 
 BETWEEN = 64
@@ -178,7 +177,7 @@ def _before(found: Scores, axis: int) -> list[Scores]:
     terms = view.operands("add")
     if terms is not None and found.scale == 1 and found.fill is None:
         return [
-            replace(found, product=inner, biases=[*found.biases, _source_in(bias)])
+            replace(found, product=inner, biases=[*found.biases, bias.source()])
             for inner, bias in (terms, terms[::-1])
         ]
     factors = view.operands("multiply", "divide")
@@ -192,37 +191,15 @@ def _before(found: Scores, axis: int) -> list[Scores]:
     return []
 
 
-def _source_in(mask: View) -> View:
-    """A mask before its broadcasts."""
-    source = mask.source()
-    return View(source.value, source.axes)
-
-
 def _masked(found: Scores, mask: View, axis: int) -> Scores | None:
     """The scores with one more mask: its conjuncts, of which one may say that a query sees no later keys."""
-    for conjunct in _conjuncts(mask):
+    for conjunct in conjuncts(mask):
         causal = _causal(conjunct, axis)
         if causal is not None and found.offset is None:
             found = replace(found, queries=causal[0], offset=causal[1])
         else:
-            found = replace(found, masks=[*found.masks, _source_in(conjunct)])
+            found = replace(found, masks=[*found.masks, conjunct.source()])
     return found
-
-
-def _conjuncts(mask: View) -> Iterator[View]:
-    waiting, split = [mask], 0
-    while waiting:
-        mask = waiting.pop()
-        if mask.is_number(1):
-            continue
-        parts, chosen = mask.operands("and"), mask.operands("select")
-        if parts is None and chosen is not None and chosen[2].is_number(0):  # as jnp.tril writes it
-            parts = chosen[:2]
-        if parts is not None and split < BETWEEN:
-            waiting += reversed(parts)
-            split += 1
-        else:
-            yield mask
 
 
 def _causal(mask: View, axis: int) -> tuple[int, int] | None:
@@ -248,7 +225,7 @@ def read_mask(op: ir.Operation) -> list[Tensor] | None:
         return None
     mask = op.operands[3]
     axes = tuple(None if axis == BROADCAST else axis for axis in given["mask"])
-    if given["causal"] or not any(_causal(each, given["axis"]) for each in _conjuncts(View(mask, axes))):
+    if given["causal"] or not any(_causal(each, given["axis"]) for each in conjuncts(View(mask, axes))):
         return None
     builder = current_builder()
     return [Tensor(x, builder) for x in builder.inline(decomposition_of(op), list(op.operands))]

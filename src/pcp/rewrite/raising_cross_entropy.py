@@ -10,19 +10,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers, integers_of
-from pcp.ir.toolkit.dataflow import defining_op
-from pcp.ir.toolkit.regions import combiner
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.rewrite.matching import Found, compare, either, match, number, op, total, value
 from pcp.rewrite.outline import outlined
-from pcp.rewrite.raising_softmax import largest_of, log_softmax_of, log_sum_exp_of, shifted_of
+from pcp.rewrite.raising_softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
 from pcp.rewrite.row import Effect, Row
-from pcp.rewrite.view import View, counted
+from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor
-
-CONJUNCTS = 64
-"""Conjunctions, at most, that a mask is taken apart into."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +40,27 @@ class Picked:
     outside: float = 0.0
 
 
-def raise_cross_entropy(op: ir.Operation) -> list[Tensor] | None:
+def raise_cross_entropy(last: ir.Operation) -> list[Tensor] | None:
     """log sum(exp x) - x[target]  =  -log softmax(x)[target], for every row; or log softmax(x)[target] itself."""
-    loss = View.of(op.results[0])
+    loss = View.of(last.results[0])
     shape = loss.shape
     ranks = (len(shape) + 1, len(shape)) if shape and shape[-1] == 1 else (len(shape) + 1,)
     for rank in ranks:
-        if op.name == "stablehlo.subtract":
-            total, chosen = (View(operand, loss.axes) for operand in op.operands)
+        if last.name == "stablehlo.subtract":
+            all_of, chosen = (View(operand, loss.axes) for operand in last.operands)
             picked = picked_of(chosen, rank)
-            x = picked and _log_sum_exp_with_largest(total, rank)
-            if picked and x and x.is_same(picked.rows):
-                return _outlined(op, picked, x, negated=False)
+            whole = picked and next(TOTAL(all_of, {"rank": rank, "axis": rank - 1}), None)
+            if picked and whole and whole["x"].is_same(picked.rows):
+                return _outlined(last, picked, whole["x"], negated=False)
         else:
             picked = picked_of(loss, rank)
             softmax = picked and log_softmax_of(picked.rows)
             if picked and softmax and softmax[1] == rank - 1:
-                return _outlined(op, picked, softmax[0], negated=True)
+                return _outlined(last, picked, softmax[0], negated=True)
     return None
 
 
-def _outlined(op: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
+def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
     rows = x.shape[:-1]
     places = [axis for axis in picked.targets.axes if axis is not None]
     if places != sorted(places) or math.prod(picked.targets.shape) != math.prod(rows):
@@ -76,77 +72,67 @@ def _outlined(op: ir.Operation, picked: Picked, x: View, negated: bool) -> list[
         "outside": picked.outside,
         "negated": negated,
     }
-    return outlined("pcp.cross_entropy", op, [x.value, picked.targets.value], attributes)
+    return outlined("pcp.cross_entropy", last, [x.value, picked.targets.value], attributes)
 
 
-def _log_sum_exp_with_largest(value: View, rank: int) -> View | None:
-    """The x in log sum(exp(x - max x)) + max x."""
-    terms = value.operands("add")
-    for logarithm, largest in (terms, terms[::-1]) if terms else ():
-        total = log_sum_exp_of(logarithm, rank)
-        x = total and total[1] == (rank - 1,) and shifted_of(total[0], total[1])
-        again = x and largest_of(largest, rank, rank - 1)
-        if x and again and again.is_same(x):
-            return x
-    return None
+TOTAL = op("add", LOG_SUM_EXP, LARGEST)
+"""log sum(exp x), in the form that does not overflow."""
 
 
-def picked_of(value: View, rank: int) -> Picked | None:
+def picked_of(chosen: View, rank: int) -> Picked | None:
     """What a value of one axis less is picked from along the last axis, and by which numbers."""
-    total = value.reduced("add", rank)
-    if total is not None and total[1] == (rank - 1,):
-        return _by_mask(total[0])
-    guarded = value.operands("select")
+    for found in total("add", _MASKED)(chosen, {"rank": rank, "axis": rank - 1}):
+        return Picked(found["rows"], found["numbers"].source())
+    guarded = chosen.operands("select")
     if guarded is None:
-        return _by_gather(value, rank)
-    found = _by_gather(guarded[1], rank)
+        return _by_gather(chosen, rank)
+    picked = _by_gather(guarded[1], rank)
     outside = guarded[2].number()
-    if found is None or outside is None or not math.isnan(outside):
+    if picked is None or outside is None or not math.isnan(outside):
         return None
-    numbers = found.targets.source().value
-    unwrapped = _unwrapped(found.targets, found.rows.shape[-1])
-    if not all(_is_bound(each, numbers, found.rows.shape[-1]) for each in _conjuncts(guarded[0].value)):
+    size = picked.rows.shape[-1]
+    bound = either(compare("GE", _numbers, number(0)), compare("LE", _numbers, number(size - 1)))
+    targets = picked.targets.source()
+    if any(match(bound, each, numbers=targets) is None for each in conjuncts(guarded[0])):
         return None
-    targets = View(found.targets.source().value, found.targets.source().axes)
-    return Picked(found.rows, unwrapped or targets, unwrapped is not None, False, math.nan)
+    below = compare("LT", value("n"), number(0))
+    wrapped = match(op("select", below, op("add", value("n"), number(size)), value("n")), targets)
+    unwrapped = wrapped and wrapped["n"].source()
+    return Picked(picked.rows, unwrapped or targets, unwrapped is not None, False, math.nan)
 
 
-def _by_mask(masked: View) -> Picked | None:
-    """The sum of a row of which all but one element are 0."""
-    selected = masked.operands("select")
-    if selected is not None:
-        chosen = _one_hot(selected[0]) if selected[2].is_number(0) else None
-        return Picked(selected[1], chosen) if chosen else None
-    factors = masked.operands("multiply")
-    for mask, rows in (factors, factors[::-1]) if factors else ():
-        converted = mask.operands("convert")
-        targets = _one_hot(converted[0]) if converted else None
-        if targets:
-            return Picked(rows, targets)
-    return None
+def _numbers(view: View, found: Found) -> Iterator[Found]:
+    """The numbers themselves, with axes of size 1 besides."""
+    if view.source().value == found["numbers"].value:
+        yield found
 
 
-def _one_hot(mask: View) -> View | None:
-    """The numbers in number == iota along the last axis."""
-    op, sides = mask.made_by("compare"), mask.operands("compare")
-    if op is None or sides is None or comparison_direction(op) != "EQ":
-        return None
-    last = len(mask.axes) - 1
-    for count, numbers in (sides, sides[::-1]):
-        source = numbers.source()
-        if counted(count) == (last, 0) and all(axis is None or axis < last for axis in source.axes):
-            return source
-    return None
+def _counts(view: View, found: Found) -> Iterator[Found]:
+    """The numbers of the places along the last axis."""
+    if counted(view) == (found["rank"] - 1, 0):
+        yield found
 
 
-def _by_gather(value: View, rank: int) -> Picked | None:
+def _same_along_last(view: View, found: Found) -> Iterator[Found]:
+    """Numbers that do not change along the last axis."""
+    if all(axis is None or axis < found["rank"] - 1 for axis in view.source().axes):
+        yield {**found, "numbers": view}
+
+
+_ONE_HOT = compare("EQ", _counts, _same_along_last)
+_MASKED = either(
+    op("select", _ONE_HOT, value("rows"), number(0)), op("multiply", op("convert", _ONE_HOT), value("rows"))
+)
+"""Rows of which all but one element are 0."""
+
+
+def _by_gather(chosen: View, rank: int) -> Picked | None:
     """An element of each row, gathered along the last axis."""
-    op = value.made_by("gather")
-    if op is None:
+    gather = chosen.made_by("gather")
+    if gather is None:
         return None
-    shape = spec_of(op.operands[0].type).shape
-    indices = spec_of(op.operands[1].type).shape
-    numbers = dimension_numbers(str(op.attributes["dimension_numbers"]))
+    shape, indices = (spec_of(operand.type).shape for operand in gather.operands)
+    numbers = dimension_numbers(str(gather.attributes["dimension_numbers"]))
     rows = tuple(range(rank - 1))
     if (
         len(shape) != rank
@@ -159,64 +145,7 @@ def _by_gather(value: View, rank: int) -> Picked | None:
         return None
     axes = (*rows, *[None] * (len(indices) - len(rows)))
     wide = tuple(axis if axis is not None and shape[axis] != 1 else None for axis in axes)
-    return Picked(View.of(op.operands[0]), View(op.operands[1], wide).source(), clamps=True)
-
-
-def _unwrapped(numbers: View, size: int) -> View | None:
-    """The n in: n + size where n < 0, else n."""
-    chosen = numbers.operands("select")
-    below, larger = chosen and chosen[0].operands("compare"), chosen and chosen[1].operands("add")
-    op = chosen and chosen[0].made_by("compare")
-    if not chosen or not below or not larger or not op:
-        return None
-    plain = chosen[2]
-    terms = larger if larger[0].is_same(plain) else larger[::-1]
-    matches = (
-        comparison_direction(op) == "LT"
-        and below[0].is_same(plain)
-        and below[1].is_number(0)
-        and terms[0].is_same(plain)
-        and terms[1].is_number(size)
-    )
-    return plain.source() if matches else None
-
-
-def _conjuncts(mask: Value) -> Iterator[Value]:
-    """What is all true where a mask is, through sums over axes of size 1."""
-    waiting, split = [mask], 0
-    while waiting:
-        mask = View.of(waiting.pop()).source().value
-        parts = _parts(mask)
-        if parts and split < CONJUNCTS:
-            waiting += reversed(parts)
-            split += 1
-        else:
-            yield mask
-
-
-def _parts(mask: Value) -> list[Value]:
-    """What a mask is the conjunction of; nothing if it is none."""
-    op = defining_op(mask)
-    if op is None:
-        return []
-    if op.name == "stablehlo.and":
-        return list(op.operands)
-    if op.name != "stablehlo.reduce" or combiner(op.regions[0]) != "and":
-        return []
-    gone, shape = integers_of(op.attributes["dimensions"]), spec_of(op.operands[0].type).shape
-    return [op.operands[0]] if all(shape[axis] == 1 for axis in gone) else []
-
-
-def _is_bound(mask: Value, numbers: Value, size: int) -> bool:
-    """Whether a mask says that the numbers are at least 0, or below the size."""
-    op = defining_op(mask)
-    if op is None or op.name != "stablehlo.compare":
-        return False
-    left, right = (View.of(operand) for operand in op.operands)
-    direction = comparison_direction(op)
-    if left.source().value != numbers:
-        return False
-    return (direction == "GE" and right.is_number(0)) or (direction == "LE" and right.is_number(size - 1))
+    return Picked(View.of(gather.operands[0]), View(gather.operands[1], wide).source(), clamps=True)
 
 
 RAISE_CROSS_ENTROPY = tuple(

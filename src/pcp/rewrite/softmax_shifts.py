@@ -16,8 +16,9 @@ from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.walking import walk_block
 from pcp.ops.movement.shape import STOP_GRADIENT
+from pcp.rewrite.matching import match
 from pcp.rewrite.outline import SHAPES
-from pcp.rewrite.raising_softmax import log_softmax_of, shifted_of, softmax_of
+from pcp.rewrite.raising_softmax import SHIFTED, log_softmax_of, softmax_of
 from pcp.rewrite.view import View
 
 _GUARDS = (*SHAPES, "stablehlo.maximum", "stablehlo.select", "stablehlo.is_finite")
@@ -57,7 +58,7 @@ def _is_shift(op: ir.Operation) -> bool:
         and not _is_constant(op)
         and all(
             difference.name == "stablehlo.subtract"
-            and shifted_of(View.of(difference.results[0]), gone) is not None
+            and match(SHIFTED, View.of(difference.results[0]), axis=gone[0]) is not None
             and all(map(_is_softmax, _beyond(difference, _INSIDE)))
             for difference in differences
         )

@@ -1,7 +1,7 @@
 """Looking back along the dataflow from a value, through what only moves, spreads or drops axes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -212,6 +212,35 @@ def is_same_value(a: Value, b: Value, depth: int = DEPTH) -> bool:
         and all(combiner(region) for region in first.regions)
         and all(is_same_value(x, y, depth - 1) for x, y in zip(first.operands, second.operands, strict=True))
     )
+
+
+def conjuncts(mask: View) -> Iterator[View]:
+    """Masks that are all true where a mask is, and nowhere else."""
+    waiting, split = [mask], 0
+    while waiting:
+        mask = waiting.pop()
+        parts = _conjunction(mask) if split < FOLDED else None
+        if parts is not None:
+            waiting += reversed(parts)
+            split += 1
+        elif not mask.is_number(1):
+            yield mask
+
+
+def _conjunction(mask: View) -> Sequence[View] | None:
+    """What a mask is the conjunction of, if it is one; a reduction over axes of size 1 is that of one mask."""
+    parts, chosen = mask.operands("and"), mask.operands("select")
+    if parts is None and chosen is not None and chosen[2].is_number(0):  # as jnp.tril writes it
+        return chosen[:2]
+    op = mask.made_by("reduce")
+    if parts is None and op is not None and combiner(op.regions[0]) == "and":
+        gone, shape = integers_of(op.attributes["dimensions"]), spec_of(op.operands[0].type).shape
+        if all(shape[axis] == 1 for axis in gone):
+            kept = iter(mask.source().axes)
+            return (
+                View(op.operands[0], tuple(None if i in gone else next(kept) for i in range(len(shape)))),
+            )
+    return parts
 
 
 def counted(value: View) -> tuple[int, int] | None:

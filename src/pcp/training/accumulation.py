@@ -9,10 +9,10 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.ir.tree import flatten, map_tree
 from pcp.ir.types import DType, TensorSpec
-from pcp.ops.control.scanning import scan
 from pcp.ops.elementwise import convert
 from pcp.ops.movement import reshape, zeros
 from pcp.ops.reductions.primitives import mean
+from pcp.ops.scanning import scan
 from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, spec
 

@@ -1,7 +1,6 @@
 """Rows for elementwise operations, real and complex."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +11,21 @@ from pcp.ops import elementwise as e
 from pcp.ops import movement
 from pcp.tensor import current_builder, emit
 from tests.autodiff.rows.row import Row, between, complex_row, from_text, normal
+from tests.ops.elementwise_rows import BINARY as OF_TWO
 from tests.ops.elementwise_rows import UNARY as OF_ONE
+from tests.ops.elementwise_rows import ElementwiseRow
+
+
+def derivative_rows(row: ElementwiseRow) -> list[Row]:
+    """The tests of the derivative of an elementwise operation; none where it is zero."""
+    if row.in_jax is None:
+        return []
+    further = [Row(row.operation, function, None, [domain]) for function, domain in row.also]
+    return [Row(row.operation, row.apply, row.in_jax, row.domains), *further]
+
 
 UNARY = [
-    *(Row(row.operation, row.apply, row.in_jax, row.domains) for row in OF_ONE if row.in_jax is not None),
+    *(row for each in OF_ONE for row in derivative_rows(each)),
     Row(
         "chlo.polygamma",
         lambda x: _polygamma(x),
@@ -52,27 +62,10 @@ def _polygamma(x: Tensor) -> Tensor:
     return Tensor(builder.emit("chlo.polygamma", [order.value, x.value], (x.spec,)).results[0], builder)
 
 
-def _remainder(x: Any, y: Any) -> Any:
-    return e.remainder(x, y)
-
-
 CHOICE = np.array([[True, False, True, True]] * 3)
 
 BINARY = [
-    Row("add", lambda x, y: x + y, None, [normal(3, 4), normal(4)]),
-    Row("subtract", lambda x, y: x - y, None, [normal(3, 4), normal(3, 1)]),
-    Row("multiply", lambda x, y: x * y, None, [normal(3, 4), normal(4)]),
-    Row("multiply", lambda x: x * x, None, [normal(3, 4)]),
-    Row("divide", lambda x, y: x / y, None, [normal(3, 4), between(0.5, 2, 3, 4)]),
-    Row("power", lambda x, y: x**y, None, [between(0.5, 2, 3, 4), normal(3, 4)]),
-    Row("power", lambda x: x**2, None, [normal(3, 4)]),
-    Row("power", lambda x: x**3.0, None, [normal(3, 4)]),
-    Row("power", lambda x: x**-1.5, None, [between(0.5, 2, 3, 4)]),
-    Row("power", lambda x: x ** np.array([0.0, 1.0, 2.0, 3.0]), None, [normal(3, 4)]),
-    Row("maximum", e.maximum, jnp.maximum, [normal(3, 4), normal(3, 4)]),
-    Row("minimum", e.minimum, jnp.minimum, [normal(3, 4), normal(4)]),
-    Row("remainder", _remainder, lax.rem, [between(2.1, 2.9, 3, 4), between(0.91, 1.01, 3, 4)]),
-    Row("atan2", e.arctan2, jnp.arctan2, [normal(3, 4), between(0.5, 2, 3, 4)]),
+    *(row for each in OF_TWO for row in derivative_rows(each)),
     Row(
         "select",
         lambda x, y: e.where(CHOICE, x, y),

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcp import backends
-from pcp.ops.indexing import reading as indexing
+from pcp.ops.indexing import blocks
 from tests.autodiff.rows.row import Row, from_text, normal
 
 ROWS_OF_TABLE = np.array([[0, 3, 3], [-1, 2, 0]])
@@ -113,13 +113,13 @@ INDEXING = [
     ),
     Row(
         "dynamic_slice",
-        lambda x: indexing.dynamic_slice(x, (1, 9), (2, 3)) + indexing.dynamic_slice(x, (0, 1), (2, 3)),
+        lambda x: blocks.dynamic_slice(x, (1, 9), (2, 3)) + blocks.dynamic_slice(x, (0, 1), (2, 3)),
         lambda x: x[1:3, 2:5] + x[:2, 1:4],
         [normal(3, 5)],
     ),
     Row(
         "dynamic_update_slice",
-        lambda x, u: indexing.dynamic_update_slice(x, u, (1, 9)),
+        lambda x, u: blocks.dynamic_update_slice(x, u, (1, 9)),
         lambda x, u: x.at[1:3, 2:5].set(u),
         [normal(3, 5), normal(2, 3)],
     ),

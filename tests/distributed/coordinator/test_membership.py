@@ -21,14 +21,6 @@ from pcp.distributed.messages import (
 from tests.distributed.coordinator.desk import CONFIG, Desk, blob
 
 
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.join(1, "a")
-    desk.join(2, "b")
-    return desk
-
-
 def lively(desk: Desk, connections: list[int], seconds: float) -> None:
     """Let time pass while some workers send heartbeats."""
     for _ in range(int(seconds)):
@@ -175,11 +167,12 @@ def test_an_expired_lease_is_revoked_and_the_next_limit_is_twice_as_long() -> No
     first = desk.lease(1)
     assert first.deadline_seconds == 100.0
     desk.wait(100.0)
-    assert desk.sent(1, Revoke) == [Revoke(first.lease_id, "expired")]
+    reason = "expired: nothing came of it in 100.0 s"
+    assert desk.sent(1, Revoke) == [Revoke(first.lease_id, reason)]
     desk.wait(1.0)
     assert desk.lease(1).deadline_seconds == 200.0
     desk.say(1, desk.update(first))
-    assert desk.sent(1, UpdateReply)[0].reason == "expired"
+    assert desk.sent(1, UpdateReply)[0].reason == reason
     assert desk.state.refused == {"LEASE_ENDED": 1}
 
 

@@ -96,7 +96,7 @@ def test_a_lease_does_not_expire_while_it_waits_for_a_merge(desk: Desk) -> None:
         desk.wait(1.0)
         assert desk.sent(1, Revoke) == []
     desk.wait(1.0)
-    assert desk.sent(1, Revoke) == [Revoke(waiting.lease_id, "expired")]
+    assert desk.sent(1, Revoke) == [Revoke(waiting.lease_id, "expired: nothing came of it in 5.0 s")]
 
 
 def test_a_merge_that_came_first_is_adopted_as_late_as_by_the_others(desk: Desk) -> None:

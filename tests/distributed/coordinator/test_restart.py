@@ -10,14 +10,6 @@ from pcp.distributed.messages import DataRange, Goodbye, Welcome
 from tests.distributed.coordinator.desk import Desk
 
 
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.join(1, "a")
-    desk.join(2, "b")
-    return desk
-
-
 def test_the_epoch_is_safe_before_anything_else_happens(desk: Desk) -> None:
     again = Desk(log=desk.log)
     assert again.effects == [Append(EpochStarted(2), sync=True)]

@@ -1,19 +1,25 @@
 """Time limits from measured durations."""
 
+import math
+
 import pytest
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
+from pcp.distributed.coordinator.log.records import MeasuredPace
 from pcp.distributed.coordinator.timing import (
+    LONGEST_REST_SECONDS,
     PAST,
     Pace,
+    PeersPace,
     bounded,
     expected_seconds,
     lease_seconds,
+    peers_pace,
     spread_limit,
     typical_step_seconds,
 )
 
-POLICY = TimeoutPolicy(initial_seconds=50.0, deviations=6.0, slack=2.0, floor_seconds=3.0, cap_seconds=40.0)
+POLICY = TimeoutPolicy(initial_seconds=20.0, deviations=6.0, slack=2.0, floor_seconds=3.0, cap_seconds=40.0)
 
 
 def test_a_regular_past_is_bounded_by_the_slack() -> None:
@@ -34,13 +40,55 @@ def test_floor_and_cap(seconds: float, limit: float) -> None:
 
 
 def test_a_lease_of_a_newcomer_has_the_initial_limit_or_that_of_the_others() -> None:
-    assert lease_seconds(Pace(), 4, True, 0.0, POLICY) == 50.0
-    assert lease_seconds(Pace(), 4, True, 10.0, POLICY) == 80.0
+    assert lease_seconds(Pace(), 4, True, 0.0, POLICY) == 20.0
+    assert lease_seconds(Pace(), 4, True, 4.0, POLICY) == 32.0
+    assert lease_seconds(Pace(), 4, True, 10.0, POLICY) == 40.0
 
 
-def test_each_expired_lease_doubles_the_limit_beyond_the_cap() -> None:
-    pace = Pace(work_seconds=(10.0,), overhead_seconds=(1.0,), expired=3)
-    assert lease_seconds(pace, 10, False, 0.0, POLICY) == 8 * 40.0
+@pytest.mark.parametrize(("expired", "limit"), [(0, 8.0), (1, 16.0), (2, 32.0), (3, 40.0), (60, 40.0)])
+def test_each_expired_lease_doubles_the_limit_up_to_the_cap(expired: int, limit: float) -> None:
+    pace = Pace(work_seconds=(1.0,), overhead_seconds=(1.0,), expired=expired)
+    assert lease_seconds(pace, 3, False, 0.0, POLICY) == limit
+
+
+def test_the_limit_beside_peers_is_a_multiple_of_what_the_median_of_those_that_deliver_takes() -> None:
+    def delivering(seconds: float, overhead: float) -> Pace:
+        pace = Pace()
+        pace.trained(4 * seconds + overhead, 4 * seconds, 4)
+        pace.succeeded()
+        return pace
+
+    paces = [delivering(1.0, 2.0), delivering(3.0, 5.0), delivering(9.0, 9.0)]
+    silent = Pace(work_seconds=(1000.0,), overhead_seconds=(0.0,))
+    found = peers_pace([*paces, silent, Pace()])
+    assert found == PeersPace(3.0, 5.0)
+    assert found.limit(4, POLICY) == 10 * (5.0 + 4 * 3.0)
+    assert PeersPace(0.01, 0.0).limit(4, POLICY) == POLICY.floor_seconds
+    assert peers_pace([silent]).limit(4, POLICY) == math.inf
+    paces[1].let_expire(0.0, 1.0, 30.0)
+    assert peers_pace(paces[:2]) == PeersPace(1.0, 2.0), "who lets leases expire is no measure"
+
+
+def test_who_lets_leases_expire_rests_the_longer_the_longer_others_waited() -> None:
+    pace, rests = Pace(), []
+    for _ in range(6):
+        pace.let_expire(100.0, 1.0, 30.0)
+        rests.append(pace.rest_until - 100.0)
+    assert rests == [60.0, 120.0, 240.0, 480.0, 480.0, 480.0], "a seventeenth of the time is lost at most"
+    pace.let_expire(100.0, 1.0, 10_000.0)
+    assert pace.rest_until == 100.0 + LONGEST_REST_SECONDS
+    alone = Pace()
+    alone.let_expire(100.0, 1.0, 0.0)
+    assert alone.rest_until == 101.0
+
+
+def test_a_past_is_remembered_by_its_medians() -> None:
+    pace = Pace((1.0, 2.0, 9.0), (0.5,), (4.0, 6.0), expired=2)
+    again = Pace.remembered(pace.measured(7))
+    assert pace.measured(7) == again.measured(7) == MeasuredPace(7, 2.0, 0.5, 5.0, 2)
+    assert not again.delivers
+    assert peers_pace([Pace.remembered(MeasuredPace(1, 2.0, 0.5, 0.0, 0))]) == PeersPace(2.0, 0.5)
+    assert Pace.remembered(MeasuredPace(1, 0.0, 0.0, 0.0, 3)) == Pace(expired=3)
 
 
 def test_the_limit_of_a_short_lease_holds_what_any_lease_takes() -> None:
@@ -78,7 +126,7 @@ def test_a_push_alone_says_nothing_about_steps() -> None:
 
 
 def test_expected_end_of_a_lease() -> None:
-    assert expected_seconds(Pace(), 4, False, POLICY) == 50.0
+    assert expected_seconds(Pace(), 4, False, POLICY) == 20.0
     pace = Pace(work_seconds=(2.0,), overhead_seconds=(1.0,))
     assert expected_seconds(pace, 4, False, POLICY) == 2 * (1.0 + 4 * 2.0)
 

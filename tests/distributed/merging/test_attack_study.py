@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from benchmarks.attacks import ATTACKS, attack
+from benchmarks.distributed.attacks import ATTACKS, attack
 
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.round_arithmetic.lockstep import Lockstep

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from benchmarks.attacks import ATTACKS, HONEST_PUSHES, UnknownAttack, attack
+from benchmarks.distributed.attacks import ATTACKS, HONEST_PUSHES, UnknownAttack, attack
 
 from pcp.distributed.merging import Merge, merge
 from tests.distributed.merging.contributions import SEGMENTS, SIZE, distance, honest, loaders

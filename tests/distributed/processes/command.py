@@ -94,23 +94,6 @@ class Command:
                 self._changed.notify_all()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
-    """Look again and again until a condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"it did not come to pass within {seconds} s"
-        time.sleep(0.02)
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for yet counts."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return True
-    return state == "Z"
-
-
 def is_round(number: int) -> Callable[[Record], bool]:
     """Whether a record tells that so many outer steps are done."""
     return lambda record: record.get("round", 0) >= number

@@ -9,7 +9,8 @@ import pytest
 
 from pcp.cli import main
 from pcp.distributed.wire import Authority
-from tests.distributed.processes.command import Command, is_round, wait_until
+from tests.distributed.processes.command import Command, is_round
+from tests.distributed.waiting import wait_until
 
 STEPS = 80
 TOML = """

@@ -11,13 +11,12 @@ from pcp.training.display.metrics import read_metrics
 from pcp.training.run_folder import RunFolder, load_state
 from tests.distributed.processes.command import (
     Command,
-    is_gone,
     is_round,
     process_ids,
-    wait_until,
 )
 from tests.distributed.processes.replaying import leases_of, replay
 from tests.distributed.tiny_run import assert_equal_arrays
+from tests.distributed.waiting import is_gone, wait_until
 
 
 def assert_no_process_is_left(pids: dict[str, int]) -> None:

@@ -9,9 +9,9 @@ from pcp.backends import Target
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.round_arithmetic.programs import inner_step
 from pcp.kernels import kernel_named, sites_of
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
 from pcp.planning.search.whole import Whole
 from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import RunFolder, load_state

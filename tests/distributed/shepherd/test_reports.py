@@ -24,6 +24,7 @@ from pcp.distributed.messages import Blob, DataRange
 from pcp.distributed.shepherd.reports import PROGRESS_SECONDS, Record, Reporter, records_of
 from pcp.training.display.progress import RunProgress, advance
 
+NAMES = {1: "ada", 2: "bob"}
 PARAMETERS = Blob(b"p" * 32, 100)
 
 
@@ -82,13 +83,13 @@ ROUND = RoundMerged(2, 0, 1.75, 2, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLI
     ],
 )
 def test_a_report_is_a_record(state: State, metrics: Metrics, record: Record) -> None:
-    assert records_of(metrics, state) == [record]
+    assert records_of(metrics, state, NAMES) == [record]
     assert advance(RunProgress("run", 200), record, 0.0)  # displays take it
 
 
 @pytest.mark.parametrize("metrics", [LeaseProgressed(1, 0, 0, 0.0), LeaseProgressed(2, 7, 0, 0.0)])
 def test_a_heartbeat_without_progress_is_no_record(state: State, metrics: Metrics) -> None:
-    assert records_of(metrics, state) == []
+    assert records_of(metrics, state, NAMES) == []
 
 
 def test_progress_is_said_now_and_then_changes_at_once(state: State) -> None:
@@ -109,3 +110,29 @@ def test_the_same_is_not_said_twice_in_a_row(state: State) -> None:
     for metrics in (lost, lost, WorkerChanged(2, "bob", "lost", "silent", 0), lost, ROUND, ROUND):
         reporter.report(metrics, state, 100.0)
     assert [record.get("worker", "round") for record in said] == ["ada", "bob", "round", "round"]
+
+
+class CountedNames(dict[str, int]):
+    """Names of workers that count how often all of them are gone through."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_a_heartbeat_costs_the_same_among_many(state: State) -> None:
+    names = CountedNames({f"worker-{number}": number for number in range(1, 2001)})
+    state.run.worker_ids = names
+    said: list[Record] = []
+    reporter = Reporter(said.append)
+    for number in range(1, 2001):
+        reporter.report(LeaseProgressed(number, 7, 1, 0.08), state, 100.0)
+    assert [record["worker"] for record in said] == list(names)
+    assert names.walks == 1
+    names["late"] = 2001
+    reporter.report(WorkerChanged(2001, "late", "joined", "cpu:0", 2001), state, 101.0)
+    reporter.report(LeaseProgressed(2001, 7, 1, 0.08), state, 105.0)
+    assert said[-1] == worker("late", state="training", steps_per_second=12.5)
+    assert names.walks == 1

@@ -35,6 +35,7 @@ from pcp.distributed.wire import (
     BulkClient,
     CertificateRefused,
     ControlConnection,
+    RefusedByPeer,
     connect,
 )
 from pcp.training.recipes.recipe import Recipe
@@ -159,6 +160,26 @@ class Run:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
+
+
+def test_the_run_s_file_limits_connections_and_refusals_are_records(tmp_path: Path) -> None:
+    run = Run(tmp_path, wire={"connections_per_worker": 1})
+
+    async def script(worker: Worker) -> None:
+        await worker.lease()
+        for _ in range(3):
+            with pytest.raises(
+                RefusedByPeer, match="ada has 1 connections already; one key is for one worker"
+            ):
+                await run.connected("ada")
+        shepherd.stop()
+        await worker.next(Goodbye)
+
+    shepherd = run.shepherd()
+    assert not run.drive(script, shepherd)
+    (record,) = [record for record in run.records if record.get("event") == "refused"]
+    assert (record["kind"], record["count"]) == ("capacity", 1)  # the others are told of after a minute
+    assert record["latest"].endswith("ada has 1 connections already; one key is for one worker")
 
 
 def test_a_run_of_a_scripted_worker_is_nesterov_in_numpy(run: Run) -> None:

@@ -1,7 +1,7 @@
-"""The studies of `benchmarks.churn`, shortened: slow and failing workers hold nobody up."""
+"""The studies of `benchmarks.distributed.churn`, shortened: slow and failing workers hold nobody up."""
 
 import pytest
-from benchmarks.churn import WAYS, Way, churn, straggler
+from benchmarks.distributed.churn import WAYS, Way, churn, straggler
 
 BY_NAME = {way.name: way for way in WAYS}
 PATIENT = BY_NAME["barrier"]

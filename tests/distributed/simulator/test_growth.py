@@ -1,6 +1,6 @@
 """What an event costs does not grow with the number of members, nor does the log for each of them."""
 
-from benchmarks.scale import star
+from benchmarks.distributed.scale import star
 
 
 def test_events_of_workers_cost_the_same_among_many() -> None:

@@ -16,6 +16,7 @@ from pcp.distributed.coordinator.rounds.cells import Pending
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
+from pcp.distributed.coordinator.timing import PeersPace
 from pcp.distributed.messages import Blob, Lease, Merged, Outcome
 from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
@@ -100,6 +101,10 @@ def snapshot_without_rounds_in_flight(patch: Patch) -> None:
 
 def leases_never_expire(patch: Patch) -> None:
     patch.setattr(leases, "expire", lambda turn: None)  # noqa: ARG005
+
+
+def peers_do_not_bound_a_lease(patch: Patch) -> None:
+    patch.setattr(Turn, "peers", lambda turn: PeersPace())  # noqa: ARG005
 
 
 def silence_not_noticed(patch: Patch) -> None:
@@ -270,6 +275,7 @@ PLANTED = [
     (torn_tail_kept, 30),
     (snapshot_without_rounds_in_flight, 30),
     (leases_never_expire, 30),
+    (peers_do_not_bound_a_lease, 30),
     (silence_not_noticed, 30),
     (carried_cells_counted_twice, 10),
     (carried_cells_lost_with_their_worker, 10),

@@ -314,23 +314,10 @@ def test_an_idle_connection_is_closed_and_made_again(run: Run) -> None:
             await asyncio.to_thread(client.fetch, blobs[0], run.worker_store)
             await eventually(lambda: server.open_connections == 0)
             await asyncio.to_thread(client.fetch, blobs[1], run.worker_store)
-            assert client.reconnects == 1
+            assert client.reconnects == 0  # nothing failed: it was seen before anything was asked
+        assert server.statistics.accepted == {"bulk": 2}
 
     play(story, run, idle_seconds=0.1, close_seconds=0.1)
-
-
-def test_bulk_connections_are_capped(run: Run) -> None:
-    async def story(server: WireServer, address: str) -> None:
-        blob = run.store.put(SMALL)
-        run.permissions.announce([blob])
-        with client_of(run, address) as first, client_of(run, address, maximum_attempts=2) as second:
-            await asyncio.to_thread(first.fetch, blob, run.worker_store)
-            run.worker_store.remove(blob.digest)
-            with pytest.raises(TransferFailed, match="in 2 attempts"):
-                await asyncio.to_thread(second.fetch, blob, run.worker_store)
-            assert server.statistics.refused == {"capacity": 2}
-
-    play(story, run, bulk_connections=1)
 
 
 def test_garbage_from_a_worker_with_a_good_certificate(run: Run) -> None:

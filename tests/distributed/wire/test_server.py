@@ -228,7 +228,7 @@ def test_addresses() -> None:
 
 
 def test_workers_that_are_not_let_in(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
 
     async def story() -> None:
         server = await run.serve()

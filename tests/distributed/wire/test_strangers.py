@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed.messages import Ready
-from pcp.distributed.wire import ConnectionLost, WireLimits, connect
+from pcp.distributed.wire import RefusalCode, RefusedByPeer, WireLimits, connect
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE
 
@@ -139,19 +139,22 @@ def test_the_purpose_is_checked_inside_tls(run: Run, preamble: bytes, protocol: 
     play(story())
 
 
-def test_connections_are_capped(run: Run) -> None:
+def test_one_key_has_few_control_connections(run: Run) -> None:
     async def story() -> None:
-        server = await run.serve(limits=WireLimits(connections_per_address=2, close_seconds=0.2))
-        address = f"127.0.0.1:{server.port}"
-        async with (
-            await connect(address, run.worker("a"), hello("a")),
-            await connect(address, run.worker("b"), hello("b")),
-        ):
-            with pytest.raises(ConnectionLost, match=r"its log says why|broke"):
-                await connect(address, run.worker("c"), hello("c"))
+        limits = WireLimits(connections_per_worker=2, close_seconds=0.2)
+        server = await run.serve(limits=limits)
+        address, ada = f"127.0.0.1:{server.port}", run.worker("ada")
+        async with await connect(address, ada, hello("ada")), await connect(address, ada, hello("ada")):
+            with pytest.raises(
+                RefusedByPeer, match="ada has 2 connections already; one key is for"
+            ) as caught:
+                await connect(address, ada, hello("ada"))
+            assert caught.value.refusal.kind is RefusalCode.CAPACITY
+            async with await connect(address, run.worker("bob"), hello("bob")):
+                pass
             assert server.statistics.refused == {"capacity": 1}
         await eventually(lambda: server.open_connections == 0)
-        async with await connect(address, run.worker("c"), hello("c")):
+        async with await connect(address, ada, hello("ada")):
             pass
         await server.close()
 

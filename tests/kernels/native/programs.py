@@ -15,17 +15,21 @@ from pcp.rewrite.raising import raised
 LIBRARY = LIBRARIES["normalisation"]
 
 
-def normed(rows: int = 40, width: int = 77) -> Program:
-    """A layer norm and its gradient."""
+def normed(rows: int = 40, width: int = 77, norm: str = "layer_norm") -> Program:
+    """A norm and its gradient; a RMS norm has no bias."""
     x, vector = pcp.spec((rows, width), "f32"), pcp.spec((width,), "f32")
+    if norm == "rms_norm":
+        loss = pcp.trace(lambda x, s, g: (nn.rms_norm(x, s) * g).sum(), x, vector, x)
+        return pcp.value_and_grad(raised(loss), wrt=(0, 1))
     loss = pcp.trace(lambda x, s, b, g: (nn.layer_norm(x, s, b) * g).sum(), x, vector, vector, x)
     return pcp.value_and_grad(raised(loss), wrt=(0, 1, 2))
 
 
 def native_path(program: Program) -> Path:
-    """The path that computes every normalisation by its native kernel."""
+    """The path that computes everything by native kernels for which there is one."""
     found = kernels.sites_of(prepared(program), "cpu")
-    chosen = {site.key: kernels.kernel_named(f"{site.family}.native") for site in found}
+    native = [site for site in found if f"{site.family}.native" in site.kernels]
+    chosen = {site.key: kernels.kernel_named(f"{site.family}.native") for site in kernels.cover(native)}
     return Path.of(program, chosen)
 
 
@@ -39,8 +43,9 @@ def calling(
     handler: str, takes: list[tuple[int, ...]], makes: list[tuple[int, ...]], **attributes: Any
 ) -> Program:
     """A program that calls a handler on arrays of any shapes."""
+    library = next(each for each in LIBRARIES.values() if handler in each.handlers)
     results = [TensorSpec(shape, DType.f32) for shape in makes]
     return pcp.trace(
-        lambda *arrays: tuple(native_call(LIBRARY, handler, arrays, results, attributes)),
+        lambda *arrays: tuple(native_call(library, handler, arrays, results, attributes)),
         *(pcp.spec(shape, "f32") for shape in takes),
     )

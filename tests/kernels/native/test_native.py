@@ -37,11 +37,17 @@ def distance(mine: Any, theirs: Any) -> float:
     )
 
 
+def in_float64(program: pcp.Program, arguments: list[Any]) -> Any:
+    """What exact arithmetic gives."""
+    return pcp.plan(widened(program)).run(*(np.asarray(each, np.float64) for each in arguments))
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 16), (40, 77), (257, 768), (5, 3001)])
 def test_a_path_with_native_kernels_is_followed_from_its_file(
-    tmp_path: FilePath, rows: int, width: int
+    tmp_path: FilePath, rows: int, width: int, norm: str
 ) -> None:
-    program = normed(rows, width)
+    program = normed(rows, width, norm)
     path = native_path(program)
     assert sorted(choice.kernel for choice in path.choices) == [
         "normalisation.native",
@@ -50,10 +56,9 @@ def test_a_path_with_native_kernels_is_followed_from_its_file(
     path.save(tmp_path / "path.json")
     arguments = arguments_of(program, rows)
     followed = pcp.plan(program, path=Path.load(tmp_path / "path.json"))
-    assert "pcp.layer_norm@" in str(followed.lowered.module())
-    exact = pcp.plan(program).run(*arguments)
+    assert "pcp.norm@" in str(followed.lowered.module())
     if width > 1:  # the gradient of x is 0 otherwise
-        assert distance(followed.run(*arguments), exact) < 2e-6
+        assert distance(followed.run(*arguments), in_float64(program, arguments)) < 2e-6
     again = followed.run(*arguments)
     for a, b in zip(flat(followed.run(*arguments)), flat(again), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -70,15 +75,15 @@ def test_the_forward_kernel_hands_its_statistics_to_its_gradient() -> None:
     native = {found["normalisation"].key: kernels.kernel_named("normalisation.native")}
     for forward, operands in (({}, 3), (other, 3), (native, 5)):
         path = Path.of(program, gradient | forward)
-        calls = re.findall(r'layer_norm_gradient@\w+"?\(([^)]*)\)', str(path.applied(program).module()))
+        calls = re.findall(r'norm_gradient@\w+"?\(([^)]*)\)', str(path.applied(program).module()))
         assert [len(each.split(",")) for each in calls] == [operands]
         assert distance(pcp.plan(program, path=path).run(*arguments), exact) < 2e-6
 
 
 def test_it_is_measured_and_verified_in_the_child() -> None:
-    program = prepared(normed(64, 160))
+    programs = [prepared(normed(64, 160, norm)) for norm in ("layer_norm", "rms_norm")]
     with Bench() as bench:
-        for site in kernels.sites_of(program, "cpu"):
+        for site in (site for program in programs for site in kernels.sites_of(program, "cpu")):
             kernel = kernels.kernel_named(f"{site.family}.native")
             request = Request(
                 site.region,
@@ -120,18 +125,20 @@ def test_calls_at_once_do_not_wait_for_each_other_for_ever() -> None:
 @pytest.mark.parametrize(
     ("handler", "takes", "makes", "epsilon", "words"),
     [
-        ("layer_norm", [(6,), (6,), (6,)], [(6,), (), ()], 1e-5, "x has shape [6]; expected [rows,width]"),
-        ("layer_norm", [(2, 6), (5,), (6,)], [(2, 6), (2,), (2,)], 1e-5, "scale has shape [5]; expected [6]"),
-        ("layer_norm", [(2, 6), (6,), (2, 6)], [(2, 6), (2,), (2,)], 1e-5, "bias has shape [2,6]; expected that of scale"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 3), (2,), (2,)], 1e-5, "the result has shape [2,3]; expected that of x"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], -1.0, "epsilon is no number from 0 on"),
-        ("layer_norm", [(2, 6), (6,)], [(2, 6), (2,), (2,)], 1e-5, "number of arguments"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], None, "attributes"),
-        ("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (3,)], 1e-5, "means and deviations have shapes [2] and [3]; expected [2]"),
-        ("layer_norm_gradient", [(2, 6), (6,), (2, 6), (2,)], [(2, 6), (6,), (6,)], 1e-5, "come 1 arrays; expected none or two"),
-        ("layer_norm_gradient", [(2, 6), (6,), (2, 6), (2,), (1,)], [(2, 6), (6,), (6,)], 1e-5, "not float32 of shape [2]"),
-        ("layer_norm_gradient", [(2, 6), (6,), (1, 6)], [(2, 6), (6,), (6,)], 1e-5, "the cotangent has shape [1,6]"),
-        ("layer_norm_gradient", [(2, 6), (6,), (2, 6)], [(2, 6), (6,), (5,)], 1e-5, "scale and bias have shapes [6] and [5]"),
+        ("norm", [(6,), (6,), (6,)], [(6,), (), ()], 1e-5, "x has shape [6]; expected [rows,width]"),
+        ("norm", [(2, 6), (5,), (6,)], [(2, 6), (2,), (2,)], 1e-5, "scale has shape [5]; expected [6]"),
+        ("norm", [(2, 6), (6,), (2, 6)], [(2, 6), (2,), (2,)], 1e-5, "bias has shape [2,6]; expected that of scale"),
+        ("norm", [(2, 6), (6,), (6,)], [(2, 3), (2,), (2,)], 1e-5, "the result has shape [2,3]; expected that of x"),
+        ("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], -1.0, "epsilon is no number from 0 on"),
+        ("norm", [(2, 6), (6,)], [(2, 6), (2,), (2,)], 1e-5, "number of arguments"),
+        ("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], None, "attributes"),
+        ("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (3,)], 1e-5, "means and deviations have shapes [2] and [3]; expected [2]"),
+        ("residual_norm", [(2, 6), (2, 5), (6,), (6,)], [(2, 6), (2, 6), (2,), (2,)], 1e-5, "the residual has shape [2,5]; expected that of x"),
+        ("residual_norm", [(2, 6), (2, 6), (6,), (6,)], [(2, 3), (2, 6), (2,), (2,)], 1e-5, "the result has shape [2,3]; expected that of x"),
+        ("norm_gradient", [(2, 6), (6,), (2, 6), (2,)], [(2, 6), (6,), (6,)], 1e-5, "come 1 arrays; expected none or two"),
+        ("norm_gradient", [(2, 6), (6,), (2, 6), (2,), (1,)], [(2, 6), (6,), (6,)], 1e-5, "not float32 of shape [2]"),
+        ("norm_gradient", [(2, 6), (6,), (1, 6)], [(2, 6), (6,), (6,)], 1e-5, "the cotangent has shape [1,6]"),
+        ("norm_gradient", [(2, 6), (6,), (2, 6)], [(2, 6), (6,), (5,)], 1e-5, "scale and bias have shapes [6] and [5]"),
     ],
 )  # fmt: skip
 def test_a_handler_refuses_what_it_is_not_for(
@@ -141,15 +148,21 @@ def test_a_handler_refuses_what_it_is_not_for(
     epsilon: float | None,
     words: str,
 ) -> None:
-    attributes = {} if epsilon is None else {"epsilon": epsilon}
+    attributes = {} if epsilon is None else {"epsilon": epsilon, "centred": 1}
     program = calling(handler, takes, makes, **attributes)
     with pytest.raises((ExecutionFailed, CompilationFailed)) as raised:
         pcp.plan(program).run(*arguments_of(program))
     assert words in str(raised.value)
 
 
+def test_a_handler_refuses_a_norm_that_is_neither_centred_nor_not() -> None:
+    program = calling("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5, centred=2)
+    with pytest.raises(ExecutionFailed, match="centred is 2; expected 0 or 1"):
+        pcp.plan(program).run(*arguments_of(program))
+
+
 def test_empty_arrays_are_no_trouble() -> None:
-    program = calling("layer_norm_gradient", [(0, 6), (6,), (0, 6)], [(0, 6), (6,), (6,)], epsilon=1e-5)
+    program = calling("norm_gradient", [(0, 6), (6,), (0, 6)], [(0, 6), (6,), (6,)], epsilon=1e-5, centred=1)
     of_x, of_scale, of_bias = pcp.plan(program).run(*arguments_of(program))
     assert of_x.shape == (0, 6)
     assert not np.asarray(of_scale).any()
@@ -169,7 +182,7 @@ def test_a_processor_with_less_gets_another_build() -> None:
         mine = pcp.plan(program, path=path).run(*arguments)
     assert distance(mine, pcp.plan(program).run(*arguments)) < 2e-6
     if usual.needs:
-        made = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5)
+        made = calling("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5, centred=1)
         with (
             masked(*usual.needs),
             pytest.raises(CompilationFailed, match=r"was built for .*avx.*or which is hidden"),
@@ -198,7 +211,7 @@ def test_a_path_names_the_build_unless_it_is_left_open() -> None:
         pcp.plan(program, path=other)
     arguments = arguments_of(program)
     open_path = other.made_on("", "")
-    assert '"normalisation.native",1]' in open_path.to_json()
+    assert '"normalisation.native",2]' in open_path.to_json()
     assert (
         distance(pcp.plan(program, path=open_path).run(*arguments), pcp.plan(program).run(*arguments)) < 2e-6
     )
@@ -222,7 +235,7 @@ def test_a_damaged_library_is_not_loaded(tmp_path: FilePath, monkeypatch: pytest
 
 
 def test_a_build_that_is_not_here_is_named(tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5)
+    program = calling("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5, centred=1)
     usual = built(LIBRARY)
     text = str(program.module()).replace(usual.digest, "ab" * 16)
     with pytest.raises(CompilationFailed) as raised:
@@ -236,7 +249,7 @@ def test_a_build_that_is_not_here_is_named(tmp_path: FilePath, monkeypatch: pyte
 
 def test_only_libraries_on_the_list_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
     program, digest = (
-        calling("layer_norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5),
+        calling("norm", [(2, 6), (6,), (6,)], [(2, 6), (2,), (2,)], epsilon=1e-5, centred=1),
         built(LIBRARY).digest,
     )
     for allowed in ("normalisation", f"other, normalisation@{digest}", "all"):
@@ -256,7 +269,7 @@ def test_only_libraries_on_the_list_are_called(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_admits_calls_of_builds_that_its_user_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child of the Worker verifies and compiles, with the library of this machine; then this process runs it."""
     program, digest = (
-        calling("layer_norm", [(4, 6), (6,), (6,)], [(4, 6), (4,), (4,)], epsilon=1e-5),
+        calling("norm", [(4, 6), (6,), (6,)], [(4, 6), (4,), (4,)], epsilon=1e-5, centred=1),
         built(LIBRARY).digest,
     )
     sent = {"step": program.artifact()}

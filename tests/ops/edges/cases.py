@@ -15,7 +15,8 @@ import ml_dtypes
 import numpy as np
 from tests.ops.composed_rows import COMPOSED
 from tests.ops.edges.exceptions import DIFFERENT, ONE_SHAPE
-from tests.ops.rows import ROWS, Row, Shape, draw
+from tests.ops.operands import Shape, draw
+from tests.ops.rows import ROWS, Row
 
 from pcp.ir import DType
 from pcp.ir.types import COMPUTING

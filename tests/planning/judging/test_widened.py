@@ -8,7 +8,7 @@ from tests.execution import run
 
 import pcp
 from pcp.ops.elementwise import bitcast
-from pcp.ops.reductions.sorting import argsort, sort, top_k
+from pcp.ops.sorting.sorting import argsort, sort, top_k
 from pcp.planning.judging.oracle import widened
 from pcp.tensor import Tensor
 

@@ -14,11 +14,11 @@ import pcp
 from pcp.backends import Target
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench, PlainProgramFailed
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import NoInputs, PythonFunction, Request
-from pcp.planning.profile.hardware import hardware_of, versions
 
 CANDIDATES = str(Path(__file__).parents[1] / "candidates.py")
 PRODUCT = pcp.trace(lambda a, b: a @ b, pcp.spec((32, 48), "f32"), pcp.spec((48, 16), "f32"))

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import pcp
 from pcp import Path
 from pcp.kernels import UnknownKernel, kernel_named, sites_of
-from pcp.planning.paths.path import NotAPath, PathMismatch
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import PathMismatch
 
 PROGRAM = pcp.trace(lambda x, w: pcp.ops.tanh(x @ w), *[pcp.spec((64, 64), "f32")] * 2)
 SITE = sites_of(PROGRAM, "cpu")[0]

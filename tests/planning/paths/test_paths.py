@@ -11,30 +11,20 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted, use
+from tests.planning.fake_bench import FakeBench, add_family, chain, counted
 
 import pcp
 from pcp.backends import Target
 from pcp.planning.chosen import Conditions, evidence_of
-from pcp.planning.paths.best_first import best_first
-from pcp.planning.paths.enumeration import combinations
-from pcp.planning.paths.path import NotAPath, Path, PathMismatch
+from pcp.planning.exploration.best_first import best_first
+from pcp.planning.exploration.enumeration import combinations
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import Path, PathMismatch
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.plan import PlanConflict
 from pcp.planning.search.site_classes import site_classes
 from pcp.planning.search.whole import Whole
 from pcp.tensor import Tensor
-
-
-@pytest.fixture
-def file(tmp_path: FilePath) -> FilePath:
-    return tmp_path / "profile.sqlite"
-
-
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    add_family(monkeypatch)
-    return use(FakeBench(), monkeypatch)
 
 
 @pytest.mark.usefixtures("bench")
@@ -191,9 +181,8 @@ def test_a_path_of_other_hardware_or_versions(file: FilePath) -> None:
     assert pcp.plan(chain(), path=replace(path, hardware="abc").made_on("", "")).path == path
 
 
+@pytest.mark.usefixtures("bench")
 def test_a_path_of_another_version_of_a_kernel(file: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
-    add_family(monkeypatch)
-    use(FakeBench(), monkeypatch)
     path = pcp.plan(chain(), tolerance=1e-2, database=file).path
     add_family(monkeypatch)  # anew, with another version
     from pcp.kernels import FAMILIES

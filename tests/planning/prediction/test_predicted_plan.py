@@ -4,22 +4,13 @@ import logging
 from pathlib import Path as FilePath
 
 import pytest
-from tests.planning.fake_bench import FakeBench, add_family, chain, counted_in, kernels, use
+from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels
 
 import pcp
 from pcp.backends import OutOfMemory
 from pcp.planning import chosen
 
-
-@pytest.fixture
-def file(tmp_path: FilePath) -> FilePath:
-    return tmp_path / "profile.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    add_family(monkeypatch)
-    return use(FakeBench(), monkeypatch)
+pytestmark = pytest.mark.usefixtures("bench")
 
 
 def known(sizes: tuple[int, ...], file: FilePath, bench: FakeBench) -> None:

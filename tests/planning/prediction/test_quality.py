@@ -11,15 +11,14 @@ import zlib
 from pathlib import Path as FilePath
 
 import pytest
-from benchmarks.prediction_quality import quality_of
+from benchmarks.planning.prediction_quality import quality_of
 
 import pcp
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
-from pcp.planning.prediction.model import CostModel
-from pcp.planning.prediction.region import Region
+from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search.evidence import known_here
+from pcp.planning.profile.region import Region
 
 STORED = FilePath(__file__).with_name("regions.jsonl.gz")
 

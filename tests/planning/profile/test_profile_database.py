@@ -15,13 +15,13 @@ import pytest
 
 import pcp
 from pcp.ir import Program
+from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement_text import InvalidRows
 from pcp.planning.paths.path import Choice, Path
-from pcp.planning.prediction.region import Region
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import DatabaseUnusable, NothingToPrune, ProfileDatabase
-from pcp.planning.profile.hardware import Hardware
-from pcp.planning.profile.rows import InvalidRows
+from pcp.planning.profile.region import Region
 
 HERE, THERE = Hardware("EPYC, 2 cores", "flags: avx512_bf16"), Hardware("Xeon, 8 cores", "flags: amx")
 SUBJECT, OTHER = "a" * 64, "b" * 64

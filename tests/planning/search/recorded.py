@@ -106,7 +106,13 @@ def recorded() -> tuple[list[Measurement], list[str]]:
     return [row for row in found if isinstance(row, Measurement)], json.loads(last)["kernels"]
 
 
-def search_by(measurer: object, folder: Path, monkeypatch: pytest.MonkeyPatch, strategy: Strategy) -> Found:
+def search_by(
+    measurer: object,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: Strategy,
+    budget: float = 600.0,
+) -> Found:
     """A search with nothing known, that measures by something."""
 
     @contextlib.contextmanager
@@ -117,7 +123,7 @@ def search_by(measurer: object, folder: Path, monkeypatch: pytest.MonkeyPatch, s
     monkeypatch.setattr(chosen, "difference_here", lambda *_: None)
     target = Target.of("cpu:0")
     conditions = Conditions(
-        target, target.device.capacity, folder / "profile.sqlite", 600.0, strategy=strategy
+        target, target.device.capacity, folder / "profile.sqlite", budget, strategy=strategy
     )
     return searched(program(), TOLERANCE, conditions)
 

@@ -6,13 +6,11 @@ from pathlib import Path as FilePath
 import pytest
 from tests.planning.fake_bench import (
     FakeBench,
-    add_family,
     chain,
     counted,
     counted_in,
     kernels,
     set_strategy,
-    use,
 )
 
 import pcp
@@ -21,16 +19,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.search.evidence import Evidence
 
-
-@pytest.fixture
-def file(tmp_path: FilePath) -> FilePath:
-    return tmp_path / "profile.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    add_family(monkeypatch)
-    return use(FakeBench(), monkeypatch)
+pytestmark = pytest.mark.usefixtures("bench")
 
 
 def test_the_whole_decides_between_kernels_that_noise_confused_alone(

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 from tests.planning.fake_bench import (
     FakeBench,
-    add_family,
     chain,
     counted,
     counted_in,
     kernels,
     set_strategy,
-    use,
 )
 
 import pcp
 from pcp.ir import Program
-from pcp.kernels import FAMILIES
 from pcp.planning.measuring.bench import PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
@@ -29,16 +26,7 @@ from pcp.planning.search.evidence import Progress
 from pcp.planning.search.search import ToleranceUnreachable
 from pcp.tensor import Tensor
 
-
-@pytest.fixture
-def file(tmp_path: FilePath) -> FilePath:
-    return tmp_path / "profile.sqlite"
-
-
-@pytest.fixture(autouse=True)
-def bench(monkeypatch: pytest.MonkeyPatch) -> FakeBench:
-    add_family(monkeypatch)
-    return use(FakeBench(), monkeypatch)
+pytestmark = pytest.mark.usefixtures("bench")
 
 
 def test_the_fastest_kernels_are_taken_and_each_class_is_measured_once(
@@ -288,18 +276,6 @@ def test_a_tolerance_that_nothing_satisfies(file: FilePath) -> None:
         pcp.plan(chain(), tolerance=1e-9, database=file)
 
 
-def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> None:
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=0)
-    assert plan.path.is_plain
-    assert bench.requests == []
-    assert "not everything was measured" in str(plan)
-    assert "the error of the plain path is not known: the time was up" in str(plan)
-    known = pcp.plan(chain(), tolerance=1e-2, database=file)
-    bench.requests.clear()
-    assert pcp.plan(chain(), tolerance=1e-2, database=file, budget=0).path == known.path
-    assert bench.requests == []
-
-
 def test_ctrl_c_keeps_what_was_measured(bench: FakeBench, file: FilePath) -> None:
     def interrupt() -> None:
         if len(bench.requests) == 5:
@@ -397,58 +373,6 @@ def test_progress_is_told(file: FilePath) -> None:
     assert told[1].what.startswith("sine.")
 
 
-def test_a_search_that_is_cut_short_says_so_and_goes_on(
-    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = iter(range(1000))
-    monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: float(next(clock)))
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=12)
-    assert "not everything was measured" in str(plan)
-    assert 0 < len(bench.requests) < 10
-
-
-def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
-    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
-    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
-    assert [counted_in(each)["logistic"] for each in bench.wholes] == [6, 0]
-    assert kernels(plan) == {"sine.fast": 6}
-    assert "not everything was measured" in str(plan)
-    monkeypatch.undo()
-
-
-def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
-    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
-    bench.errors["tanh"] = 6e-3  # of six of them 1.5e-2, of two 8.5e-3
-    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
-    assert [counted_in(each)["tanh"] for each in bench.wholes] == [6, 2]
-    assert kernels(plan) == {"sine.fast": 2}
-
-
-def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
-    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
-    with monkeypatch.context() as patch:
-        patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
-        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
-    bench.requests.clear()
-    bench.fails = lambda request: Failure.not_finite if request.site and not request.timing_seconds else None
-    with monkeypatch.context() as patch:
-        patch.setattr(FakeBench, "measure", _stopping_after(0))
-        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
-    assert {request.site for request in bench.requests} == {"nan"}
-    assert all(request.path.endswith("@1 at its site") for request in bench.requests)
-
-
 def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three_times_a_day(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,31 +389,6 @@ def test_what_failed_for_a_passing_reason_is_tried_again_the_next_time_and_three
     assert [tries(Failure.timeout) for _ in range(5)] == [3, 3, 3, 0, 0]  # one for each class of sites
     now[0] += 86400.0
     assert [tries(Failure.inaccurate) for _ in range(3)] == [3, 0, 0]
-
-
-def _stopping_after(count: int, *, at_sites: bool = True) -> object:
-    measure = FakeBench.measure
-
-    def measured(self: FakeBench, request: Request) -> object:
-        if len(self.requests) >= count and (request.timing_seconds or not at_sites):
-            raise PlainProgramFailed("the machine is needed otherwise")
-        return measure(self, request)
-
-    return measured
-
-
-def test_a_kernel_that_fails_everywhere_is_no_loss(
-    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_strategy(monkeypatch, large_seconds=0.0)
-    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
-    bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
-    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
-    assert sum(counted_in(each)["tanh"] == 6 for each in bench.wholes) == 1
-    assert kernels(plan)["sine.fast"] == 4
-    bench.requests.clear()
-    pcp.plan(chain(), tolerance=1e-2, database=file)
-    assert bench.requests == []
 
 
 def test_paths_are_equal_whoever_writes_them_down(file: FilePath) -> None:

@@ -8,7 +8,7 @@ import pcp
 from pcp.ir import Program
 from pcp.kernels import kernel_named
 from pcp.planning.measuring.index_ranges import index_ranges
-from pcp.planning.search.cost_model import estimated_seconds
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.selection import ErrorModel, saved, select
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import Alternative, Tuned

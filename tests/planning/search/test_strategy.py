@@ -2,6 +2,7 @@
 
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.planning.search.recorded import (
@@ -13,6 +14,11 @@ from tests.planning.search.recorded import (
     search_by,
 )
 
+from pcp.kernels import FAMILIES, Kernel
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.request import Request
+from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.search import Found
 from pcp.planning.search.strategy import Step, Strategy
 
@@ -42,6 +48,54 @@ def test_a_recorded_search_asks_the_same_and_chooses_the_same(
     assert chosen  # the recorded search was one that found something
     assert found.measured == len(rows)
     assert found.complete
+
+
+@pytest.mark.parametrize(("most_kept_back", "sites"), [(0.3, 2), (0.0, 0)])
+def test_by_recorded_times_the_fastest_path_is_verified_before_the_budget_ends(
+    most_kept_back: float, sites: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, chosen = recorded()
+    replay, now = Replay(rows), [0.0]
+    alone = {(row.subject, row.path): replace(row, seconds=(), plain_seconds=()) for row in rows}
+    verified = []
+
+    def measure(request: Request) -> Measurement:
+        """From the recorded rows, in the time that they took; a site is verified as when the kernel was timed alone."""
+        if request.path.endswith(" at its site"):
+            verified.append(request)
+            row = alone[request.subject.digest, request.path.removesuffix(" at its site")]
+        else:
+            row = replay.measure(request)
+        now[0] += 0.5 + sum(row.seconds) + sum(row.plain_seconds)
+        return row
+
+    monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Kernel, "is_added", True)  # one of PCP's own may count by the whole alone
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.f32",),))
+    strategy = Strategy(large_seconds=0.0, for_whole=0.0, most_kept_back=most_kept_back)
+    found = search_by(SimpleNamespace(measure=measure), tmp_path, monkeypatch, strategy, budget=4.0)
+    assert len(verified) == sites
+    assert kernels(found) == (chosen if sites else [])
+    assert any("was not verified" in note for note in found.notes) is not bool(sites)
+
+
+def test_a_real_search_uses_nothing_that_was_not_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # with the time that passes
+    with pytest.MonkeyPatch.context() as patch, Bench() as bench:
+        add_sines(patch)
+        patch.setattr(Kernel, "is_added", True)
+        patch.setattr(FAMILIES["sine"], "everywhere", (("sine.f32",),))
+        found = search_by(
+            bench, tmp_path, patch, Strategy(large_seconds=0.0, steps=(Step.plain, Step.everywhere)), 60.0
+        )
+        database = ProfileDatabase(tmp_path / "profile.sqlite")
+        held = {row.path for row in database.measurements() if row.failure is None and not row.seconds}
+    if not found.path.is_plain:
+        assert kernels(found) == ["sine.f32"] * 4
+        assert "sine.f32@1 at its site" in held
+    assert found.path.is_plain == (not held & {"sine.f32@1 at its site"})
 
 
 def test_steps_are_taken_in_the_order_of_the_strategy(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pcp.ir import DType
 from pcp.ir.toolkit.editing import erase_dead
 from pcp.ops.elementwise import less
-from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import reshape
 from pcp.tensor import Tensor, as_tensor, current_builder
 

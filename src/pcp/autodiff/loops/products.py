@@ -5,17 +5,18 @@ stacked, it is one product that contracts the trips as well, which computers do 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from pcp.ir import TensorSpec
+from pcp.ir import DType
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.attributes import integers_of
 from pcp.ir.toolkit.dataflow import defining_op, has_single_use
 from pcp.ir.toolkit.regions import returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.linear.dot_axes import DotAxes, led_by_first
 from pcp.ops.movement import reshape, transpose
-from pcp.tensor import Tensor, current_builder
+from pcp.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +25,29 @@ class Product:
 
     Arguments:
         factors: which two of the factors that are stacked.
-        numbers: the dimension numbers of the product of one trip.
+        axes: how the axes of the factors of one trip correspond.
         attributes: its other attributes.
-        result: its shape and element type.
+        result: its element type.
         order: the transposition of it that is added, if any.
     """
 
     factors: tuple[int, int]
-    numbers: dict[str, tuple[int, ...]]
+    axes: DotAxes
     attributes: dict[str, ir.Attribute]
-    result: TensorSpec
+    result: DType
     order: tuple[int, ...] | None
 
     def over_trips(self, left: Tensor, right: Tensor) -> Tensor:
         """The sum over all trips, from stacks of the factors."""
-        names = [
-            f"{side}_{kind}_dimensions" for kind in ("batching", "contracting") for side in ("lhs", "rhs")
-        ]
-        fields = {name: [n + 1 for n in self.numbers.get(name, ())] for name in names}
-        contracted = ["lhs_contracting_dimensions", "rhs_contracting_dimensions"]
-        for name in contracted:
-            fields[name].insert(0, 0)
-        if all(fields[name] == list(range(len(fields[name]))) for name in contracted):
+        axes = self.axes.behind_another(True, True)
+        axes = replace(axes, contract=led_by_first(axes.contract))
+        joined = len(axes.contract[0])
+        leading = tuple(range(joined))
+        if axes.contract == (leading, leading) and not axes.batch[0]:
             # As one axis they are contracted in place; several are first moved behind the others.
-            joined = len(fields[contracted[0]])
             left, right = (reshape(t, (prod(t.shape[:joined]), *t.shape[joined:])) for t in (left, right))
-            fields.update((name, [0]) for name in contracted)
-        text = ", ".join(f"{name} = {dims}" for name, dims in fields.items())
-        attributes = {**self.attributes, "dot_dimension_numbers": f"#stablehlo.dot<{text}>"}
-        builder = current_builder()
-        op = builder.emit("stablehlo.dot_general", [left.value, right.value], (self.result,), attributes)
-        found = Tensor(op.results[0], builder)
+            axes = DotAxes(((0,), (0,)))
+        found = axes.multiply(left, right, self.result, **self.attributes)
         return found if self.order is None else transpose(found, self.order)
 
 
@@ -106,8 +99,7 @@ def _described(dot: ir.Operation, order: tuple[int, ...] | None, factors: Sequen
     others = {
         name: dot.attributes[name] for name in ("precision_config", "algorithm") if name in dot.attributes
     }
-    numbers = dimension_numbers(str(dot.attributes["dot_dimension_numbers"]))
-    return Product((left, right), numbers, others, spec_of(dot.results[0].type), order)
+    return Product((left, right), DotAxes.of(dot), others, spec_of(dot.results[0].type).dtype, order)
 
 
 def _only_use(value: Value, name: str) -> ir.Operation | None:

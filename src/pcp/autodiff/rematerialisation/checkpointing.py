@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pcp.autodiff.rematerialisation.joint_graph import JointGraph
-from pcp.autodiff.rematerialisation.policy import POLICIES, UnknownPolicy
+from pcp.autodiff.rematerialisation.policy import POLICIES, Policy, UnknownPolicy
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import string_of
 from pcp.tensor import current_builder
@@ -68,8 +68,17 @@ def saved_in_blocks(graph: JointGraph, operations: Sequence[ir.Operation]) -> fr
 
     def is_saved(value: int, index: int) -> bool:
         mark = marks[index]
-        return mark is None or value in leaving or POLICIES[mark.split()[0]](operations[index])
+        return (
+            mark is None
+            or value in leaving
+            or may_be_kept(POLICIES[mark.split()[0]], graph, operations, value)
+        )
 
     return frozenset(
         value for value, index in graph.maker.items() if index < graph.forward and is_saved(value, index)
     )
+
+
+def may_be_kept(policy: Policy, graph: JointGraph, operations: Sequence[ir.Operation], value: int) -> bool:
+    """Whether a policy lets a value be kept; of composites it is asked about the operations inside that make it."""
+    return all(map(policy, graph.inside.get(value, [operations[graph.maker[value]]])))

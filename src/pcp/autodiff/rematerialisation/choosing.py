@@ -10,11 +10,12 @@ Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174.
 """
 
 from pcp.autodiff.rematerialisation.budget import cheapest_within
-from pcp.autodiff.rematerialisation.checkpointing import CHECKPOINT, saved_in_blocks
+from pcp.autodiff.rematerialisation.checkpointing import CHECKPOINT, may_be_kept, saved_in_blocks
 from pcp.autodiff.rematerialisation.joint_graph import JointGraph
 from pcp.autodiff.rematerialisation.policy import ByteBudget, Remat, policy_of
 from pcp.ir import Builder, DType
 from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import COMPOSITE
 from pcp.ir.toolkit.editing import substitute
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ops.elementwise import bitcast, bitwise_or, convert, not_equal, real, where
@@ -52,7 +53,9 @@ def rematerialise(module: ir.Module, remat: Remat | None) -> None:
         kept = cheapest_within(graph, policy, allowed)
     else:
         kept = frozenset(
-            value for value, index in graph.maker.items() if index < forward and policy(operations[index])
+            value
+            for value in graph.maker
+            if graph.maker[value] < forward and may_be_kept(policy, graph, operations, value)
         )
     order = graph.schedule((kept & allowed).__contains__)
     if any(op < 0 for op in order):
@@ -77,8 +80,9 @@ class _Emission:
         for op in operations:
             self.values += op.results
         self.remade: dict[int, Value] = {}
+        self.composites: dict[int, ir.Operation] = {}  # that were made again, by their places
         self.front: Value | None = self._first_front()
-        self.depth = dict.fromkeys(range(len(self.values)), 0)
+        self.depth = dict.fromkeys(range(len(graph.specs)), 0)
         self._conditions: dict[Value, Tensor] = {}
         self._tied: dict[tuple[int, Value], Value] = {}
 
@@ -96,6 +100,11 @@ class _Emission:
                 place += 1
                 known = {v: self.remade[v] for v in self.graph.reads[op] if v in self.remade}
                 substitute(self.operations[op], {self.values[v]: new for v, new in known.items()})
+                composite = self.composites.get(self.graph.composite_of.get(op, -1))
+                if composite is not None:
+                    # With its operands, nothing inside of the gradient is what it was in the forward pass.
+                    for index, operand in enumerate(composite.operands):
+                        self.operations[op].operands[index] = operand
                 depth = 1 + max((self.depth[v] for v in self.graph.reads[op]), default=0)
                 for value in self.graph.results[op]:
                     self.depth[value] = depth
@@ -123,14 +132,20 @@ class _Emission:
     def _make_again(self, index: int) -> None:
         op, graph = self.operations[index], self.graph
         changed = {v: self.remade[v] for v in graph.reads[index] if v in self.remade}
-        if not changed and self.front is not None:
-            leaf = min((v for v in graph.reads[index] if v not in graph.constant), key=graph.bytes)
-            changed[leaf] = self._tie(leaf, self.front)
+        if self.front is not None:
+            # Of a composite, everything but what it makes of parameters depends on its first operand.
+            first = graph.reads[index][:1] if op.name == COMPOSITE else ()
+            if not changed or (first and first[0] not in changed):
+                free = (v for v in first or graph.reads[index] if v not in graph.constant)
+                leaf = min(free, key=graph.bytes)
+                changed[leaf] = self._tie(leaf, self.front)
         copy = op.clone(ip=self.builder.insertion)
         if CHECKPOINT in copy.attributes:
             del copy.attributes[CHECKPOINT]
         substitute(copy, {self.values[v]: new for v, new in changed.items()})
-        self.remade.update(zip(graph.results[index], copy.results, strict=True))
+        self.remade.update(zip(graph.results[index], copy.results, strict=False))
+        if op.name == COMPOSITE:
+            self.composites[index] = copy
 
     def _tie(self, value: int, front: Value) -> Value:
         """The value, but not before `front` is known."""

@@ -2,6 +2,9 @@
 
 Values are numbers, arguments of the block first. The table holds for one module and is what a choice of residuals is made on,
 without touching the module.
+
+The gradient of a composite computes the composite again; as long as both read the same values, a compiler does it once, and
+keeps what they share. That stands in the table as one more result of the composite, which its gradient reads.
 """
 
 from collections.abc import Callable
@@ -9,12 +12,15 @@ from functools import cached_property
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
-from pcp.ir import TensorSpec
+from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import COMPOSITE, GRADIENT, composite_name, decomposition_of, primal_count
 from pcp.ir.digest import has_effect
-from pcp.ir.toolkit.regions import values_from_outside
+from pcp.ir.toolkit.attributes import symbol_name
+from pcp.ir.toolkit.dataflow import defining_op
+from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
-from pcp.ops.record import RECORDS
+from pcp.ops.record import RECORDS, Cost, Kind, kind_of
 
 
 class JointGraph:
@@ -23,6 +29,10 @@ class JointGraph:
     Arguments:
         block: the block; its operations are not kept.
         forward: how many of its operations are the forward pass; they come first.
+
+    Attributes:
+        inside: for values of composites, the operations of their functions that make them.
+        composite_of: for each gradient of a composite the composite, by their places.
     """
 
     def __init__(self, block: ir.Block, forward: int) -> None:
@@ -47,6 +57,9 @@ class JointGraph:
             self.results.append(tuple(range(first, len(self.specs))))
             self.names.append(op.name)
             self.flops.append(_work(op))
+        self.inside: dict[int, list[ir.Operation]] = {}
+        self.composite_of: dict[int, int] = {}
+        self._enter_shared(operations)
         self.returned = tuple(number[value] for value in terminator.operands)
         self.constant = self._constants()
         self.remade = [
@@ -61,6 +74,36 @@ class JointGraph:
             if all(value in found for value in read) and not _is_once(name):
                 found.update(made)
         return found
+
+    def _enter_shared(self, operations: list[ir.Operation]) -> None:
+        """Enter what composites and their gradients share."""
+        composites: dict[tuple[object, ...], int] = {}
+        inner: dict[str, tuple[int, list[ir.Operation]]] = {}
+        for index, op in enumerate(operations):
+            name = composite_name(op)
+            if name and index < self.forward:
+                composites[name, *op.operands] = index
+                ends = map(defining_op, returned_by(decomposition_of(op).regions[0].blocks[0]))
+                made = zip(self.results[index], ends, strict=True)
+                self.inside |= {value: [end] if end is not None else [] for value, end in made}
+            elif name.endswith(GRADIENT):
+                operands = list(op.operands)[: primal_count(op)]
+                composite = composites.get((name.removesuffix(GRADIENT), *operands))
+                if composite is not None:
+                    function = decomposition_of(op)
+                    symbol = symbol_name(function)
+                    if symbol not in inner:
+                        inner[symbol] = _shared_inside(function, len(operands))
+                    self._share(index, composite, *inner[symbol])
+
+    def _share(self, gradient: int, composite: int, size: int, inside: list[ir.Operation]) -> None:
+        value = len(self.specs)
+        self.specs.append(TensorSpec((size,), DType.u8))
+        self.maker[value] = composite
+        self.results[composite] += (value,)
+        self.reads[gradient] += (value,)
+        self.composite_of[gradient] = composite
+        self.inside[value] = inside
 
     def bytes(self, value: int) -> int:
         """What a value takes in memory."""
@@ -110,6 +153,21 @@ class JointGraph:
         return order
 
 
+def _shared_inside(function: ir.Operation, operands: int) -> tuple[int, list[ir.Operation]]:
+    """What the gradient of a composite reads of what the composite computes: its bytes, and the operations that make it.
+
+    Arguments:
+        function: of the gradient; it computes the composite first.
+        operands: how many of its arguments are those of the composite.
+    """
+    block = function.regions[0].blocks[0]
+    operations, cotangents = block_operations(block), set(list(block.arguments)[operands:])
+    ends = (i for i, op in enumerate(operations) if cotangents.intersection(op.operands))
+    graph = JointGraph(block, next(ends, len(operations)))
+    read = [v for v in graph.residuals if RECORDS[graph.names[graph.maker[v]]].cost is not Cost.free]
+    return sum(map(graph.bytes, read)), [operations[graph.maker[v]] for v in read]
+
+
 def _is_once(name: str) -> bool:
     """Whether an operation cannot be made a second time: it draws anew, talks to other devices, or is of unknown cost."""
     record = RECORDS.get(name)
@@ -118,7 +176,9 @@ def _is_once(name: str) -> bool:
 
 def _work(op: ir.Operation) -> int:
     """Floating-point operations of an operation; a loop takes those of its body as often as it runs, a branch its largest."""
-    if op.name not in ("stablehlo.while", "stablehlo.case", "stablehlo.if"):
+    if op.name == COMPOSITE:
+        return sum(map(_work, block_operations(decomposition_of(op).regions[0].blocks[0])))
+    if kind_of(op.name) is not Kind.control:
         return flops_of(op)
     parts = [sum(_work(inner.operation) for inner in region.blocks[0].operations) for region in op.regions]
     if op.name != "stablehlo.while":

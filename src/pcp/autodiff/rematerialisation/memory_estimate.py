@@ -6,10 +6,7 @@ their bytes from where they are made to where they are last read. Arguments and 
 """
 
 from pcp.autodiff.rematerialisation.joint_graph import JointGraph
-from pcp.ops.record import RECORDS, Cost, Kind
-
-_READERS = ("stablehlo.reduce",)
-"""Operations that read what is fused into them, beside those that are fused themselves."""
+from pcp.ops.record import RECORDS, Cost, Kind, kind_of
 
 
 def peak_bytes(graph: JointGraph, order: list[int]) -> int:
@@ -60,8 +57,7 @@ class _Values:
             self.reads.append(sorted(sources))
             self.makes.append([])
             # Compilers rearrange the operands of a product before they multiply.
-            record = RECORDS.get(graph.names[index])
-            copied = graph.reads[index] if record is not None and record.kind is Kind.product else ()
+            copied = graph.reads[index] if kind_of(graph.names[index]) is Kind.product else ()
             self.scratch.append(sum(map(graph.bytes, copied)))
             for value in graph.results[index]:
                 if value in graph.constant:
@@ -104,4 +100,4 @@ def _is_fused(name: str, readers: list[str]) -> bool:
 
 def _reads_what_is_fused(name: str) -> bool:
     record = RECORDS.get(name)
-    return name in _READERS or (record is not None and record.is_fused)
+    return record is not None and record.reads_fused

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from pcp.errors import PCPError
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers, string_of
-from pcp.ops.record import RECORDS, Kind
+from pcp.ir.toolkit.attributes import string_of
+from pcp.ops.linear.dot_axes import DotAxes
+from pcp.ops.record import Kind, kind_of
 from pcp.ops.tapping import TAP
 
 Policy = Callable[[ir.Operation], bool]
@@ -67,14 +68,11 @@ Remat = str | int | ByteBudget | Policy
 
 
 def _is_product(op: ir.Operation) -> bool:
-    record = RECORDS.get(op.name)
-    return record is not None and record.kind is Kind.product
+    return kind_of(op.name) is Kind.product
 
 
 def _is_product_without_batch(op: ir.Operation) -> bool:
-    if op.name != "stablehlo.dot_general":
-        return False
-    return not dimension_numbers(str(op.attributes["dot_dimension_numbers"])).get("lhs_batching_dimensions")
+    return op.name == "stablehlo.dot_general" and not DotAxes.of(op).batch[0]
 
 
 def save_only_these_names(*names: str) -> Policy:

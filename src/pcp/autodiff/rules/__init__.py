@@ -1,37 +1,8 @@
-"""The derivative of every operation, as tables; importing this enters them all."""
+"""The derivatives that need a driver: those of control flow and composites; importing this enters them.
 
-from pcp.autodiff.rules import (
-    annotations,
-    branches,
-    collectives,
-    composites,
-    convolution,
-    custom_derivatives,
-    factorization,
-    indexing,
-    lapack,
-    loops,
-    ordering,
-    reduction,
-    scatter,
-    selection,
-    windows,
-)
+Those of operations stand in their records, in `pcp.ops`.
+"""
 
-__all__ = [
-    "annotations",
-    "branches",
-    "collectives",
-    "composites",
-    "convolution",
-    "custom_derivatives",
-    "factorization",
-    "indexing",
-    "lapack",
-    "loops",
-    "ordering",
-    "reduction",
-    "scatter",
-    "selection",
-    "windows",
-]
+from pcp.autodiff.rules import annotations, branches, composites, loops
+
+__all__ = ["annotations", "branches", "composites", "loops"]

@@ -1,8 +1,14 @@
-"""Composites stay whole: the gradient of `pcp.NAME` is a composite `pcp.NAME.vjp`.
+"""Derivatives of composites: those that they bring along, and gradients that are composites.
 
-It takes the operands, the cotangent of the result, and what other uses of the operands in its attribute `added` gave so far;
-it returns the cotangents of the operands in its attribute `wrt`, added to these. Its function is the gradient of that of
-`pcp.NAME`, with the forward pass computed again; once both are inlined, what they share is computed once.
+Where a composite brings its derivative, that is the rule, not what it computes. A `jvp` is applied to the operands themselves,
+which stand for their tangents, while the primals are copies that count as constant: so each mode takes from it the linear map,
+or its transpose. With `fwd` and `bwd`, the results become those of `fwd`, whose residuals `bwd` takes; forward mode transposes
+`bwd`, which must be linear in the cotangents then.
+
+Of PCP's own composites the gradient stays whole: that of `pcp.NAME` is a composite `pcp.NAME.vjp`. It takes the operands, the
+cotangent of the result, and what other uses of the operands in its attribute `added` gave so far; it returns the cotangents of
+the operands in its attribute `wrt`, added to these. Its function is the gradient of that of `pcp.NAME`, with the forward pass
+computed again; once both are inlined, what they share is computed once.
 """
 
 from collections.abc import Sequence
@@ -18,11 +24,60 @@ from pcp.ir.composites import (
     emit_composite,
     private_function,
 )
+from pcp.ir.custom_derivatives import ORDERS, derivative_functions
 from pcp.ir.toolkit.attributes import symbol_name
-from pcp.ops.derivative import Cotangent, Primal, register_rule
+from pcp.ops.derivative import Cotangent, Expanded, Primal, register_rule
+from pcp.ops.movement import zeros
+from pcp.ops.record import supply_derivatives
 from pcp.tensor import Tensor, building
 
 KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "attention", "cross_entropy")
+
+
+def own_derivative(primal: Primal, *cotangents: Cotangent) -> Sequence[Cotangent] | Expanded:
+    """The derivative that a composite brings."""
+    functions = derivative_functions(primal.op)
+    if "jvp" in functions:
+        return _pushed(primal, functions["jvp"])
+    if "bwd" in functions:
+        return _pulled(primal, functions["fwd"], functions["bwd"], cotangents)
+    return primal.refuse(
+        f"the derivative that {composite_name(primal.op)} itself defines is carried along up to order {ORDERS}; "
+        "write its derivative without the function itself, or take the inner derivatives in JAX, before the import"
+    )
+
+
+def _pushed(primal: Primal, function: ir.Operation) -> Expanded:
+    builder = primal.engine.builder
+    copies = [_copy(primal, x) for x in primal.inputs]
+    moving = [x.value for x in primal.inputs if x.dtype.is_differentiable]
+    made = iter(builder.inline(function, [*(x.value for x in copies), *moving]))
+    results = [Tensor(next(made), builder) if y.dtype.is_differentiable else y for y in primal.outputs]
+    return Expanded(results, copies)
+
+
+def _copy(primal: Primal, x: Tensor) -> Tensor:
+    builder = primal.engine.builder
+    return Tensor(builder.emit("stablehlo.reshape", [x.value], [x.spec]).results[0], builder)
+
+
+def _pulled(
+    primal: Primal, forward: ir.Operation, backward: ir.Operation, cotangents: Sequence[Cotangent]
+) -> Sequence[Cotangent]:
+    op, builder = primal.op, primal.engine.builder
+    inputs, outputs = primal.inputs, primal.outputs
+    with builder.before(op):
+        made = builder.inline(forward, list(op.operands))
+    residuals = made[len(outputs) :]
+    for old, new in zip(list(op.results), made, strict=False):
+        primal.engine.replace(old, new)
+    given = [
+        (zeros(y.shape, y.dtype) if g is None else g).value
+        for y, g in zip(outputs, cotangents, strict=True)
+        if y.dtype.is_differentiable
+    ]
+    found = iter(builder.inline(backward, [*residuals, *given]))
+    return [Tensor(next(found), builder) if x.dtype.is_differentiable else None for x in inputs]
 
 
 def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
@@ -85,5 +140,6 @@ def _gradient(
     return symbol, tuple(wrt)
 
 
+supply_derivatives({"composite": own_derivative})
 for _name in KEPT:
     register_rule(f"composite.pcp.{_name}", composite_vjp)

@@ -1,5 +1,8 @@
-"""The batched form of every operation, as tables; importing this enters them all."""
+"""The batched forms that need a driver: those of control flow and composites; importing this enters them.
 
-from pcp.batching.rules import control, convolution, custom_derivatives, indexing
+Those of operations stand in their records, in `pcp.ops`.
+"""
 
-__all__ = ["control", "convolution", "custom_derivatives", "indexing"]
+from pcp.batching.rules import composites, control
+
+__all__ = ["composites", "control"]

@@ -25,13 +25,15 @@ class TimeoutPolicy:
         deviations: how many median absolute deviations above the median are still waited for.
         slack: smallest multiple of the median; keeps a very regular past from making a hair trigger.
         floor_seconds, cap_seconds: bounds of the limit.
+        peers: multiple of what the median of the workers that deliver takes, beyond which nobody is waited for.
     """
 
     initial_seconds: float
     deviations: float = 6.0
     slack: float = 2.0
     floor_seconds: float = 5.0
-    cap_seconds: float = 3600.0
+    cap_seconds: float = 86400.0
+    peers: float = 10.0
 
 
 @storable

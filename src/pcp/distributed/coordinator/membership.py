@@ -5,6 +5,7 @@ from pcp.distributed.coordinator.events import MemberJoined
 from pcp.distributed.coordinator.log.records import WorkerNamed
 from pcp.distributed.coordinator.rounds import leases
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
+from pcp.distributed.coordinator.timing import SHORT_REST
 from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
 
 # Two machines that use one name would fence each other for ever; after so many times the newcomer has to
@@ -182,6 +183,13 @@ def give_up_silent(turn: Turn) -> None:
 
 
 def wake_rested(turn: Turn) -> None:
-    """Let the workers whose rest is over take leases again."""
-    for worker_id in turn.state.roster.rested(turn.now):
+    """Let the workers whose rest is over take leases again; a long rest is over when nobody is left to work."""
+    roster = turn.state.roster
+    if roster.resting.keys() == roster.ready:
+        soon = turn.now + SHORT_REST * turn.state.run.config.heartbeat_seconds
+        for worker_id, until in list(roster.resting.items()):
+            if until > soon:
+                turn.pace(worker_id).rest_until = turn.now
+                turn.reconsider(turn.state.members[worker_id])
+    for worker_id in roster.rested(turn.now):
         turn.reconsider(turn.state.members[worker_id])

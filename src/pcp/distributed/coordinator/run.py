@@ -10,7 +10,9 @@ from pcp.distributed.coordinator.log.records import (
     CheckpointWritten,
     ContributionsDropped,
     EpochStarted,
+    MeasuredPace,
     OuterStepTaken,
+    PacesMeasured,
     Record,
     RoundClosed,
     RoundOpened,
@@ -49,6 +51,7 @@ class Run:
         checkpoint_version: rounds behind the last checkpoint; -1 before the first.
         finished: whether all is merged and the last checkpoint is written.
         barred: why a name is kept out, by name.
+        paces: of the workers that trained, by number.
     """
 
     config: RunConfig
@@ -62,6 +65,7 @@ class Run:
     checkpoint_version: int = -1
     finished: bool = False
     barred: dict[str, str] = field(default_factory=dict)
+    paces: dict[int, MeasuredPace] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -123,18 +127,14 @@ class Run:
             case EpochStarted(epoch):
                 self._require(epoch == self.epoch + 1, record)
                 self.epoch = epoch
-            case WorkerNamed(worker, worker_id):
-                self._require(worker not in self.worker_ids and worker_id == len(self.worker_ids) + 1, record)
-                self.worker_ids[worker] = worker_id
+            case WorkerNamed() | WorkerBarred() | PacesMeasured():
+                self._know(record)
             case RoundOpened():
                 self._open(record)
             case UpdateAdmitted():
                 self._admit(record)
             case ContributionsDropped():
                 self._drop(record)
-            case WorkerBarred(worker, reason):
-                self._require(worker in self.worker_ids, record)
-                self.barred[worker] = reason
             case RoundClosed():
                 self._close(record)
             case OuterStepTaken():
@@ -147,6 +147,17 @@ class Run:
                 self.finished = True
             case RunStarted():
                 self._require(False, record)
+
+    def _know(self, record: WorkerNamed | WorkerBarred | PacesMeasured) -> None:
+        match record:
+            case WorkerNamed(worker, worker_id):
+                self._require(worker not in self.worker_ids and worker_id == len(self.worker_ids) + 1, record)
+                self.worker_ids[worker] = worker_id
+            case WorkerBarred(worker, reason):
+                self._require(worker in self.worker_ids, record)
+                self.barred[worker] = reason
+            case PacesMeasured(paces):
+                self.paces.update((each.worker_id, each) for each in paces)
 
     def _open(self, record: RoundOpened) -> None:
         self._require(

@@ -1,15 +1,16 @@
 """Everything a coordinator knows, and the turn in which it handles one event."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pcp.distributed.coordinator.audit.books import AuditBooks
 from pcp.distributed.coordinator.effects import Append, Close, DeleteBlob, Effect, Metrics, Report, Send
-from pcp.distributed.coordinator.log.records import Record
+from pcp.distributed.coordinator.log.records import PacesMeasured, Record
 from pcp.distributed.coordinator.roster import Roster
 from pcp.distributed.coordinator.rounds.cells import Pending, Trained, pending_of
 from pcp.distributed.coordinator.run import Run
-from pcp.distributed.coordinator.timing import Pace, RoundClock
+from pcp.distributed.coordinator.timing import Pace, PeersPace, RoundClock, peers_pace
 from pcp.distributed.messages import Blob, Lease, Message, Outcome, Update
 
 EPOCH_STRIDE = 10**9  # numbers of one epoch: generation and lease numbers are epoch * stride + count
@@ -152,7 +153,8 @@ class State:
 def state_of(run: Run) -> State:
     """Return the state of a Shepherd that has just taken a run over: nobody is there, and nothing is held."""
     roster = Roster([[] for _ in run.fragments])
-    return State(run, pending_of(run), roster)
+    paces = {worker_id: Pace.remembered(each) for worker_id, each in run.paces.items()}
+    return State(run, pending_of(run), roster, paces=paces)
 
 
 @dataclass(slots=True)
@@ -193,6 +195,16 @@ class Turn:
     def pace(self, worker_id: int) -> Pace:
         """Return the past of a worker."""
         return self.state.paces.setdefault(worker_id, Pace())
+
+    def peers(self) -> PeersPace:
+        """Return the pace of the ready workers that deliver."""
+        return peers_pace(self.pace(worker_id) for worker_id in self.state.roster.ready)
+
+    def remember_paces(self, worker_ids: Iterable[int]) -> None:
+        """Have the paces of workers logged, where they are not what the log says."""
+        paces = [self.pace(worker_id).measured(worker_id) for worker_id in worker_ids]
+        if changed := tuple(each for each in paces if self.state.run.paces.get(each.worker_id) != each):
+            self.append(PacesMeasured(changed))
 
     def member_of(self, connection: int) -> Member | None:
         """Return the member that a connection belongs to."""

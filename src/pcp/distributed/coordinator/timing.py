@@ -1,13 +1,17 @@
 """Time limits that follow from what was measured, and the measured past of a worker."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
+from pcp.distributed.coordinator.log.records import MeasuredPace
 
 SHORTEST = 1e-6  # seconds; a virtual clock may stand still
 PAST = 16  # durations remembered for each worker
+SHORT_REST = 16  # units: the longest pause of a worker that fails
+LONGEST_REST_SECONDS = 3600.0  # of a worker whose leases expire beside others that deliver
 
 
 def spread_limit(durations: Sequence[float], policy: TimeoutPolicy) -> float:
@@ -38,8 +42,8 @@ class Pace:
             than the Shepherd's clock allows.
         overhead_seconds: by the Shepherd's clock, what else its last leases took.
         fetching_overhead_seconds: likewise of those with which whole fragments were fetched, not changes of them.
-        expired: leases in a row that it let expire; each doubles the next limit, so that no limit can be
-            too short for ever.
+        expired: leases in a row that it let expire; each doubles the next limit where no peers bound it.
+        delivers: whether its last lease ended with a usable push.
         failed: leases in a row that it gave up or that were refused.
         fenced: live processes in a row that another process of the same worker replaced before an update
             came.
@@ -51,10 +55,28 @@ class Pace:
     overhead_seconds: tuple[float, ...] = ()
     fetching_overhead_seconds: tuple[float, ...] = ()
     expired: int = 0
+    delivers: bool = False
     failed: int = 0
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
+    _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
+
+    @classmethod
+    def remembered(cls, measured: MeasuredPace) -> "Pace":
+        """Return the past of a worker that an earlier Shepherd measured."""
+        fetching = (measured.fetching_overhead_seconds,) if measured.fetching_overhead_seconds else ()
+        past = (measured.step_seconds,) if measured.step_seconds else ()
+        pace = cls(past, (measured.overhead_seconds,) if past else (), fetching, measured.expired)
+        pace.delivers = bool(past) and not measured.expired
+        pace._note_usual()
+        return pace
+
+    def measured(self, worker_id: int) -> MeasuredPace:
+        """Return what the Shepherd after this one shall know."""
+        pasts = (self.work_seconds, self.overhead_seconds, self.fetching_overhead_seconds)
+        step, overhead, fetching = (round(median(past), 6) if past else 0.0 for past in pasts)
+        return MeasuredPace(worker_id, step, overhead, fetching, self.expired)
 
     def trained(self, elapsed: float, worked: float, steps: int, whole: bool = False) -> None:
         """Remember how long a lease took.
@@ -74,15 +96,39 @@ class Pace:
             self.fetching_overhead_seconds = _remembered(self.fetching_overhead_seconds, elapsed - worked)
         else:
             self.overhead_seconds = _remembered(self.overhead_seconds, elapsed - worked)
+        self._note_usual()
+
+    def _note_usual(self) -> None:
+        overheads = (self.overhead_seconds, self.fetching_overhead_seconds)
+        overhead = max((median(past) for past in overheads if past), default=0.0)
+        self._usual = (median(self.work_seconds) if self.work_seconds else 0.0, overhead)
 
     def succeeded(self) -> None:
         """Forgive everything: a push was usable."""
         self.expired = self.failed = self.fenced = self.unusable = 0
+        self.delivers = True
 
     def rest(self, now: float, unit_seconds: float) -> None:
         """Keep a failing worker from failing in a tight loop: it pauses, twice as long each time, up to sixteen units."""
         self.failed += 1
-        self.rest_until = now + unit_seconds * 2 ** min(self.failed - 1, 4)
+        self.delivers = False
+        self.rest_until = now + unit_seconds * min(2 ** min(self.failed - 1, 20), SHORT_REST)
+
+    def let_expire(self, now: float, unit_seconds: float, waited_seconds: float) -> None:
+        """Take note that a lease expired: it pauses, and longer where others waited for it.
+
+        The pause is up to sixteen times as long as they waited, so a worker that never delivers takes a seventeenth of
+        the run's time at most.
+
+        Arguments:
+            now: the time.
+            unit_seconds: of the pause of any worker that fails.
+            waited_seconds: how long the lease was out beside others that deliver; 0 where nobody does.
+        """
+        self.expired += 1
+        self.rest(now, unit_seconds)
+        pause = min(LONGEST_REST_SECONDS, waited_seconds * min(2 ** min(self.expired, 20), SHORT_REST))
+        self.rest_until = max(self.rest_until, now + pause)
 
     def seconds(self, steps: int, whole: bool, of: Callable[[Sequence[float]], float]) -> float:
         """Return how long a lease takes, each part of its past summed up by a function; needs a past."""
@@ -134,8 +180,34 @@ def typical_step_seconds(everybody: Iterable[Pace]) -> float:
     return median(medians) if medians else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class PeersPace:
+    """How long the median of the workers that deliver takes.
+
+    Arguments:
+        step_seconds: for each step; infinite where nobody delivers.
+        overhead_seconds: for what a lease takes besides its steps.
+    """
+
+    step_seconds: float = math.inf
+    overhead_seconds: float = 0.0
+
+    def limit(self, steps: int, policy: TimeoutPolicy) -> float:
+        """Return how long a lease of so many steps may take beside them, whatever its worker's past says."""
+        usual = self.overhead_seconds + steps * self.step_seconds
+        return max(policy.floor_seconds, policy.peers * usual)
+
+
+def peers_pace(everybody: Iterable[Pace]) -> PeersPace:
+    """Return the pace of the workers that deliver."""
+    usual = [each._usual for each in everybody if each.delivers and each.work_seconds]
+    if not usual:
+        return PeersPace()
+    return PeersPace(median(step for step, _ in usual), median(overhead for _, overhead in usual))
+
+
 def lease_seconds(pace: Pace, steps: int, whole: bool, typical: float, policy: TimeoutPolicy) -> float:
-    """Return the time limit of a lease.
+    """Return the time limit of a lease, as far as its worker alone is concerned.
 
     Arguments:
         pace: of the worker.
@@ -148,7 +220,7 @@ def lease_seconds(pace: Pace, steps: int, whole: bool, typical: float, policy: T
         seconds = bounded(pace.seconds(steps, whole, lambda past: spread_limit(past, policy)), policy)
     else:
         seconds = max(policy.initial_seconds, policy.slack * steps * typical)
-    return seconds * 2.0 ** min(pace.expired, 20)
+    return min(seconds * 2.0 ** min(pace.expired, 20), policy.cap_seconds)
 
 
 def expected_seconds(pace: Pace, steps: int, whole: bool, policy: TimeoutPolicy) -> float:

@@ -52,7 +52,7 @@ from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
-from pcp.distributed.shepherd.reports import Record, Reporter
+from pcp.distributed.shepherd.reports import Record, Reporter, refusal_record
 from pcp.distributed.shepherd.uploads import Uploads
 from pcp.distributed.wire import (
     Announcements,
@@ -62,8 +62,10 @@ from pcp.distributed.wire import (
     PortInUse,
     RefusalCode,
     Revocations,
+    WireLimits,
     WireServer,
 )
+from pcp.distributed.wire.identity.tls import check_not_revoked
 from pcp.errors import PCPError
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -98,6 +100,7 @@ class Shepherd:
     Raises:
         RunLocked: another Shepherd holds the folder.
         CorruptEventLog: what an earlier Shepherd wrote cannot be read.
+        BadWireLimits: the settings name limits that do not exist.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Shepherd:
         self._credentials = credentials
         self._revocations = revocations
         self._report = report
+        self._limits = WireLimits.of(recipe.config.wire)
         self._reporter = Reporter(report)
         self._storage = _lock(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
@@ -188,6 +192,8 @@ class Shepherd:
                     ArrivalStore(self._store, lambda blob: self._call(self._uploads.arrived, blob)),
                     self._announcements,
                     revocations=self._revocations,
+                    limits=self._limits,
+                    on_refused=lambda refused: self._call(self._report, refusal_record(refused)),
                 )
             except PortInUse:
                 if self._now() >= deadline:
@@ -248,12 +254,16 @@ class Shepherd:
         self._call(self._fail, error)
 
     async def _tick(self) -> None:
+        revoked: frozenset[int] = frozenset()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
             self._uploads.drop_unclaimed(self._coordinator.state)
+            if self._revocations is None or (now := self._revocations.serials()) is revoked:
+                continue
+            revoked = now
             for number, connection in list(self._connections.items()):
-                if self._revocations is not None and connection.peer.serial in self._revocations:
+                if connection.peer.serial in revoked:
                     self._put_out(number, connection)
 
     def _put_out(self, number: int, connection: ControlConnection) -> None:
@@ -266,6 +276,7 @@ class Shepherd:
 
     async def _serve(self, connection: ControlConnection, hello: Hello) -> None:
         """One worker's connection, from its hello to its end."""
+        check_not_revoked(connection.peer, self._revocations)  # the list may have changed since the handshake
         self._last_connection += 1
         number = self._last_connection
         self._connections[number] = connection

@@ -1,6 +1,6 @@
 """What the coordinator reports, as records of metrics: what displays, files and `--json` show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,7 @@ from pcp.distributed.coordinator.effects import (
     UpdateRefused,
     WorkerChanged,
 )
+from pcp.distributed.wire import Refused
 
 Record = dict[str, Any]
 
@@ -34,6 +35,7 @@ class Reporter:
     def __init__(self, sink: Callable[[Record], None]) -> None:
         self._sink = sink
         self._said: dict[str, tuple[Record, float]] = {}
+        self._names: dict[int, str] = {}
 
     def report(self, metrics: Metrics, state: State, now: float) -> None:
         """Hand on the records that a report leads to.
@@ -43,8 +45,9 @@ class Reporter:
             state: the coordinator's state after it.
             now: the time, in seconds.
         """
+        self._learn_name(metrics, state)
         is_progress = isinstance(metrics, LeaseProgressed)
-        for record in records_of(metrics, state):
+        for record in records_of(metrics, state, self._names):
             name = record.get("worker")
             if name is not None:
                 last, at = self._said.get(name, (None, 0.0))
@@ -54,15 +57,22 @@ class Reporter:
                 self._said[name] = (record, now)
             self._sink(record)
 
+    def _learn_name(self, metrics: Metrics, state: State) -> None:
+        # Reports come with every heartbeat: only a number that nobody joined with is looked for among all names.
+        if isinstance(metrics, WorkerChanged):
+            self._names[metrics.worker_id] = metrics.worker
+        elif not isinstance(metrics, RoundMerged | Trouble) and metrics.worker_id not in self._names:
+            self._names |= {number: name for name, number in state.run.worker_ids.items()}
 
-def records_of(metrics: Metrics, state: State) -> list[Record]:
+
+def records_of(metrics: Metrics, state: State, names: Mapping[int, str]) -> list[Record]:
     """The records that a report leads to.
 
     Arguments:
         metrics: the report.
         state: the coordinator's state after it.
+        names: of the workers, by their numbers.
     """
-    names = {number: name for name, number in state.run.worker_ids.items()}
     match metrics:
         case RoundMerged():
             return [_round(metrics, state)]
@@ -111,6 +121,11 @@ def _round(metrics: RoundMerged, state: State) -> Record:
         "tokens": metrics.tokens,
         "refused": sum(count for _, count in metrics.refused),
     }
+
+
+def refusal_record(refused: Refused) -> Record:
+    """The record of connections and transfers that were refused since the last one of their kind."""
+    return {"event": "refused", "kind": refused.kind, "count": refused.count, "latest": refused.latest}
 
 
 def steps_behind(config: RunConfig, tokens: int) -> int:

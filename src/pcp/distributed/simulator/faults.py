@@ -74,6 +74,8 @@ class Faults:
                 worker.pause(fault.seconds)
             case "slow worker":
                 worker.slow_down(fault.seconds)
+            case "stuck worker":
+                worker.get_stuck(fault.seconds)
             case "hostile update":
                 worker.turn_hostile(fault.seconds)
             case "failing training":

@@ -49,7 +49,7 @@ class InnerTraining:
         self._versions: dict[int, int] = {}
         self._chain = 0
         self._began = 0.0
-        self.slow_until = 0.0
+        self.slow_until = self.stuck_until = 0.0
 
     def start(self, lease: Lease) -> None:
         """Train a lease."""
@@ -57,6 +57,8 @@ class InnerTraining:
         self._states, self._repeating = {}, 0
         self._adoptions = {key: each for key, each in self._adoptions.items() if key[0] == lease.lease_id}
         self._began = self._world.clock.now
+        if self._began < self.stuck_until:
+            return  # this lease is never trained, although its worker's heartbeats go on
         try:
             if lease.fresh:
                 self._begin_afresh(lease)

@@ -1,10 +1,12 @@
 """An independent observer of a simulated Shepherd: it believes what was logged and said, and objects to what must not be."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 
-from pcp.distributed.algorithms import Contribution
+from pcp.distributed.algorithms import Contribution, segment_steps
 from pcp.distributed.coordinator import Run, State, effects
 from pcp.distributed.coordinator.log.records import (
     EpochStarted,
@@ -16,6 +18,7 @@ from pcp.distributed.coordinator.log.records import (
     WorkerBarred,
 )
 from pcp.distributed.coordinator.run import start_run
+from pcp.distributed.coordinator.state import HeldLease
 from pcp.distributed.messages import Assign, Blob, Lease, Outcome, UpdateReply, Welcome
 from pcp.distributed.simulator.witness import InvariantViolated, Witness, require
 
@@ -71,6 +74,8 @@ class Observer:
             # Once to train it, and once more to upload it after the update was told.
             limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
             require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, longer than it says")
+            limit = (2 if held.update else 1) * self._beside_peers(state, held) + 2 * config.heartbeat_seconds
+            require(age <= limit, f"lease {lease_id} is out for {age:.1f} s, many times as long as its peers")
             for adoption in held.lease.adopt:
                 merged = state.run.fragments[adoption.fragment].version
                 require(
@@ -78,6 +83,21 @@ class Observer:
                     f"lease {lease_id} waits for version {adoption.version} of fragment {adoption.fragment}, which "
                     f"is merged",
                 )
+
+    def _beside_peers(self, state: State, held: HeldLease) -> float:
+        """How long a lease may be out beside workers that deliver, by what was measured of them."""
+        config, paces = state.run.config, [state.paces[worker_id] for worker_id in state.roster.ready]
+        steps, overheads = [], []
+        for pace in paces:
+            if pace.delivers and pace.work_seconds:
+                steps.append(median(pace.work_seconds))
+                others = (pace.overhead_seconds, pace.fetching_overhead_seconds)
+                overheads.append(max(median(each) for each in others if each))
+        if not steps:
+            return math.inf
+        count = max(held.lease.data.count, segment_steps(config.algorithm))
+        usual = median(overheads) + count * median(steps)
+        return max(config.lease.floor_seconds, config.lease.peers * usual)
 
     def performed(
         self, effect: effects.Effect, speaker: Callable[[int], tuple[str, bytes]], now: float

@@ -45,7 +45,9 @@ FAULTS = (
     "shepherd clock drifts",
     "failing transfers",
     "failing training",
+    "stuck worker",
 )
+DRAWN_APART = 1  # the last faults are drawn apart, so that older schedules stay what they were
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
     workers = random.randint(1, 4)
-    algorithm = _algorithm(random)
+    algorithm, stuck = _algorithm(random), _stuck(seed, workers)
     # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
     may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
@@ -110,7 +112,13 @@ def scenario_of(seed: int) -> Scenario:
         patience_seconds=5.0,
         heartbeat_seconds=3.0,
         reconnect_seconds=random.choice((0.5, 3.0)),
-        lease=TimeoutPolicy(initial_seconds=20.0, floor_seconds=2.0, cap_seconds=60.0),
+        # Where workers get stuck, only what their peers do shows that they are.
+        lease=TimeoutPolicy(
+            initial_seconds=120.0 if stuck else 20.0,
+            floor_seconds=2.0,
+            cap_seconds=120.0 if stuck else 60.0,
+            peers=6.0,
+        ),
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
         step_budgets=random.random() < 0.3,
         checkpoint_every=random.randint(1, 3),
@@ -125,7 +133,7 @@ def scenario_of(seed: int) -> Scenario:
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
         faults=tuple(
             fault
-            for fault in _faults(random, workers)
+            for fault in sorted((*_faults(random, workers), *stuck), key=lambda fault: fault.time)
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
@@ -139,6 +147,25 @@ def _audits(seed: int) -> AuditPolicy:
     if random.random() >= 0.25:
         return AuditPolicy()
     return AuditPolicy(random.choice((0.3, 1.0)), random.randint(1, 4), seed=seed)
+
+
+def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:
+    """In every third schedule, workers that heartbeat and never deliver what they begin in some time."""
+    random = Random(f"stuck {seed}")
+    if random.random() >= 1 / 3:
+        return ()
+    return tuple(
+        Fault(
+            time=random.choice(
+                (0.5, random.uniform(0.0, HORIZON_SECONDS / 2))
+            ),  # in its first lease, or later
+            kind="stuck worker",
+            worker=random.randrange(workers),
+            seconds=random.uniform(2.0, HORIZON_SECONDS / 2),
+            count=0,
+        )
+        for _ in range(random.randint(1, 2))
+    )
 
 
 def _algorithm(random: Random) -> Algorithm:
@@ -167,7 +194,7 @@ def _faults(random: Random, workers: int) -> tuple[Fault, ...]:
         faults.append(
             Fault(
                 time=time,
-                kind=random.choice(FAULTS),
+                kind=random.choice(FAULTS[:-DRAWN_APART]),
                 worker=random.randrange(workers),
                 seconds=random.choice((0.3, 2.0, 5.0, 12.0)) * random.uniform(0.5, 1.5),
                 count=random.randint(0, 12),

@@ -111,6 +111,10 @@ class WorkerProcess:
         """Let training take six times as long for a while."""
         self._training.slow_until = self.world.clock.now + seconds
 
+    def get_stuck(self, seconds: float) -> None:
+        """Let no lease that begins in this time ever end."""
+        self._training.stuck_until = self.world.clock.now + seconds
+
     def turn_hostile(self, seconds: float) -> None:
         """Let the process send tampered updates for a while."""
         self._hostile_until = self.world.clock.now + seconds

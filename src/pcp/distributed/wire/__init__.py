@@ -1,7 +1,8 @@
 """The wire between a Shepherd and its Workers: messages and blobs over TCP with TLS 1.3 and certificates.
 
-Everything that decides is a pure state machine (`frames`, `connection`, `transfer`, `responder`); everything
-that touches a socket is thin. The Shepherd opens one port for control and bulk connections.
+Everything that decides is a pure state machine (`frames`, `connection`, `transfer`, `responder`, `fairness`); everything
+that touches a socket is thin. The Shepherd opens one port for control and bulk connections, whose peers are strangers
+(`doorway`) until they have proved who they are.
 
     authority = Authority.create("run/authority")               # once per run; Authority.load afterwards
     authority.issue("ada").save_bundle("ada.pem")               # the file for `pcp worker --key ada.pem`
@@ -58,8 +59,9 @@ from pcp.distributed.wire.identity.certificates import Authority
 from pcp.distributed.wire.identity.credentials import CertificateProblem, Credentials
 from pcp.distributed.wire.identity.revocations import RevocationListProblem, Revocations
 from pcp.distributed.wire.identity.tls import CertificateRefused, Peer, TlsFailure
-from pcp.distributed.wire.limits import WireLimits
+from pcp.distributed.wire.limits import BadWireLimits, WireLimits
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
+from pcp.distributed.wire.refusal_log import Refused
 from pcp.distributed.wire.server import WireServer
 from pcp.distributed.wire.sockets import BadAddress, CannotListen, PortInUse, Unreachable
 from pcp.distributed.wire.traffic import Statistics, Traffic
@@ -71,6 +73,7 @@ __all__ = [
     "Backoff",
     "BadAddress",
     "BadTransferSettings",
+    "BadWireLimits",
     "BlobMissing",
     "BlobStore",
     "BlobTooLarge",
@@ -93,6 +96,7 @@ __all__ = [
     "PortInUse",
     "Refusal",
     "RefusalCode",
+    "Refused",
     "RefusedByPeer",
     "RevocationListProblem",
     "Revocations",

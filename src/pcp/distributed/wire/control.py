@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 import ssl
+import time
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 
 from pcp.distributed.messages import Goodbye, Hello, Message, Welcome
@@ -18,6 +21,7 @@ from pcp.distributed.wire.connection import (
     Side,
     TooMuchInFlight,
 )
+from pcp.distributed.wire.fairness import TokenBucket
 from pcp.distributed.wire.frames import FrameKind
 from pcp.distributed.wire.identity.revocations import Revocations
 from pcp.distributed.wire.identity.tls import (
@@ -36,6 +40,10 @@ from pcp.errors import PCPError
 
 _log = logging.getLogger("pcp.wire.control")
 _RECEIVE_BYTES = 1 << 16
+_BYTES_OF_A_MESSAGE = 4096
+"""A larger message is charged as so many."""
+_LAST_READS = 64
+"""Pieces that are still read from a peer that does not stop sending when the connection closes."""
 
 
 class ConnectionLost(PCPError):
@@ -91,6 +99,7 @@ class ControlConnection:
         limits: WireLimits,
         traffic: Traffic,
         revocations: Revocations | None = None,
+        refused: Callable[[str, str, str], None] | None = None,
     ) -> None:
         self.address = address
         self.traffic = traffic
@@ -101,6 +110,9 @@ class ControlConnection:
         self._side = side
         self._limits = limits
         self._revocations = revocations
+        self._refused = refused
+        rate = limits.messages_per_second
+        self._pace = TokenBucket(rate, 2 * rate) if side is Side.SHEPHERD else None
         self._tls = TlsMachine(context, server_side=side is Side.SHEPHERD)
         self._machine: ControlMachine | None = None  # once the peer is known
         self._events: deque[ConnectionEvent] = deque()
@@ -110,13 +122,14 @@ class ControlConnection:
         self._failure: PCPError | None = None
         self._ended = False
         self._closed = False
+        self._closing = asyncio.Event()
         self._gone = asyncio.Event()
         self._nobody_receives = asyncio.Event()
         self._nobody_receives.set()
 
-    @property
+    @functools.cached_property
     def peer(self) -> Peer:
-        """Who the other side has proved to be."""
+        """Who the other side has proved to be; only after the handshake."""
         return self._tls.peer
 
     async def handshake(self) -> None:
@@ -138,7 +151,7 @@ class ControlConnection:
                     f"{self.address} closed the connection during the handshake; its log says why"
                 )
             early = self._decrypt(data)
-        peer = self._tls.peer
+        peer = self.peer
         self._machine = ControlMachine(
             self._side,
             peer.name if self._side is Side.SHEPHERD else None,
@@ -212,11 +225,13 @@ class ControlConnection:
                 raise self._failure
             if self._ended:
                 return None
-            data = await self._receive_some()
+            await self._keep_pace()
+            data = b"" if self._closed else await self._receive_some()
             if self._closed:
                 break  # another task closed the connection meanwhile, and reads what still comes
             if data:
                 self._take(self._decrypt(data))
+                self._charge(len(data))
             if not data or self._tls.closed_by_peer:
                 self._events.extend(self._machine.receive_end() if self._machine else [PeerClosed(False)])
         return None
@@ -251,6 +266,7 @@ class ControlConnection:
             with contextlib.suppress(PCPError):
                 self.post(goodbye)
         self._closed = True
+        self._closing.set()
         try:
             async with asyncio.timeout(self._limits.close_seconds):
                 await self._say_the_last()
@@ -265,6 +281,10 @@ class ControlConnection:
             await self._nobody_receives.wait()
             self._socket.close()
             self._gone.set()
+
+    def abort(self) -> None:
+        """Breaks the connection; `close` then waits for nobody."""
+        self._fail(ConnectionLost(f"the connection with {self.address} was broken off here"))
 
     async def __aenter__(self) -> "ControlConnection":
         return self
@@ -282,8 +302,9 @@ class ControlConnection:
         self._socket.shutdown(socket.SHUT_WR)
         # Closing with unread bytes would reset the connection, and the last words would be lost.
         await self._nobody_receives.wait()
-        while await self._receive_some():
-            pass
+        for _ in range(_LAST_READS):
+            if not await self._receive_some():
+                break
 
     async def _flush(self) -> None:
         if self._writer is not None and not self._writer.done():
@@ -338,6 +359,23 @@ class ControlConnection:
             self.traffic.count_received(FrameKind.CONTROL, len(plain))
             self._events.extend(self._machine.receive(plain))
             self._wake_writer()
+
+    def _charge(self, received: int) -> None:
+        if self._pace is not None:
+            units = max(1, len(self._events)) + received / _BYTES_OF_A_MESSAGE
+            self._pace.take(units, time.monotonic())
+
+    async def _keep_pace(self) -> None:
+        """Leaves a flood of messages where it is, so that its sender waits."""
+        wait = self._pace.wait(time.monotonic()) if self._pace is not None else 0.0
+        if not wait:
+            return
+        if self._refused is not None:
+            limit = self._limits.messages_per_second
+            self._refused(self.address, "slowed", f"{self.peer.name} sends over {limit:g} messages a second")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait):
+                await self._closing.wait()
 
     def _wake_writer(self) -> None:
         self._all_sent.clear()

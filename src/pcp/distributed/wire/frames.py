@@ -96,6 +96,11 @@ def encode_frame(kind: FrameKind, *payload: bytes | bytearray | memoryview) -> b
     return b"".join((fields, _CHECKSUM.pack(zlib.crc32(fields)), *payload))
 
 
+def kind_of(frame: bytes) -> FrameKind:
+    """The kind of an encoded frame."""
+    return FrameKind(frame[len(MAGIC)])
+
+
 class FrameDecoder:
     """Turns a stream of bytes, cut anywhere, into frames.
 
@@ -104,7 +109,8 @@ class FrameDecoder:
     After a `FrameError` it accepts nothing more.
 
     Arguments:
-        limits: the kinds that may arrive, each with the largest payload that is accepted.
+        limits: the kinds that may arrive, each with the largest payload that is accepted; its owner may change the
+            numbers while frames arrive.
     """
 
     def __init__(self, limits: Mapping[FrameKind, int] = PAYLOAD_LIMITS) -> None:

@@ -1,43 +1,39 @@
 """The Shepherd's listening port: one for control and bulk connections, told apart by their first bytes.
 
-A socket is accepted here, says in four plain bytes what it is for, and is handed on before TLS begins:
-control connections stay on this event loop, bulk connections go to threads with blocking TLS, which is
-several times faster. The purpose is agreed again inside TLS, so nobody in between can change it. Everything
-that a stranger can reach has a deadline and a cap.
+A connection is a stranger's (`doorway.py`) until its peer has proved who it is. Then control connections stay on this
+event loop, and bulk connections go to the threads of `BulkServer`. The purpose is agreed again inside TLS, so nobody
+in between can change it.
 """
 
 import asyncio
-import contextlib
-import functools
 import logging
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from pcp.distributed.messages import Hello
+from pcp.distributed.wire.bulk.handshake import handshake, linger, say_refusal
 from pcp.distributed.wire.bulk.permissions import Permissions
 from pcp.distributed.wire.bulk.responder import Storage
 from pcp.distributed.wire.bulk.server import BulkServer
 from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.wire.connection import Side
 from pcp.distributed.wire.control import ControlConnection, PeerNotAcceptable
+from pcp.distributed.wire.doorway import Doorway, Stranger
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.revocations import Revocations
-from pcp.distributed.wire.identity.tls import server_context
+from pcp.distributed.wire.identity.tls import CertificateRefused, check_not_revoked, server_context
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.sockets import (
-    BULK_PREAMBLE,
-    CONTROL_PREAMBLE,
-    PREAMBLE_BYTES,
-    format_address,
-    listen,
-    tune,
-)
+from pcp.distributed.wire.refusal import Refusal, RefusalCode
+from pcp.distributed.wire.refusal_log import Refused
+from pcp.distributed.wire.sockets import CONTROL_PREAMBLE, listen, room_for_descriptors
 from pcp.distributed.wire.traffic import Statistics, Traffic
 from pcp.errors import PCPError
 
 _log = logging.getLogger("pcp.wire.server")
-_PAUSE_WHEN_OUT_OF_DESCRIPTORS_SECONDS = 0.2
+_OTHER_DESCRIPTORS = 128
+"""What a Shepherd has open besides connections: blobs, logs, pipes."""
+_TELL_SECONDS = 1.0
 
 OnWorker = Callable[[ControlConnection, Hello], Awaitable[None]]
 """Called in a task of its own for every worker that has proved who it is and said Hello.
@@ -65,22 +61,22 @@ class WireServer:
         revocations: Revocations | None,
         limits: WireLimits,
         settings: TransferSettings | None,
+        on_refused: Callable[[Refused], None] | None,
     ) -> None:
         self.port: int = listener.getsockname()[1]
-        self.statistics = Statistics()
-        self._listener = listener
+        self.statistics = Statistics(on_refused)
         self._context = server_context(credentials)
         self._on_worker = on_worker
         self._revocations = revocations
         self._limits = limits
-        self._bulk = BulkServer(
-            self._context, storage, permissions, limits, self.statistics, revocations, settings
+        self._bulk = BulkServer(storage, permissions, limits, self.statistics, settings)
+        self._control: Counter[str] = Counter()  # connections of workers, by name
+        others = limits.strangers + _OTHER_DESCRIPTORS
+        self._connections = min(
+            limits.connections, room_for_descriptors(limits.connections + others) - others
         )
-        self._open: Counter[str] = Counter()  # connections by host, bulk included
-        self._tasks: dict[
-            asyncio.Task[None], socket.socket | None
-        ] = {}  # with the sockets of those not begun
-        self._accepting: asyncio.Task[None] | None = None
+        self._doorway = Doorway(listener, limits, self._serve, self._refused)
+        self._teller = asyncio.create_task(self._tell_refusals(), name=f"refusals on port {self.port}")
 
     @classmethod
     async def start(
@@ -95,6 +91,7 @@ class WireServer:
         revocations: Revocations | None = None,
         limits: WireLimits | None = None,
         settings: TransferSettings | None = None,
+        on_refused: Callable[[Refused], None] | None = None,
     ) -> "WireServer":
         """Listens, and serves from now on.
 
@@ -108,13 +105,13 @@ class WireServer:
             revocations: certificates that are no longer valid.
             limits: bounds of time and number.
             settings: the largest chunk and window of transfers.
+            on_refused: told of refusals, each kind once a minute, in any thread.
 
         Raises:
             PortInUse, CannotListen: the address cannot be listened on.
         """
-        listener = listen(host, port)
-        server = cls(
-            listener,
+        return cls(
+            listen(host, port),
             credentials,
             on_worker,
             storage,
@@ -122,118 +119,69 @@ class WireServer:
             revocations,
             limits or WireLimits(),
             settings,
+            on_refused,
         )
-        server._accepting = asyncio.create_task(server._accept(), name=f"accept on port {server.port}")
-        return server
 
     @property
     def open_connections(self) -> int:
-        """Connections that are open now, of both kinds."""
-        return self._open.total()
+        """Connections that are open now: of strangers, and of workers, of both kinds."""
+        return len(self._doorway) + self._of_workers
+
+    @property
+    def _of_workers(self) -> int:
+        return self._control.total() + len(self._bulk)
 
     async def close(self) -> None:
         """Stops listening and ends every connection; say Goodbye to the workers before."""
-        if self._accepting is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-        self._listener.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._teller.cancel()
+        await asyncio.gather(self._teller, return_exceptions=True)
+        await self._doorway.close()
         await asyncio.to_thread(self._bulk.close)
 
-    async def _accept(self) -> None:
-        while True:
-            try:
-                await _readable(self._listener)
-                # Not `loop.sock_accept`: cancelled at the wrong moment it would lose a socket that it has accepted.
-                connection, address = self._listener.accept()
-                connection.setblocking(False)
-            except (BlockingIOError, ConnectionAbortedError):  # the peer went away meanwhile
-                continue
-            except OSError as error:
-                _log.error("cannot accept connections: %s; trying again", error)
-                await asyncio.sleep(_PAUSE_WHEN_OUT_OF_DESCRIPTORS_SECONDS)
-                continue
-            host = str(address[0])
-            if (
-                self._open.total() >= self._limits.connections
-                or self._open[host] >= self._limits.connections_per_address
-            ):
-                self._refused(
-                    format_address(address), "capacity", f"{self._open[host]} connections of {host} are open"
-                )
-                connection.close()
-                continue
-            self._open[host] += 1
-            task = asyncio.create_task(self._serve(connection, format_address(address), host))
-            self._tasks[task] = connection
-            task.add_done_callback(functools.partial(self._served, host))
+    async def _serve(self, stranger: Stranger) -> None:
+        if stranger.preamble == CONTROL_PREAMBLE:
+            await self._serve_control(stranger)
+        else:
+            await self._serve_bulk(stranger)
 
-    def _served(self, host: str, task: asyncio.Task[None]) -> None:
-        unserved = self._tasks.pop(task)
-        if unserved is not None:  # the task was cancelled before it began
-            unserved.close()
-            self._ended(host)
-
-    async def _serve(self, connection: socket.socket, address: str, host: str) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks[task] = None
-        handed_over = False
-        try:
-            deadline = asyncio.get_running_loop().time() + self._limits.handshake_seconds
-            tune(connection)
-            async with asyncio.timeout_at(deadline):
-                preamble = await _receive_exactly(connection, PREAMBLE_BYTES)
-            if preamble == CONTROL_PREAMBLE:
-                await self._serve_control(connection, address, deadline)
-            elif preamble == BULK_PREAMBLE:
-                handed_over = self._bulk.take(connection, address, self._ended_elsewhere(host))
-                if not handed_over:
-                    self._refused(address, "capacity", "too many bulk connections are open")
-            else:
-                self._refused(address, "preamble", f"it began with {preamble!r}")
-        except TimeoutError:
-            self._refused(
-                address, "handshake timeout", f"no handshake in {self._limits.handshake_seconds} seconds"
-            )
-        except OSError as error:
-            _log.info("the connection of %s broke: %s", address, error)
-        finally:
-            if not handed_over:
-                connection.close()
-                self._ended(host)
-
-    async def _serve_control(self, raw: socket.socket, address: str, deadline: float) -> None:
+    async def _serve_control(self, stranger: Stranger) -> None:
+        assert stranger.socket is not None
         connection = ControlConnection(
-            raw,
+            stranger.socket,
             self._context,
             Side.SHEPHERD,
-            address,
+            stranger.address,
             self._limits,
             Traffic(self.statistics.traffic),
             self._revocations,
+            self._refused,
         )
         try:
             try:
-                async with asyncio.timeout_at(deadline):
-                    await connection.handshake()
-                    hello = await connection.receive()
+                await connection.handshake()
+                hello = await connection.receive()
             except PeerNotAcceptable as error:
-                self._refused(address, error.refusal.kind.name, str(error))
+                self._refused(stranger.address, error.refusal.kind.name, str(error))
                 return
             except PCPError as error:
-                self._refused(address, type(error).__name__, str(error))
+                self._refused(stranger.address, type(error).__name__, str(error))
                 return
-            if isinstance(hello, Hello):
-                self.statistics.count_accepted("control")
-                await self._run_worker(connection, hello)
+            if not isinstance(hello, Hello):
+                return
+            if full := self._full(connection.peer.name, self._control[connection.peer.name]):
+                self._refused(stranger.address, "capacity", full)
+                await connection.refuse(RefusalCode.CAPACITY, full)
+                return
+            self._doorway.proved(stranger)
+            await self._run_worker(connection, hello)
         finally:
+            if stranger.dismissed:
+                connection.abort()
             await connection.close()
 
     async def _run_worker(self, connection: ControlConnection, hello: Hello) -> None:
+        self.statistics.count_accepted("control")
+        self._control[hello.worker] += 1
         try:
             await self._on_worker(connection, hello)
         except PeerNotAcceptable as error:
@@ -242,42 +190,49 @@ class WireServer:
             _log.warning("worker %s (%s) left: %s", hello.worker, connection.address, error)
         except Exception:
             _log.exception("serving worker %s (%s) failed", hello.worker, connection.address)
+        finally:
+            await connection.close()
+            self._control -= Counter([hello.worker])
 
-    def _refused(self, address: str, reason: str, detail: str) -> None:
-        self.statistics.count_refused(reason)
-        _log.warning("refused %s (%s): %s", address, reason, detail)
+    async def _serve_bulk(self, stranger: Stranger) -> None:
+        assert stranger.socket is not None
+        secure = self._context.wrap_socket(stranger.socket, server_side=True, do_handshake_on_connect=False)
+        stranger.socket = secure
+        refusal = None
+        try:
+            peer = await handshake(secure, stranger.address)
+            if full := self._full(peer.name):
+                refusal = Refusal(RefusalCode.CAPACITY, full)
+            try:
+                check_not_revoked(peer, self._revocations)
+            except CertificateRefused as error:
+                refusal = Refusal(RefusalCode.CERTIFICATE, str(error))
+        except PCPError as error:
+            self._refused(stranger.address, type(error).__name__, str(error))
+        else:
+            if refusal is None:
+                self.statistics.count_accepted("bulk")
+                stranger.socket = None
+                self._bulk.take(secure, peer.name, stranger.address)
+                return
+            kind = "capacity" if refusal.kind is RefusalCode.CAPACITY else "CertificateRefused"
+            self._refused(stranger.address, kind, refusal.reason)
+            say_refusal(secure, refusal)
+        stranger.socket = socket.socket(fileno=secure.detach())  # what comes now is not decrypted any more
+        await linger(stranger.socket, self._limits.close_seconds)
 
-    def _ended(self, host: str) -> None:
-        self._open[host] -= 1
-        if self._open[host] <= 0:
-            del self._open[host]
+    def _full(self, worker: str, own: int = 0) -> str:
+        """Why a worker cannot have another connection; empty where it can."""
+        if own >= self._limits.connections_per_worker:
+            return f"{worker} has {own} connections already; one key is for one worker"
+        if self._of_workers >= self._connections and not self._bulk.make_room():
+            return f"all {self._connections} connections of this Shepherd are in use; try again later"
+        return ""
 
-    def _ended_elsewhere(self, host: str) -> Callable[[], None]:
-        loop = asyncio.get_running_loop()
+    def _refused(self, address: str, kind: str, detail: str) -> None:
+        self.statistics.count_refused(kind, f"{address}: {detail}")
 
-        def ended() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed first
-                loop.call_soon_threadsafe(self._ended, host)
-
-        return ended
-
-
-async def _readable(listener: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = asyncio.Event()
-    loop.add_reader(listener, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        loop.remove_reader(listener)
-
-
-async def _receive_exactly(connection: socket.socket, count: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    data = b""
-    while len(data) < count:
-        piece = await loop.sock_recv(connection, count - len(data))
-        if not piece:
-            break
-        data += piece
-    return data
+    async def _tell_refusals(self) -> None:
+        while True:
+            await asyncio.sleep(_TELL_SECONDS)
+            self.statistics.refusals.flush()

@@ -1,10 +1,14 @@
 """TCP sockets: addresses, listening, and options that notice a peer that has vanished."""
 
 import errno
+import logging
 import os
+import resource
 import socket
 
 from pcp.errors import PCPError
+
+_log = logging.getLogger("pcp.wire.server")
 
 PREAMBLE_BYTES = 4
 CONTROL_PREAMBLE = b"PCPc"
@@ -69,7 +73,7 @@ def unreachable(address: tuple[str, int], problem: Exception) -> Unreachable:
     )
 
 
-def listen(host: str, port: int, *, backlog: int = 128) -> socket.socket:
+def listen(host: str, port: int, *, backlog: int = 1024) -> socket.socket:
     """A listening, non-blocking socket.
 
     Arguments:
@@ -107,6 +111,24 @@ def listen(host: str, port: int, *, backlog: int = 128) -> socket.socket:
             "machine, or 0.0.0.0, and a port above 1023"
         ) from error
     return listener
+
+
+def room_for_descriptors(wanted: int) -> int:
+    """How many descriptors this process may have open, after asking the system for so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return wanted
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    except (OSError, ValueError) as error:
+        _log.warning("this process may have only %d files and connections open: %s", soft, error)
+        return soft
+    if allowed < wanted:
+        _log.warning(
+            "this process may have only %d files and connections open; %d are wanted", allowed, wanted
+        )
+    return allowed
 
 
 def tune(connection: socket.socket) -> None:

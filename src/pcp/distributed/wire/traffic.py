@@ -1,9 +1,14 @@
 """Counting: bytes moved by kind of frame, connections, and refusals by reason."""
 
+import logging
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 from pcp.distributed.wire.frames import FrameKind
+from pcp.distributed.wire.refusal_log import RefusalLog, Refused
+
+_log = logging.getLogger("pcp.wire.server")
 
 
 class Traffic:
@@ -47,12 +52,18 @@ class Traffic:
 
 
 class Statistics:
-    """What a server has seen; safe to use from any thread."""
+    """What a server has seen; safe to use from any thread.
 
-    def __init__(self) -> None:
+    Arguments:
+        on_refused: told of refusals besides the log, each kind once a minute, in any thread.
+    """
+
+    def __init__(self, on_refused: Callable[[Refused], None] | None = None) -> None:
         self._lock = threading.Lock()
         self._refused: Counter[str] = Counter()
         self._accepted: Counter[str] = Counter()
+        self._on_refused = on_refused
+        self.refusals = RefusalLog(self._tell)
         self.traffic = Traffic()
 
     @property
@@ -67,12 +78,19 @@ class Statistics:
         with self._lock:
             return dict(self._accepted)
 
-    def count_refused(self, reason: str) -> None:
-        """Adds a refused connection."""
+    def count_refused(self, reason: str, detail: str) -> None:
+        """Adds a refusal, and tells of it unless its kind was told of a moment ago."""
         with self._lock:
             self._refused[reason] += 1
+        _log.debug("refused (%s) %s", reason, detail)
+        self.refusals.add(reason, detail)
 
     def count_accepted(self, use: str) -> None:
         """Adds an accepted connection."""
         with self._lock:
             self._accepted[use] += 1
+
+    def _tell(self, refused: Refused) -> None:
+        _log.warning("%s", refused)
+        if self._on_refused is not None:
+            self._on_refused(refused)

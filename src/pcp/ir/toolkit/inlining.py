@@ -13,12 +13,11 @@ from pcp.ir.bindings import (
     run_passes,
 )
 from pcp.ir.nesting import REGIONS, check_depth
-from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.functions import functions_of
 from pcp.ir.toolkit.walking import named_operations
 
-CUSTOM_DERIVATIVE = "pcp.custom_derivative"
-"""The name of composites that are known for their own derivative alone; see `pcp.ir.custom_derivatives`."""
+NO_DERIVATIVE = "no_derivative"
+"""The attribute of a composite whose own derivative was left behind; see `pcp.ir.custom_derivatives`."""
 
 
 DEEPEST_CALLS = 50
@@ -130,17 +129,21 @@ def has_custom_derivative(op: ir.Operation) -> bool:
     """Whether an operation is a composite that brings its own derivative, or had one that was left behind."""
     if op.name != "stablehlo.composite":
         return False
-    if string_of(op.attributes["name"]) == CUSTOM_DERIVATIVE:
-        return True
     if "composite_attributes" not in op.attributes:
         return False
     entries = ir.DictAttr(op.attributes["composite_attributes"])
-    return any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
+    named = any(key in entries and isinstance(entries[key], ir.FlatSymbolRefAttr) for key in ("jvp", "bwd"))
+    return named or NO_DERIVATIVE in entries
+
+
+def is_combined(op: ir.Operation) -> bool:
+    """Whether an operation stands in a body that combines two elements, as of a window; such are transformed as written out."""
+    return op.parent is not None and op.parent.name in _COMBINING
 
 
 def keeps_its_derivative(op: ir.Operation) -> bool:
-    """The same where that can be used: a body that combines two elements, as of a window, is differentiated as written out."""
-    return has_custom_derivative(op) and (op.parent is None or op.parent.name not in _COMBINING)
+    """Whether an operation is a composite whose own derivative can be used where it stands."""
+    return has_custom_derivative(op) and not is_combined(op)
 
 
 def names_functions(op: ir.Operation) -> bool:

@@ -16,7 +16,7 @@ from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.control.loops import fori_loop
 from pcp.ops.elementwise import equal, exp, greater_equal, less, log, maximum, minimum, where
 from pcp.ops.indexing.along_axis import take_along_axis
-from pcp.ops.indexing.reading import dynamic_slice, dynamic_update_slice
+from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.movement import expand_dims, iota, reshape, zeros
 from pcp.ops.reductions.primitives import max_, sum_
 from pcp.rewrite.row import Effect

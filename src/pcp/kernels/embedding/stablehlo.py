@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.kernels.artifact import StableHLO
@@ -13,11 +12,12 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import tensors
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import equal, greater_equal, less, where
+from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.indexing.reading import take
 from pcp.ops.indexing.updating import scatter_add
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import expand_dims, iota, pad, reshape
-from pcp.ops.reductions.sorting import argsort
+from pcp.ops.sorting.sorting import argsort
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor
 
@@ -51,17 +51,16 @@ def is_embedding_gradient(op: ir.Operation) -> bool:
     """Whether an operation adds rows to a table at places that integers say."""
     if op.name != "stablehlo.scatter" or len(op.operands) != 3 or combiner(op.regions[0]) != "add":
         return False
-    numbers = dimension_numbers(str(op.attributes["scatter_dimension_numbers"]))
+    axes = WindowAxes.of(op)
     table, indices, updates = (spec_of(value.type) for value in op.operands)
     lead = len(updates.shape) - (len(table.shape) - 1)
     return (
         len(table.shape) > 1
         and table.size > 0
         and indices.size > 0
-        and numbers.get("inserted_window_dims", ()) == (0,)
-        and numbers.get("scatter_dims_to_operand_dims", ()) == (0,)
-        and numbers.get("update_window_dims", ()) == tuple(range(lead, len(updates.shape)))
-        and not numbers.get("input_batching_dims", ())
+        and axes.collapsed == axes.index_map == (0,)
+        and axes.offset == tuple(range(lead, len(updates.shape)))
+        and not axes.operand_batch
         and updates.shape[lead:] == table.shape[1:]
         and indices.size * (table.size // table.shape[0]) == updates.size
     )

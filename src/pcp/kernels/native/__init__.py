@@ -1,6 +1,6 @@
 """Native kernels: C++ of PCP's own behind XLA's foreign function interface, built for this processor and called by its digest.
 
-What travels is the name of a handler and the digest of a build, `pcp.layer_norm@4f...`: never a library. Whichever process
+What travels is the name of a handler and the digest of a build, `pcp.norm@4f...`: never a library. Whichever process
 compiles a program with such a call (a plan's own, the one that measures, a Worker) loads the library from its own machine's
 folder of builds, by that digest.
 """

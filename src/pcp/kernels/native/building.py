@@ -1,50 +1,36 @@
-"""Building native libraries: at first use, into the user's cache, under the digest of all that decides what comes out."""
+"""Native libraries as they are built: those that came with PCP, and those built at first use into the user's cache."""
 
-import contextlib
 import functools
-import hashlib
 import json
 import logging
 import os
-import platform
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
-from pcp.ir.program_file import write_atomically
 from pcp.kernels.features import VARIABLE, features_of, hidden
+from pcp.kernels.native.compiling import (
+    COMMON,
+    COMPILERS,
+    SECONDS,
+    VECTORS,
+    Refused,
+    compile_library,
+    compiler,
+    digest_of_build,
+    digest_of_headers,
+    version_of,
+)
 from pcp.kernels.native.libraries import LIBRARIES, Library
 from pcp.kernels.native.permission import refusal
 
 log = logging.getLogger("pcp.kernels.native")
 
-COMPILERS = ("c++", "g++", "clang++")
-"""Where CXX names none; the first that is found is taken."""
-SECONDS = 300.0
-"""That a compiler may take."""
-_COMMON = (
-    "-std=c++17",
-    "-O3",
-    "-fPIC",
-    "-shared",
-    "-fvisibility-inlines-hidden",
-    "-fno-math-errno",
-    "-DNDEBUG",
-)
-_VECTORS = (
-    (
-        "avx512f avx512bw avx512vl avx512dq fma",
-        ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"),
-    ),
-    ("avx2 fma", ("-mavx2", "-mfma")),
-)
-"""Features of a processor, and the flags that use them; the first row whose features are all there counts."""
-_LONGEST_COMPLAINT = 300
+SHIPPED = Path(__file__).parent / "built"
+"""Builds that came with this installation: a wheel that was made where a compiler is has some."""
 
 
 class NativeUnavailable(PCPError):
@@ -72,6 +58,7 @@ class Build:
         compiler: as it names itself.
         flags: that it was given.
         needs: features of the processor that the flags use.
+        headers: digest of XLA's headers.
     """
 
     library: str
@@ -82,17 +69,21 @@ class Build:
     compiler: str
     flags: tuple[str, ...]
     needs: tuple[str, ...]
+    headers: str
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it came with this installation."""
+        return self.file.parent == SHIPPED
 
 
 def folder() -> Path:
-    """Where builds are kept."""
+    """Where builds are kept that are made here."""
     return cache_folder() / "native"
 
 
 def built(library: Library) -> Build:
-    """The build of a library for this processor: that in the cache, or a new one.
-
-    Without a compiler, a build that another compiler made here of the same source for the same features serves as well.
+    """The build of a library for this processor: one that came with PCP, that in the cache, or a new one.
 
     Raises:
         NoCompiler: there is none, and no build.
@@ -102,21 +93,27 @@ def built(library: Library) -> Build:
 
 
 def kept(library: Library) -> Build | None:
-    """The build of a library for this processor that is in the cache, if there is one.
+    """The build of a library for this processor that is here, if there is one.
+
+    A build that another compiler made of the same source, for the same features and with the same headers serves as well where
+    it came with PCP, or where there is no compiler.
 
     Raises:
         NoCompiler: there is neither a build nor a compiler.
     """
-    _, flags = _flags()
+    flags, headers = _flags()[1], digest_of_headers(_include())
+    wanted = library.name, library.source_digest, flags, headers
+    fitting = [each for each in builds() if (each.library, each.source, each.flags, each.headers) == wanted]
+    shipped = [build for build in fitting if build.is_shipped]
+    if shipped:
+        return shipped[0]
     try:
-        _, says = _compiler()
+        version = _compiler()[1]
     except NoCompiler:
-        wanted = library.name, library.source_digest, flags
-        for build in builds():
-            if (build.library, build.source, build.flags) == wanted:
-                return build
+        if fitting:
+            return fitting[0]
         raise
-    return build_of(_digest(library, says, flags))
+    return build_of(digest_of_build(library.name, library.source_digest, version, flags, headers))
 
 
 def missing(name: str) -> str:
@@ -157,26 +154,32 @@ def _outcome(name: str, *conditions: object) -> Build | str:  # noqa: ARG001  (w
 
 
 def builds() -> Iterator[Build]:
-    """Every build in the cache whose description can be read."""
-    for file in sorted(folder().glob("*.json")):
-        found = build_of(file.stem)
-        if found is not None:
-            yield found
+    """Every build here whose description can be read, those that came with PCP first."""
+    for place in (SHIPPED, folder()):
+        for file in sorted(place.glob("*.json")):
+            found = _described(place, file.stem)
+            if found is not None:
+                yield found
 
 
 def build_of(digest: str) -> Build | None:
-    """The build of a digest, if it is in the cache."""
+    """The build of a digest, if it is here."""
+    return _described(SHIPPED, digest) or _described(folder(), digest)
+
+
+def _described(place: Path, digest: str) -> Build | None:
     try:
-        facts = json.loads((folder() / f"{digest}.json").read_text())
+        facts = json.loads((place / f"{digest}.json").read_text())
         return Build(
             str(facts["library"]),
             digest,
-            folder() / f"{digest}.so",
+            place / f"{digest}.so",
             str(facts["content"]),
             str(facts["source"]),
             str(facts["compiler"]),
             tuple(map(str, facts["flags"])),
             tuple(map(str, facts["needs"])),
+            str(facts["headers"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -185,18 +188,15 @@ def build_of(digest: str) -> Build | None:
 def _flags() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Features of this processor that are used, and all flags of the compiler."""
     here = features_of("cpu")
-    for names, flags in _VECTORS:
-        if set(names.split()) <= here:
-            return tuple(names.split()), (*_COMMON, *flags)
-    return (), _COMMON
+    needs, flags = next((names, flags) for names, flags in VECTORS if set(names) <= here)
+    return needs, (*COMMON, *flags)
 
 
 def _compiler() -> tuple[str, str]:
     """The command of the compiler, and what it says it is."""
     if "compiler" in hidden():
         raise NoCompiler(f"{VARIABLE} hides the C++ compiler")
-    named = os.environ.get("CXX", "")
-    found = next(filter(None, map(shutil.which, [named] if named else COMPILERS)), None)
+    found, named = compiler(), os.environ.get("CXX", "")
     if found is None:
         tried = (
             f"CXX names {named!r}, which is not there"
@@ -213,78 +213,39 @@ def _compiler() -> tuple[str, str]:
 @functools.cache
 def _version(command: str) -> str:
     try:
-        said = subprocess.run(
-            [command, "--version"], capture_output=True, text=True, check=False, timeout=30
-        ).stdout
+        return version_of(command)
     except (OSError, subprocess.SubprocessError) as error:
         raise NoCompiler(f"the C++ compiler {command} does not run: {error}; name another in CXX") from None
-    return (said.splitlines() or ["it does not say its version"])[0]
 
 
 @functools.cache
-def _headers() -> tuple[str, str]:
-    """The folder of XLA's headers, and a digest of them."""
+def _include() -> Path:
+    """The folder of XLA's headers."""
     import jax.ffi  # which takes its time, and not everybody who imports this needs it
 
-    place = Path(jax.ffi.include_dir())
-    made = hashlib.sha256()
-    for file in sorted(place.glob("xla/ffi/api/*.h")):
-        made.update(file.read_bytes())
-    return str(place), made.hexdigest()
-
-
-def _digest(library: Library, compiler: str, flags: tuple[str, ...]) -> str:
-    parts = [library.name, library.source_digest, compiler, *flags, _headers()[1], platform.machine()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    return Path(jax.ffi.include_dir())
 
 
 def _build(library: Library) -> Build:
-    """Compile into a folder of its own, and move what came out to its place, its description last."""
-    command, compiler = _compiler()
-    needs, flags = _flags()
-    digest = _digest(library, compiler, flags)
-    log.info("building the native library %s with %s", library.name, compiler)
+    """Compile it into the folder of builds."""
+    command, version = _compiler()
+    log.info("building the native library %s with %s", library.name, version)
     try:
-        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".build-", dir=folder()) as place:
-            made = Path(place) / "library.so"
-            include = ("-isystem", _headers()[0])
-            arguments = [command, *flags, *include, "-o", str(made), str(library.source)]
-            said = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=SECONDS)
-            if said.returncode or not made.exists():
-                raise BuildFailed(
-                    f"{compiler} does not build {library.source.name}: {_complaint(said.stderr, said.returncode)}; "
-                    "name another compiler in CXX and run `pcp kernels build`"
-                )
-            content = hashlib.sha256(made.read_bytes()).hexdigest()
-            with contextlib.suppress(OSError):
-                made.chmod(0o500)
-            os.replace(made, folder() / f"{digest}.so")
-        facts = {
-            "library": library.name,
-            "content": content,
-            "source": library.source_digest,
-            "compiler": compiler,
-            "flags": flags,
-            "needs": needs,
-        }
-        write_atomically(folder() / f"{digest}.json", json.dumps(facts).encode())
+        digest = compile_library(
+            library.source, library.name, library.source_digest, command, _flags()[0], _include(), folder()
+        )
+    except Refused as error:
+        raise BuildFailed(
+            f"{version} does not build {library.source.name}: {error}; name another compiler in CXX and run "
+            "`pcp kernels build`"
+        ) from None
     except OSError as error:
         raise BuildFailed(
             f"{library.source.name} cannot be built in {folder()}: {error.strerror or error}; make it writable, or name "
             "another folder in PCP_CACHE_DIR"
         ) from None
-    except subprocess.TimeoutExpired:
-        raise BuildFailed(f"{compiler} took more than {SECONDS:g} s for {library.source.name}") from None
+    except subprocess.SubprocessError:
+        raise BuildFailed(f"{version} took more than {SECONDS:g} s for {library.source.name}") from None
     found = build_of(digest)
     assert found is not None
     return found
-
-
-def _complaint(said: str, code: int) -> str:
-    """The first error of a compiler."""
-    lines = said.splitlines()
-    first = next(
-        (line for line in lines if "error" in line), lines[0] if lines else f"it ended with code {code}"
-    )
-    return first.strip()[:_LONGEST_COMPLAINT]

@@ -1,6 +1,7 @@
 """Calls of native handlers in programs, as custom calls of XLA's typed foreign function interface."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
@@ -17,7 +18,8 @@ def native_call(
     handler: str,
     operands: Sequence[Tensor],
     results: Sequence[TensorSpec],
-    attributes: Mapping[str, float],
+    attributes: Mapping[str, float | Sequence[int]],
+    in_place: Mapping[int, int] = MappingProxyType({}),
 ) -> list[Tensor]:
     """Call a handler of the build that this machine has.
 
@@ -26,28 +28,44 @@ def native_call(
         handler: its name there.
         operands: dense arrays, row by row, as all that XLA hands over.
         results: shapes and element types of what it writes.
-        attributes: floats, as float32, and integers, as int64, by the names that it binds.
+        attributes: floats, as float32, integers, as int64, and lists of those, by the names that it binds.
+        in_place: places of operands, and of the results that are written over them. XLA copies an operand that is used later.
 
     Raises:
         NativeUnavailable: the library cannot be had here.
     """
     build, builder = build_here(library.name), current_builder()
     with builder.location:
-        config: dict[str, ir.Attribute] = {
-            name: ir.FloatAttr.get(ir.F32Type.get(), value)
-            if isinstance(value, float)
-            else ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-            for name, value in attributes.items()
-        }
+        config: dict[str, ir.Attribute] = {name: _attribute(value) for name, value in attributes.items()}
         described = {
             "call_target_name": target_of(handler, build.digest),
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), TYPED),
             "backend_config": ir.DictAttr.get(config),
         }
+        if in_place:
+            described["output_operand_aliases"] = ir.ArrayAttr.get(
+                [_alias(result, operand, len(results)) for operand, result in in_place.items()]
+            )
         op = builder.emit(
             "stablehlo.custom_call", [operand.value for operand in operands], list(results), described
         )
     return [Tensor(value, builder) for value in op.results]
+
+
+def _attribute(value: float | Sequence[int]) -> ir.Attribute:
+    if isinstance(value, Sequence):
+        return ir.DenseI64ArrayAttr.get(list(value))
+    if isinstance(value, float):
+        return ir.FloatAttr.get(ir.F32Type.get(), value)
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _alias(result: int, operand: int, results: int) -> ir.Attribute:
+    place = f"[{result}]" if results > 1 else "[]"
+    return ir.Attribute.parse(
+        f"#stablehlo.output_operand_alias<output_tuple_indices = {place}, operand_index = {operand}, "
+        "operand_tuple_indices = []>"
+    )
 
 
 def target_of(handler: str, digest: str) -> str:

@@ -14,7 +14,7 @@ class Library:
 
     Arguments:
         name: what it is called in features and allow-lists: `library:normalisation`.
-        handlers: of XLA's foreign function interface that it defines; `layer_norm` is the symbol `pcp_layer_norm`.
+        handlers: of XLA's foreign function interface that it defines; `norm` is the symbol `pcp_norm`.
         headers: files beside the source that it includes.
     """
 
@@ -44,6 +44,9 @@ def _digest_of(files: tuple[Path, ...]) -> str:
 
 LIBRARIES = {
     each.name: each
-    for each in (Library("normalisation", ("layer_norm", "layer_norm_gradient"), ("rows.h",)),)
+    for each in (
+        Library("normalisation", ("norm", "residual_norm", "norm_gradient"), ("rows.h",)),
+        Library("optimizers", ("adamw",), ("rows.h",)),
+    )
 }
 """Every library by its name."""

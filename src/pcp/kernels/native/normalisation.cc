@@ -1,4 +1,4 @@
-// Layer normalisation of float32 rows, forward and backward: every row is read from memory once, and stays in the first cache
+// Layer and RMS normalisation of float32 rows, forward and backward: every row is read from memory once, and stays in the first cache
 // while its mean, its variance and its result are computed.
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
@@ -22,7 +22,7 @@ using Result = ffi::ResultBuffer<ffi::F32>;
 constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 
 ffi::Error refused(const std::string& words) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp layer_norm: " + words);
+  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp norm: " + words);
 }
 
 bool is_shape(const Array& array, std::initializer_list<int64_t> sizes) {
@@ -36,27 +36,31 @@ std::string shape_of(const Array& array) {
   return text + "]";
 }
 
-// What is wrong with rows, scale, bias and epsilon; empty if nothing is.
-std::string complaint(const Array& x, const Array& scale, float epsilon) {
+// What is wrong with rows, scale, epsilon and `centred`; empty if nothing is.
+std::string complaint(const Array& x, const Array& scale, float epsilon, int64_t centred) {
   if (x.dimensions().size() != 2) return "x has shape " + shape_of(x) + "; expected [rows,width]";
   const int64_t width = x.dimensions()[1];
   if (!is_shape(scale, {width}))
     return "scale has shape " + shape_of(scale) + "; expected [" + std::to_string(width) + "]";
   if (!(epsilon >= 0.0f) || !std::isfinite(epsilon)) return "epsilon is no number from 0 on";
+  if (centred != 0 && centred != 1) return "centred is " + std::to_string(centred) + "; expected 0 or 1";
   return "";
 }
 
 struct Statistics {
-  float mean, deviation;  // the reciprocal of the standard deviation
+  float mean, deviation;  // the reciprocal of the standard deviation; the mean is 0 where it is not taken off
 };
 
 // In two passes over a row that is in the cache: the mean first, then the squared distances to it.
-Statistics statistics(const float* x, int64_t width, float epsilon) {
+Statistics statistics(const float* x, int64_t width, float epsilon, bool centred) {
   const int64_t whole = width / kLanes * kLanes, rest = width - whole;
-  Lanes sums = {};
-  for (int64_t i = 0; i < whole; i += kLanes) sums += load(x + i);
-  if (rest) sums += load_part(x + whole, rest);
-  const float mean = sum(sums) / width;
+  float mean = 0.0f;
+  if (centred) {
+    Lanes sums = {};
+    for (int64_t i = 0; i < whole; i += kLanes) sums += load(x + i);
+    if (rest) sums += load_part(x + whole, rest);
+    mean = sum(sums) / width;
+  }
   Lanes squares = {};
   for (int64_t i = 0; i < whole; i += kLanes) {
     const Lanes d = load(x + i) - mean;
@@ -69,24 +73,41 @@ Statistics statistics(const float* x, int64_t width, float epsilon) {
 
 int64_t rows_at_once(int64_t width) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)); }
 
-// Mean and deviation of every row go out as well: the gradient takes them, and need not compute them again.
-ffi::Error layer_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Result y, Result means,
-                      Result deviations, float epsilon) {
-  if (auto words = complaint(x, scale, epsilon); !words.empty()) return refused(words);
+void add(const float* a, const float* b, float* to, int64_t width) {
+  const int64_t whole = width / kLanes * kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) store(to + i, load(a + i) + load(b + i));
+  for (int64_t i = whole; i < width; ++i) to[i] = a[i] + b[i];
+}
+
+// Of x, or of x plus a residual where there is one: that sum goes out as well then. Mean and deviation of every row go out,
+// too: the gradient takes them, and need not compute them again.
+ffi::Error normalised(ffi::ThreadPool& pool, Array x, const Array* residual, Array scale, Array bias, Result* total,
+                      Result y, Result means, Result deviations, float epsilon, int64_t centred) {
+  if (auto words = complaint(x, scale, epsilon, centred); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
+  if (residual && !is_shape(*residual, {rows, width}))
+    return refused("the residual has shape " + shape_of(*residual) + "; expected that of x");
   if (!is_shape(bias, {width})) return refused("bias has shape " + shape_of(bias) + "; expected that of scale");
-  if (!is_shape(*y, {rows, width})) return refused("the result has shape " + shape_of(*y) + "; expected that of x");
+  if (!is_shape(*y, {rows, width}) || (total && !is_shape(**total, {rows, width})))
+    return refused("the result has shape " + shape_of(total && is_shape(*y, {rows, width}) ? **total : *y) +
+                   "; expected that of x");
   if (!is_shape(*means, {rows}) || !is_shape(*deviations, {rows}))
     return refused("means and deviations have shapes " + shape_of(*means) + " and " + shape_of(*deviations) +
                    "; expected [" + std::to_string(rows) + "]");
   const float *from = x.typed_data(), *s = scale.typed_data(), *b = bias.typed_data();
+  const float* more = residual ? residual->typed_data() : nullptr;
+  float* sums = total ? (*total)->typed_data() : nullptr;
   float *to = y->typed_data(), *m = means->typed_data(), *r = deviations->typed_data();
   parallel_for(pool, width ? rows : 0, rows_at_once(width), [&](int64_t first, int64_t last) {
     const int64_t whole = width / kLanes * kLanes;
     for (int64_t row = first; row < last; ++row) {
       const float* in = from + row * width;
       float* out = to + row * width;
-      const auto [mean, deviation] = statistics(in, width, epsilon);
+      if (more) {
+        add(in, more + row * width, sums + row * width, width);
+        in = sums + row * width;
+      }
+      const auto [mean, deviation] = statistics(in, width, epsilon, centred);
       m[row] = mean;
       r[row] = deviation;
       for (int64_t i = 0; i < whole; i += kLanes)
@@ -97,10 +118,21 @@ ffi::Error layer_norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Re
   return ffi::Error::Success();
 }
 
-// Of one row: r (h - mean(h) - n mean(h n)), where n is the normalised x, r its factor and h the cotangent times the scale.
-// What the row adds to the gradients of scale and bias goes to `for_scale` and `for_bias`.
+ffi::Error norm(ffi::ThreadPool pool, Array x, Array scale, Array bias, Result y, Result means, Result deviations,
+                float epsilon, int64_t centred) {
+  return normalised(pool, x, nullptr, scale, bias, nullptr, y, means, deviations, epsilon, centred);
+}
+
+ffi::Error residual_norm(ffi::ThreadPool pool, Array x, Array residual, Array scale, Array bias, Result total, Result y,
+                         Result means, Result deviations, float epsilon, int64_t centred) {
+  return normalised(pool, x, &residual, scale, bias, &total, y, means, deviations, epsilon, centred);
+}
+
+// Of one row: r (h - mean(h) - n mean(h n)), where n is the normalised x, r its factor and h the cotangent times the scale;
+// without mean(h) where the mean was not taken off. What the row adds to the gradients of scale and bias goes to `for_scale`
+// and `for_bias`.
 void row_gradient(const float* x, const float* s, const float* g, float* out, float* for_scale, float* for_bias,
-                  int64_t width, Statistics statistics) {
+                  int64_t width, Statistics statistics, bool centred) {
   const auto [mean, deviation] = statistics;
   const int64_t whole = width / kLanes * kLanes;
   Lanes sums = {}, products = {};
@@ -119,7 +151,7 @@ void row_gradient(const float* x, const float* s, const float* g, float* out, fl
     for_scale[i] += g[i] * n;
     for_bias[i] += g[i];
   }
-  of_h /= width;
+  of_h = centred ? of_h / width : 0.0f;
   of_hn /= width;
   for (int64_t i = 0; i < whole; i += kLanes) {
     const Lanes n = (load(x + i) - mean) * deviation;
@@ -130,9 +162,10 @@ void row_gradient(const float* x, const float* s, const float* g, float* out, fl
 }
 
 // After the cotangent come means and deviations of the rows, or nothing: then they are computed again.
-ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotangent, ffi::RemainingArgs handed,
-                               Result for_x, Result for_scale, Result for_bias, float epsilon) {
-  if (auto words = complaint(x, scale, epsilon); !words.empty()) return refused(words);
+ffi::Error norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotangent, ffi::RemainingArgs handed,
+                               Result for_x, Result for_scale, Result for_bias, float epsilon,
+                         int64_t centred) {
+  if (auto words = complaint(x, scale, epsilon, centred); !words.empty()) return refused(words);
   const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
   if (!is_shape(cotangent, {rows, width}) || !is_shape(*for_x, {rows, width}))
     return refused("the cotangent has shape " + shape_of(cotangent) + " and the gradient of x " + shape_of(*for_x) +
@@ -158,7 +191,7 @@ ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
   const int64_t height = (rows + blocks - 1) / blocks;
   std::unique_ptr<float[]> partial(new (std::nothrow) float[2 * blocks * width]());
   if (!partial)
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp layer_norm: there is no memory for partial sums");
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp norm: there is no memory for partial sums");
   const float *from = x.typed_data(), *s = scale.typed_data(), *g = cotangent.typed_data();
   float* to = for_x->typed_data();
   parallel_for(pool, blocks, 1, [&](int64_t first, int64_t last) {
@@ -166,8 +199,8 @@ ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
       float* sums = partial.get() + 2 * block * width;
       for (int64_t row = block * height; row < std::min(rows, (block + 1) * height); ++row) {
         const int64_t at = row * width;
-        const Statistics known = m ? Statistics{m[row], r[row]} : statistics(from + at, width, epsilon);
-        row_gradient(from + at, s, g + at, to + at, sums, sums + width, width, known);
+        const Statistics known = m ? Statistics{m[row], r[row]} : statistics(from + at, width, epsilon, centred);
+        row_gradient(from + at, s, g + at, to + at, sums, sums + width, width, known, centred);
       }
     }
   });
@@ -184,7 +217,7 @@ ffi::Error layer_norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array
 }  // namespace
 }  // namespace pcp
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm, pcp::layer_norm,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_norm, pcp::norm,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<pcp::Array>()
@@ -193,9 +226,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm, pcp::layer_norm,
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon"));
+                                  .Attr<float>("epsilon")
+                                  .Attr<int64_t>("centred"));
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm_gradient, pcp::layer_norm_gradient,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_residual_norm, pcp::residual_norm,
+                              ffi::Ffi::Bind()
+                                  .Ctx<ffi::ThreadPool>()
+                                  .Arg<pcp::Array>()
+                                  .Arg<pcp::Array>()
+                                  .Arg<pcp::Array>()
+                                  .Arg<pcp::Array>()
+                                  .Ret<pcp::Array>()
+                                  .Ret<pcp::Array>()
+                                  .Ret<pcp::Array>()
+                                  .Ret<pcp::Array>()
+                                  .Attr<float>("epsilon")
+                                  .Attr<int64_t>("centred"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_norm_gradient, pcp::norm_gradient,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::ThreadPool>()
                                   .Arg<pcp::Array>()
@@ -205,4 +253,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_layer_norm_gradient, pcp::layer_norm_gradient,
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()
                                   .Ret<pcp::Array>()
-                                  .Attr<float>("epsilon"));
+                                  .Attr<float>("epsilon")
+                                  .Attr<int64_t>("centred"));

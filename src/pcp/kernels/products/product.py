@@ -5,17 +5,15 @@ from dataclasses import dataclass
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.dataflow import result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.linear.dot_axes import DotAxes, Pair
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import reshape, transpose
 from pcp.tensor import Tensor
 
 BLOCK = 32
 """Side of the blocks in which an operand is transposed."""
-
-Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +30,18 @@ class Product:
     x: TensorSpec
     y: TensorSpec
     result: TensorSpec
-    contract: tuple[Axes, Axes]
-    batch: tuple[Axes, Axes]
+    contract: Pair
+    batch: Pair
     constrained: bool
 
     @staticmethod
     def of(op: ir.Operation) -> "Product":
         """The product that an operation computes."""
-        numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-
-        def axes(kind: str) -> tuple[Axes, Axes]:
-            return numbers.get(f"lhs_{kind}_dimensions", ()), numbers.get(f"rhs_{kind}_dimensions", ())
-
+        axes = DotAxes.of(op)
         x, y, result = (spec_of(value.type) for value in (*op.operands, *op.results))
         precision = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
         constrained = "algorithm" in op.attributes or "HIGH" in precision
-        return Product(x, y, result, axes("contracting"), axes("batching"), constrained)
+        return Product(x, y, result, axes.contract, axes.batch, constrained)
 
     @property
     def is_f32(self) -> bool:

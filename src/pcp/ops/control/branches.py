@@ -15,7 +15,7 @@ from pcp.ir.tree import flatten
 from pcp.ops.control.loops import as_weak, end_block, may_become, truth
 from pcp.ops.elementwise import clip, convert
 from pcp.ops.promotion import promote
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Kind, Supplied, declare
 from pcp.tensor import (
     DTypeMismatch,
     Tensor,
@@ -23,6 +23,7 @@ from pcp.tensor import (
     TracingError,
     as_tensor,
     current_builder,
+    export_operations,
     is_weak,
     operation,
 )
@@ -143,16 +144,14 @@ def _common_spec(name: str, leaf: str, column: Sequence[Any]) -> TensorSpec:
 declare(
     "case",
     Kind.control,
-    cost=Cost.work,
-    rounds=False,
     derivative=Supplied("pcp.autodiff.rules.branches"),
     batching=Supplied("pcp.batching.rules.control"),
 )
 declare(
     "if",
     Kind.control,
-    cost=Cost.work,
-    rounds=False,
     derivative=Supplied("pcp.autodiff.rules.branches"),
     batching=Supplied("pcp.batching.rules.control"),
 )
+
+export_operations(__name__)

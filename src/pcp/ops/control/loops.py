@@ -14,7 +14,7 @@ from pcp.ir.tree import flatten
 from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, less
 from pcp.ops.promotion import promote
-from pcp.ops.record import Cost, Kind, Supplied, declare
+from pcp.ops.record import Kind, Supplied, declare
 from pcp.tensor import (
     DTypeMismatch,
     Tensor,
@@ -22,6 +22,7 @@ from pcp.tensor import (
     TracingError,
     as_tensor,
     current_builder,
+    export_operations,
     is_weak,
     operation,
 )
@@ -228,8 +229,8 @@ def fori_loop(
 declare(
     "while",
     Kind.control,
-    cost=Cost.work,
-    rounds=False,
     derivative=Supplied("pcp.autodiff.rules.loops"),
     batching=Supplied("pcp.batching.rules.control"),
 )
+
+export_operations(__name__)

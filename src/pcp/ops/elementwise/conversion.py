@@ -84,7 +84,6 @@ declare(
     Kind.movement,
     functions=("bitcast",),
     cost=Cost.free,
-    rounds=False,
     derivative=None,
     batching=lambda batched: batched.clone_with(batched.operands_with_samples()),
 )

@@ -56,11 +56,14 @@ def unary(function: str, name: str, types: tuple[str, ...], meaning: str, **fiel
 def binary(function: str, name: str, types: tuple[str, ...], meaning: str, **fields: Any) -> Binary:
     """Declare an operation of two operands, and make its function; arguments as of `unary`."""
     elementwise(name, functions=(function,), types=types, **fields)
+    whole = full_name(name)
 
     def apply(x: TensorLike, y: TensorLike) -> Tensor:
         left, right = aligned(function, x, y)
         require(function, left, types)
-        return emit(name, (left, right), (left.spec,))
+        return (
+            chlo(whole, left, right) if whole.startswith("chlo.") else emit(name, (left, right), (left.spec,))
+        )
 
     return _named(apply, function, f"{meaning}, elementwise; shapes broadcast.")
 

@@ -2,11 +2,19 @@
 
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, less, where
-from pcp.ops.indexing.reading import WindowAxes, gather, scatter
+from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
 from pcp.ops.movement import broadcast_to, expand_dims, zeros
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.promotion import broadcast_shape, promoted
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import (
+    DTypeMismatch,
+    ShapeMismatch,
+    Tensor,
+    TensorLike,
+    as_tensor,
+    export_operations,
+    operation,
+)
 
 COMBINATIONS = {"set": None, "add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 """How a new element is joined to the old one, and the elementwise operation that does so."""
@@ -104,3 +112,6 @@ def _batched(name: str, x: TensorLike, indices: TensorLike, axis: int) -> tuple[
     batch = tuple(a for a in range(tensor.ndim) if a != along)
     axes = WindowAxes((), (along,), (along,), tensor.ndim, batch, batch)
     return tensor, expand_dims(places, tensor.ndim), axes
+
+
+export_operations(__name__)

@@ -7,10 +7,11 @@ import numpy as np
 from pcp.ir import DType
 from pcp.ops.elementwise import where
 from pcp.ops.indexing.along_axis import combination, value_for
+from pcp.ops.indexing.gathering import scatter
 from pcp.ops.indexing.keys import Key, parse_key, without_arrays
-from pcp.ops.indexing.reading import index, scatter, windows_of
+from pcp.ops.indexing.reading import index, windows_of
 from pcp.ops.movement import broadcast_to, pad, reshape, reverse
-from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import OPERATIONS, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -94,3 +95,6 @@ def _along(x: TensorLike, indices: TensorLike, axis: int) -> tuple[Any, ...]:
             f"scatter: axis {axis} was given for a tensor of rank {rank}; expected {-rank} <= axis < {rank}"
         )
     return (*[slice(None)] * (axis % rank), indices if isinstance(indices, Tensor) else np.asarray(indices))
+
+
+export_operations(__name__)

@@ -8,7 +8,7 @@ from pcp.ops.batched_axes import along_axes
 from pcp.ops.derivative import Cotangent, Primal
 from pcp.ops.elementwise import complex_, conj, equal, real, where
 from pcp.ops.movement import iota, pad
-from pcp.ops.record import Cost, Kind, Linear, declare
+from pcp.ops.record import Kind, Linear, declare
 from pcp.tensor import Tensor, emit
 
 
@@ -34,12 +34,4 @@ def _transform(x: Tensor, kind: str, lengths: tuple[int, ...], spec: TensorSpec)
     return emit("fft", (x,), (spec,), attributes)
 
 
-declare(
-    "fft",
-    Kind.solver,
-    cost=Cost.work,
-    rounds=False,
-    linear=Linear(),
-    derivative=_fft,
-    batching=along_axes(),
-)
+declare("fft", Kind.solver, linear=Linear(), derivative=_fft, batching=along_axes())

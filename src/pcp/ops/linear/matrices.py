@@ -1,19 +1,17 @@
-"""Parts of matrices, products and norms built on `dot_general`, and triangular systems."""
+"""Parts of matrices, and products and norms built on `dot_general`."""
 
 import math
 from collections.abc import Sequence
 
 from pcp.ir import DType
-from pcp.ops.batched_axes import along_axes
-from pcp.ops.elementwise import abs_, conj, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
+from pcp.ops.elementwise import abs_, convert, equal, greater_equal, less_equal, not_equal, sqrt, where
 from pcp.ops.linear.products import dot_general
-from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape, transpose
-from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement import broadcast_to, expand_dims, iota, moveaxis, pad, reshape
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Supplied, declare
 from pcp.ops.reductions.primitives import max_, min_, narrowed, sum_, widened
-from pcp.tensor import Axes, DTypeMismatch, ShapeMismatch, Tensor, TensorLike, as_tensor, emit, operation
+from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -23,7 +21,7 @@ def tril(x: TensorLike, offset: int = 0) -> Tensor:
     Raises:
         ShapeMismatch: x has less than two axes.
     """
-    tensor = _matrix("tril", x)
+    tensor = matrix_of("tril", x)
     rows, columns = _counted(tensor)
     return where(less_equal(columns, rows + offset), tensor, _zero(tensor))
 
@@ -35,7 +33,7 @@ def triu(x: TensorLike, offset: int = 0) -> Tensor:
     Raises:
         ShapeMismatch: x has less than two axes.
     """
-    tensor = _matrix("triu", x)
+    tensor = matrix_of("triu", x)
     rows, columns = _counted(tensor)
     return where(greater_equal(columns, rows + offset), tensor, _zero(tensor))
 
@@ -47,7 +45,7 @@ def diagonal(x: TensorLike, offset: int = 0, axis1: int = -2, axis2: int = -1) -
     Raises:
         ShapeMismatch: x has less than two axes, or the two are one.
     """
-    tensor = _matrix("diagonal", x)
+    tensor = matrix_of("diagonal", x)
     axes = tuple(checked_axis("diagonal", axis, tensor.ndim) for axis in (axis1, axis2))
     checked_axes("diagonal", axes, tensor.ndim)
     tensor = moveaxis(tensor, axes, (-2, -1))
@@ -157,85 +155,15 @@ def _norm(size: Tensor, order: float, axis: Axes, keepdims: bool) -> Tensor:
     return sum_(size**order, axis, keepdims) ** (1 / order)
 
 
-@operation
-def cholesky(x: TensorLike) -> Tensor:
-    """The lower triangular L with L L^H = x, for the last two axes; NaN where x is not positive definite.
-
-    Arguments:
-        x: shape (..., n, n), symmetric (Hermitian); only the lower triangle is read.
+def matrix_of(name: str, x: TensorLike) -> Tensor:
+    """A tensor of two axes at least.
 
     Raises:
-        ShapeMismatch: the last two axes differ in size.
-        DTypeMismatch: the elements are no floats or complex numbers.
+        ShapeMismatch: it has fewer.
     """
-    tensor = _square("cholesky", x)
-    lower = emit("cholesky", (tensor,), (tensor.spec,), {"lower": True})
-    return tril(lower)  # what stands above the diagonal is unspecified
-
-
-@operation
-def triangular_solve(
-    a: TensorLike,
-    b: TensorLike,
-    lower: bool = True,
-    transposed: bool = False,
-    unit_diagonal: bool = False,
-) -> Tensor:
-    """The y with a y = b, where a is triangular.
-
-    Arguments:
-        a: shape (..., n, n); the other triangle is not read.
-        b: shape (..., n, m), with the same leading axes.
-        lower: whether a is lower triangular, else upper.
-        transposed: solve a^T y = b.
-        unit_diagonal: take the diagonal of a for ones.
-
-    Returns:
-        Shape (..., n, m).
-
-    Raises:
-        ShapeMismatch: the shapes do not correspond.
-        DTypeMismatch: the elements are no floats or complex numbers.
-    """
-    left, right = promoted(a, b)
-    left = _square("triangular_solve", left)
-    if right.ndim != left.ndim or right.shape[:-1] != left.shape[:-1]:
-        raise ShapeMismatch(
-            f"triangular_solve: a of shape {left.shape} needs b of shape {(*left.shape[:-1], 'm')}; {right.shape} was given"
-        )
-    way = "TRANSPOSE" if transposed else "NO_TRANSPOSE"
-    attributes = {
-        "left_side": True,
-        "lower": lower,
-        "unit_diagonal": unit_diagonal,
-        "transpose_a": f"#stablehlo<transpose {way}>",
-    }
-    return emit("triangular_solve", (left, right), (right.spec,), attributes)
-
-
-@operation
-def cholesky_solve(a: TensorLike, b: TensorLike) -> Tensor:
-    """The y with a y = b, where a is symmetric (Hermitian) and positive definite; shapes as of `triangular_solve`."""
-    lower = cholesky(promoted(a, b)[0])
-    order = (*range(lower.ndim - 2), lower.ndim - 1, lower.ndim - 2)
-    return triangular_solve(conj(transpose(lower, order)), triangular_solve(lower, b), lower=False)
-
-
-def _matrix(name: str, x: TensorLike) -> Tensor:
     tensor = as_tensor(x)
     if tensor.ndim < 2:
         raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected at least two axes")
-    return tensor
-
-
-def _square(name: str, x: TensorLike) -> Tensor:
-    tensor = _matrix(name, x)
-    if tensor.shape[-1] != tensor.shape[-2]:
-        raise ShapeMismatch(f"{name}: shape {tensor.shape} was given; expected square matrices")
-    if not tensor.dtype.is_differentiable:
-        raise DTypeMismatch(
-            f"{name}: element type {tensor.dtype} was given; expected float or complex; use .astype"
-        )
     return tensor
 
 
@@ -248,20 +176,4 @@ def _zero(tensor: Tensor) -> TensorLike:
     return False if tensor.dtype is DType.bool else 0
 
 
-declare(
-    "cholesky",
-    Kind.solver,
-    cost=Cost.work,
-    rounds=False,
-    functions=("cholesky",),
-    derivative=Supplied("pcp.autodiff.rules.factorization"),
-    batching=along_axes(),
-)
-declare(
-    "triangular_solve",
-    Kind.solver,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.factorization"),
-    batching=along_axes(),
-)
+export_operations(__name__)

@@ -2,21 +2,23 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pcp.ir import DTypeLike, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers, string_of
+from pcp.ir.toolkit.attributes import string_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.types import dtype_of
 from pcp.ops.batching import Batched
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
+from pcp.ops.linear.dot_axes import DotAxes, led_by_first
 from pcp.ops.movement import expand_dims, moveaxis, reshape, transpose
 from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
-from pcp.ops.record import Cost, Kind, declare
+from pcp.ops.record import Kind, declare
 from pcp.ops.reductions.primitives import sum_
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, export_operations, operation
 
 Pairs = tuple[Sequence[int], Sequence[int]]
 
@@ -48,19 +50,8 @@ def dot_general(
             raise ShapeMismatch(
                 f"dot_general: axis {i} of shape {left.shape} and axis {j} of shape {right.shape} are paired but differ in size"
             )
-    free_left = [a for a in range(left.ndim) if a not in (*contract[0], *batch[0])]
-    free_right = [a for a in range(right.ndim) if a not in (*contract[1], *batch[1])]
-    shape = (
-        *(left.shape[a] for a in batch[0]),
-        *(left.shape[a] for a in free_left),
-        *(right.shape[a] for a in free_right),
-    )
-    numbers = (
-        f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
-        f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
-    )
-    spec = TensorSpec(shape, left.dtype if dtype is None else dtype_of(dtype))
-    return emit("dot_general", (left, right), (spec,), {"dot_dimension_numbers": numbers})
+    axes = DotAxes((tuple(contract[0]), tuple(contract[1])), (tuple(batch[0]), tuple(batch[1])))
+    return axes.multiply(left, right, left.dtype if dtype is None else dtype_of(dtype))
 
 
 @operation
@@ -171,71 +162,37 @@ def _contract(left: str, x: Tensor, right: str, y: Tensor, later: set[str]) -> t
     return "".join(together + rest), dot_general(x, y, contract, batch)
 
 
-Axes = tuple[int, ...]
-
-
 def _factors(primal: Primal, g: Tensor) -> list[Cotangent]:
     """Each side is the product of the cotangent with the other side, over the free axes of that other side."""
-    numbers = primal.numbers("dot_dimension_numbers")
-    sides = [
-        (numbers.get(f"{side}_batching_dimensions", ()), numbers.get(f"{side}_contracting_dimensions", ()))
-        for side in ("lhs", "rhs")
-    ]
-    return [
-        _side(primal, g, index, sides[index], sides[1 - index]) if primal.active[index] else None
-        for index in (0, 1)
-    ]
+    axes = DotAxes.of(primal.op)
+    return [_side(primal, g, side, axes) if primal.active[side] else None for side in (0, 1)]
 
 
-def _side(primal: Primal, g: Tensor, index: int, own: tuple[Axes, Axes], other: tuple[Axes, Axes]) -> Tensor:
-    """The cotangent of one operand.
-
-    Arguments:
-        index: which operand, 0 or 1.
-        own: its batching and its contracting axes.
-        other: those of the other operand.
-    """
-    x, y = primal.input(index), primal.input(1 - index)
-    own_free, other_free = (
-        tuple(axis for axis in range(t.ndim) if axis not in (*batch, *contract))
-        for t, (batch, contract) in ((x, own), (y, other))
-    )
-    batch = len(own[0])
-    free = range(batch, g.ndim)
-    theirs = free[len(own_free) :] if index == 0 else free[: len(other_free)]
-    # The axes of y that the product keeps come in their order in y; own[1][k] is paired with other[1][k].
-    kept = tuple(own[1][k] for k in sorted(range(len(other[1])), key=other[1].__getitem__))
+def _side(primal: Primal, g: Tensor, side: int, axes: DotAxes) -> Tensor:
+    """The cotangent of the left operand, 0, or of the right, 1."""
+    x, y = primal.input(side), primal.input(1 - side)
+    batch, contract, free = axes.batch[side], axes.contract[side], axes.free(side, x.ndim)
+    other_batch, other_contract = axes.batch[1 - side], axes.contract[1 - side]
+    other_free = axes.free(1 - side, y.ndim)
+    together = tuple(range(len(batch)))
+    rest = range(len(batch), g.ndim)
+    theirs = tuple(rest[len(free) :] if side == 0 else rest[: len(other_free)])
+    # The axes of y that the product keeps come in their order in y; other_contract[k] is paired with contract[k].
+    kept = tuple(contract[k] for k in sorted(range(len(contract)), key=other_contract.__getitem__))
     dtype = promote(g.dtype, y.dtype)
     g, y = convert(g, dtype), convert(y, dtype)
-    # Either order of the operands is right; the one whose result needs no transpose is taken.
-    order = (*own[0], *kept, *own_free)
-    if order == tuple(range(x.ndim)):
-        product = _product(primal, y, g, (other[0], tuple(range(batch))), (other_free, tuple(theirs)))
-    else:
-        order = (*own[0], *own_free, *kept)
-        product = _product(primal, g, y, (tuple(range(batch)), other[0]), (tuple(theirs), other_free))
-    return convert(transpose(product, inverse(order)) if order else product, x.dtype)
-
-
-def _product(
-    primal: Primal, left: Tensor, right: Tensor, batch: tuple[Axes, Axes], contract: tuple[Axes, Axes]
-) -> Tensor:
-    """A product at the precision that the forward one asks for."""
-    shape = (
-        *(left.shape[axis] for axis in batch[0]),
-        *(left.shape[axis] for axis in range(left.ndim) if axis not in (*batch[0], *contract[0])),
-        *(right.shape[axis] for axis in range(right.ndim) if axis not in (*batch[1], *contract[1])),
-    )
-    numbers = (
-        f"#stablehlo.dot<lhs_batching_dimensions = {list(batch[0])}, rhs_batching_dimensions = {list(batch[1])}, "
-        f"lhs_contracting_dimensions = {list(contract[0])}, rhs_contracting_dimensions = {list(contract[1])}>"
-    )
     # An algorithm is one for certain element types.
-    same = left.dtype is primal.input(0).dtype is primal.input(1).dtype
+    same = dtype is primal.input(0).dtype is primal.input(1).dtype
     names = ("precision_config", "algorithm") if same else ("precision_config",)
-    kept = {name: primal.op.attributes[name] for name in names if name in primal.op.attributes}
-    attributes = {"dot_dimension_numbers": numbers, **kept}
-    return emit("dot_general", (left, right), (TensorSpec(shape, left.dtype),), attributes)
+    precise = {name: primal.op.attributes[name] for name in names if name in primal.op.attributes}
+    # Either order of the operands is right; the one whose result needs no transpose is taken.
+    order = (*batch, *kept, *free)
+    if order == tuple(range(x.ndim)):
+        product = DotAxes((other_free, theirs), (other_batch, together)).multiply(y, g, dtype, **precise)
+    else:
+        order = (*batch, *free, *kept)
+        product = DotAxes((theirs, other_free), (together, other_batch)).multiply(g, y, dtype, **precise)
+    return convert(transpose(product, inverse(order)) if order else product, x.dtype)
 
 
 def _by_einsum(primal: Primal) -> Sequence[Tensor]:
@@ -243,56 +200,33 @@ def _by_einsum(primal: Primal) -> Sequence[Tensor]:
 
 
 def _batched_dot(batched: Batched) -> list[Tensor]:
-    numbers = dimension_numbers(str(batched.op.attributes["dot_dimension_numbers"]))
-    axes = [
-        [numbers.get(f"{side}_{kind}_dimensions", ()) for kind in ("batching", "contracting")]
-        for side in ("lhs", "rhs")
-    ]
-    both = all(batched.flags)
-    for side, flag in zip(axes, batched.flags, strict=True):
-        if flag:
-            side[:] = [tuple(axis + 1 for axis in kind) for kind in side]
-        if both:
-            side[0] = (0, *side[0])
-    (left_batch, left_contract), (right_batch, right_contract) = axes
-    text = (
-        f"#stablehlo.dot<lhs_batching_dimensions = {list(left_batch)}, rhs_batching_dimensions = {list(right_batch)}, "
-        f"lhs_contracting_dimensions = {list(left_contract)}, rhs_contracting_dimensions = {list(right_contract)}>"
-    )
-    # The axis of samples of one side alone is the first of its free axes.
-    place = 0 if both else len(left_batch)
-    if not batched.flags[0]:
-        place += len(batched.spec(0).shape) - len(left_batch) - len(left_contract)
-    (spec,) = batched.specs
-    shape = (*spec.shape[:place], batched.size, *spec.shape[place:])
-    operands = [batched.operand(0), batched.operand(1)]
-    (made,) = batched.clone_with(operands, {"dot_dimension_numbers": text}, [TensorSpec(shape, spec.dtype)])
+    axes = DotAxes.of(batched.op).behind_another(*batched.flags)
+    left, right = batched.operand(0), batched.operand(1)
+    if all(batched.flags):
+        axes, place = replace(axes, batch=led_by_first(axes.batch)), 0
+    else:
+        # The axis of samples of one side alone is the first of its free axes.
+        place = len(axes.batch[0]) + (0 if batched.flags[0] else len(axes.free(0, left.ndim)))
+    spec = TensorSpec(axes.shape(left, right), batched.specs[0].dtype)
+    (made,) = batched.clone_with([left, right], axes.attribute(), [spec])
     return [moveaxis(made, place, 0)]
 
 
 def _dot_flops(op: ir.Operation) -> int:
-    contracted = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
     shape = spec_of(op.operands[0].type).shape
-    terms = math.prod(shape[axis] for axis in contracted.get("lhs_contracting_dimensions", ()))
+    terms = math.prod(shape[axis] for axis in DotAxes.of(op).contract[0])
     return 2 * spec_of(op.results[0].type).size * terms
 
 
 declare(
     "dot_general",
     Kind.product,
-    cost=Cost.work,
-    rounds=True,
     is_bilinear=True,
     flops=_dot_flops,
     functions=("dot_general",),
     derivative=_factors,
     batching=_batched_dot,
 )
-declare(
-    "einsum",
-    Kind.product,
-    cost=Cost.work,
-    rounds=True,
-    derivative=Expansion(_by_einsum),
-    batching=None,
-)
+declare("einsum", Kind.product, derivative=Expansion(_by_einsum), batching=None)
+
+export_operations(__name__)

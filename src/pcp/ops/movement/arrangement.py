@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pcp.ops.movement.axes import checked_axes, checked_axis
-from pcp.ops.movement.joining import concatenate, slice_
+from pcp.ops.movement.joining import concatenate, narrow
 from pcp.ops.movement.shape import broadcast_to, expand_dims, reshape, reverse, squeeze, transpose
 from pcp.ops.promotion import broadcast_shape
 from pcp.tensor import (
@@ -15,13 +15,6 @@ from pcp.tensor import (
     export_operations,
     operation,
 )
-
-
-def narrow(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
-    """The elements start, start + step, ... before stop along one axis, which is not negative."""
-    low, high, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
-    low[axis], high[axis], steps[axis] = start, stop, step
-    return slice_(x, low, high, steps)
 
 
 @operation

@@ -10,39 +10,10 @@ from pcp.ops.movement.shape import broadcast_to
 from pcp.ops.record import Cost, Kind, declare
 from pcp.tensor import DTypeMismatch, Tensor, as_tensor, emit, export_operations, operation
 
-declare(
-    "iota",
-    Kind.creation,
-    cost=Cost.free,
-    rounds=False,
-    functions=("iota",),
-    derivative=None,
-    batching=None,
-)
-declare(
-    "constant",
-    Kind.creation,
-    cost=Cost.free,
-    rounds=False,
-    derivative=None,
-    batching=None,
-)
-declare(
-    "chlo.constant",
-    Kind.creation,
-    cost=Cost.free,
-    rounds=False,
-    derivative=None,
-    batching=None,
-)
-declare(
-    "get_dimension_size",
-    Kind.creation,
-    cost=Cost.free,
-    rounds=False,
-    derivative=None,
-    batching=None,
-)
+declare("iota", Kind.creation, cost=Cost.free, functions=("iota",))
+declare("constant", Kind.creation, cost=Cost.free)
+declare("chlo.constant", Kind.creation, cost=Cost.free)
+declare("get_dimension_size", Kind.creation, cost=Cost.free)
 
 
 @operation

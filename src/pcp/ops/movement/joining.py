@@ -48,7 +48,6 @@ declare(
     "slice",
     Kind.movement,
     cost=Cost.move,
-    rounds=False,
     linear=Linear(),
     fuses=True,
     functions=("slice",),
@@ -83,6 +82,13 @@ def slice_(
     return emit("slice", (tensor,), (TensorSpec(shape, tensor.dtype),), attributes)
 
 
+def narrow(x: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
+    """The elements start, start + step, ... before stop along one axis, which is not negative."""
+    low, high, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    low[axis], high[axis], steps[axis] = start, stop, step
+    return slice_(x, low, high, steps)
+
+
 def _cut_out(primal: Primal, g: Tensor) -> list[Cotangent]:
     low, high, inner = (
         primal.integers(f) for f in ("edge_padding_low", "edge_padding_high", "interior_padding")
@@ -101,7 +107,6 @@ declare(
     "pad",
     Kind.movement,
     cost=Cost.move,
-    rounds=False,
     linear=Linear(),
     fuses=True,
     functions=("pad",),
@@ -151,12 +156,10 @@ def pad(
 def _parts(primal: Primal, g: Tensor) -> list[Cotangent]:
     axis, start = primal.integer("dimension"), 0
     parts: list[Cotangent] = []
-    for index, active in enumerate(primal.active):
-        size = primal.input(index).shape[axis]
-        low, high = [0] * g.ndim, list(g.shape)
-        low[axis], high[axis] = start, start + size
-        parts.append(slice_(g, low, high) if active else None)
-        start += size
+    for x, active in zip(primal.inputs, primal.active, strict=True):
+        stop = start + x.shape[axis]
+        parts.append(narrow(g, axis, start, stop) if active else None)
+        start = stop
     return parts
 
 
@@ -164,7 +167,6 @@ declare(
     "concatenate",
     Kind.movement,
     cost=Cost.move,
-    rounds=False,
     linear=Linear(),
     functions=("concatenate",),
     derivative=_parts,
@@ -214,13 +216,7 @@ def split(x: TensorLike, parts: int, axis: int = 0) -> tuple[Tensor, ...]:
             f"split: axis {place} of shape {tensor.shape} cannot be cut into {parts} equal parts"
         )
     width = size // parts
-    return tuple(_narrow(tensor, place, i * width, (i + 1) * width) for i in range(parts))
-
-
-def _narrow(tensor: Tensor, axis: int, start: int, stop: int) -> Tensor:
-    low, high = [0] * tensor.ndim, list(tensor.shape)
-    low[axis], high[axis] = start, stop
-    return slice_(tensor, low, high)
+    return tuple(narrow(tensor, place, i * width, (i + 1) * width) for i in range(parts))
 
 
 export_operations(__name__)

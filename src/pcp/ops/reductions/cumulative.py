@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pcp.ir import DType
 from pcp.ops.elementwise import add, convert, logaddexp, maximum, minimum, multiply
 from pcp.ops.movement import concatenate, pad, reverse
-from pcp.ops.movement.arrangement import narrow
 from pcp.ops.movement.axes import checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import accumulator, narrowed
-from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 _ORDERED = ("signed", "unsigned", "float")
@@ -88,3 +88,5 @@ def _row(
 
 
 cumsum, cumprod, cummax, cummin, logcumsumexp = (_row(*row) for row in CUMULATIVE)
+
+export_operations(__name__)

@@ -8,20 +8,25 @@ narrower than 32 bits are of 32 bits.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
+from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ops.batched_axes import along_axes, behind_the_first, shifted
-from pcp.ops.elementwise import bitwise_or, convert, equal, imag, not_equal, real, where
+from pcp.ops.batched_axes import along_axes, shifted
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
+from pcp.ops.elementwise import bitwise_or, convert, equal, imag, maximum, not_equal, real, where
 from pcp.ops.elementwise.conversion import real_type
-from pcp.ops.movement import iota, reshape
+from pcp.ops.movement import concatenate, iota, reshape, transpose
 from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
 from pcp.ops.movement.shape import broadcast_in_dim
-from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
+from pcp.ops.record import Kind, Linear, declare
+from pcp.ops.reductions.bodies import emit_joining, map_body
 from pcp.tensor import (
     Axes,
     DTypeMismatch,
@@ -29,22 +34,59 @@ from pcp.tensor import (
     Tensor,
     TensorLike,
     as_tensor,
-    checked,
-    current_builder,
+    emit,
+    export_operations,
     operation,
 )
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 
-# name, operation that combines, neutral element ("low", "high": the least and greatest value), element types, meaning
-REDUCTIONS: tuple[tuple[str, str, int | str, tuple[str, ...], str], ...] = (
-    ("sum", "add", 0, _NUMBERS, "sum"),
-    ("product", "multiply", 1, _NUMBERS, "product"),
-    ("max", "maximum", "low", ("bool", "signed", "unsigned", "float"), "largest element; NaN if any is"),
-    ("min", "minimum", "high", ("bool", "signed", "unsigned", "float"), "smallest element; NaN if any is"),
-    ("all", "and", 1, ("bool",), "whether all hold"),
-    ("any", "or", 0, ("bool",), "whether any holds"),
-)
+_ORDERED = ("bool", "signed", "unsigned", "float")
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A row of the table.
+
+    Arguments:
+        name: of the function.
+        combine: the StableHLO operation that joins two elements.
+        start: its neutral element; "low" and "high" are the least and the greatest value.
+        kinds: the element types that it takes.
+        meaning: what it gives.
+    """
+
+    name: str
+    combine: str
+    start: int | str
+    kinds: tuple[str, ...]
+    meaning: str
+
+
+REDUCTIONS = {
+    row.name: row
+    for row in (
+        Reduction("sum", "add", 0, _NUMBERS, "sum"),
+        Reduction("product", "multiply", 1, _NUMBERS, "product"),
+        Reduction("max", "maximum", "low", _ORDERED, "largest element; NaN if any is"),
+        Reduction("min", "minimum", "high", _ORDERED, "smallest element; NaN if any is"),
+        Reduction("all", "and", 1, ("bool",), "whether all hold"),
+        Reduction("any", "or", 0, ("bool",), "whether any holds"),
+    )
+}
+
+
+def reduction_of(operation: str, name: str, dtype: DType) -> Reduction:
+    """The reduction of a name, for an operation that takes one.
+
+    Raises:
+        DTypeMismatch: there is no such reduction of such elements.
+    """
+    if name not in REDUCTIONS or dtype.kind not in REDUCTIONS[name].kinds:
+        raise DTypeMismatch(
+            f"{operation}: there is no reduction {name!r} of {dtype}; choose one of {', '.join(REDUCTIONS)}, or use .astype"
+        )
+    return REDUCTIONS[name]
 
 
 def accumulator(dtype: DType) -> DType:
@@ -82,43 +124,37 @@ def neutral(entry: int | str, dtype: DType) -> np.ndarray[tuple[()], np.dtype[np
 
 def reduce_with(combine: str, tensor: Tensor, initial: Tensor, axes: tuple[int, ...]) -> Tensor:
     """StableHLO's `reduce` with a single elementwise operation as its body, without the reduced axes."""
-    builder = current_builder()
     shape = tuple(size for axis, size in enumerate(tensor.shape) if axis not in axes)
-    spec, scalar = TensorSpec(shape, tensor.dtype), TensorSpec((), tensor.dtype)
-    operands = [checked(tensor).value, checked(initial).value]
-    op = builder.emit("stablehlo.reduce", operands, (spec,), {"dimensions": axes}, regions=1)
-    with builder.region(op, 0, (scalar, scalar)) as (left, right):
-        combined = builder.emit(f"stablehlo.{combine}", [left, right], (scalar,))
-        builder.emit("stablehlo.return", [combined.results[0]], ())
-    return Tensor(op.results[0], builder, spec)
+    spec = TensorSpec(shape, tensor.dtype)
+    return emit_joining("reduce", (tensor, initial), spec, {"dimensions": axes}, combine)
 
 
-def _reduction(
-    name: str, combine: str, start: int | str, kinds: tuple[str, ...], meaning: str
-) -> Callable[..., Tensor]:
-    accumulates = combine in ("add", "multiply")
+def _function(row: Reduction) -> Callable[..., Tensor]:
+    accumulates = row.combine in ("add", "multiply")
 
     def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
         tensor = as_tensor(x)
         given = tensor.dtype
-        if given.kind not in kinds and not (given is DType.bool and accumulates):
+        if given.kind not in row.kinds and not (given is DType.bool and accumulates):
             raise DTypeMismatch(
-                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
+                f"{row.name}: element type {given} was given; expected {' or '.join(row.kinds)}; use .astype"
             )
-        axes = checked_axes(name, axis, tensor.ndim)
+        axes = checked_axes(row.name, axis, tensor.ndim)
         if accumulates:
             tensor = convert(tensor, accumulator(given))
         if axes:
-            reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
+            reduced = reduce_with(row.combine, tensor, as_tensor(neutral(row.start, tensor.dtype)), axes)
             tensor = keep_dimensions(reduced, tensor, axes) if keepdims else reduced
         return narrowed(tensor, given)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
+    apply.__name__ = apply.__qualname__ = row.name
+    apply.__doc__ = (
+        f"The {row.meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
+    )
     return operation(apply)
 
 
-sum_, product, max_, min_, all_, any_ = (_reduction(*row) for row in REDUCTIONS)
+sum_, product, max_, min_, all_, any_ = map(_function, REDUCTIONS.values())
 
 
 def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -188,6 +224,70 @@ def _first_index_of(name: str, x: TensorLike, axis: int, extreme: Callable[..., 
     return min_(where(found, iota(tensor.shape, place), tensor.shape[place]), place)
 
 
+def _reduce(primal: Primal, *cotangents: Cotangent) -> Outgoing:
+    name = combiner(primal.op.regions[0])
+    if name == "add":
+        return _sum(primal, *cotangents)
+    if name in ("maximum", "minimum") and not primal.active[1] and primal.input(0).dtype.is_float:
+        return _extreme(primal, *cotangents)
+    return Expanded(_by_pairs(primal))
+
+
+def _sum(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
+    assert g is not None
+    x = primal.input(0)
+    return [
+        broadcast_reduced(g, x.shape, primal.integers("dimensions")),
+        sum_(g) if primal.active[1] else None,
+    ]
+
+
+def _extreme(primal: Primal, g: Cotangent) -> Sequence[Cotangent]:
+    """Elements that are equal to the largest share the cotangent evenly; NaN for all where the largest is NaN. As in JAX.
+
+    A compiler may compute an element anew and round it otherwise than the one that became the largest. Behind a barrier there
+    is one set of elements, of which the largest is found again.
+    """
+    assert g is not None
+    name, axes = str(combiner(primal.op.regions[0])), primal.integers("dimensions")
+    x = emit("optimization_barrier", (primal.input(0),))
+    extreme = reduce_with(name, x, primal.input(1), axes)
+    lost = not_equal(extreme, extreme)
+    chosen = bitwise_or(
+        equal(x, broadcast_reduced(extreme, x.shape, axes)), broadcast_reduced(lost, x.shape, axes)
+    )
+    count = sum_(convert(chosen, DType.i32), axes)
+    share = where(lost, math.nan, g / convert(maximum(count, 1), g.dtype))
+    return [where(chosen, broadcast_reduced(share, x.shape, axes), 0), None]
+
+
+def _by_pairs(primal: Primal) -> list[Tensor]:
+    """The reduction as elementwise operations on neighbours: one round for each binary digit of the size, and no division.
+
+    A body is associative, so neighbours may be combined first; their order is kept, since it need not be commutative.
+    """
+    count = len(primal.op.operands) // 2
+    tensors, initial = primal.inputs[:count], primal.inputs[count:]
+    axes = primal.integers("dimensions")
+    kept = [axis for axis in range(tensors[0].ndim) if axis not in axes]
+    shape = tuple(tensors[0].shape[axis] for axis in kept)
+    length = math.prod(tensors[0].shape[axis] for axis in axes)
+    rows = [reshape(transpose(t, [*axes, *kept]), (length, *shape)) for t in tensors]
+    start = [t.broadcast_to(shape) for t in initial]
+    if not length:
+        return start
+    while (length := rows[0].shape[0]) > 1:
+        even = length - length % 2
+        left, right, last = (
+            [narrow(t, 0, *bounds) for t in rows]
+            for bounds in ((0, even, 2), (1, even, 2), (even, length, 1))
+        )
+        rows = map_body(primal, [*left, *right])
+        if length % 2:
+            rows = [concatenate(pair) for pair in zip(rows, last, strict=True)]
+    return map_body(primal, [*start, *(reshape(t, shape) for t in rows)])
+
+
 def _reduce_flops(op: ir.Operation) -> int:
     """Operands come before as many initial values."""
     return sum(spec_of(value.type).size for value in list(op.operands)[: len(op.results)])
@@ -196,18 +296,12 @@ def _reduce_flops(op: ir.Operation) -> int:
 declare(
     "reduce",
     Kind.reduction,
-    cost=Cost.work,
     rounds=True,
     linear=Linear(if_adding=True),
+    fuses_operands=True,
     flops=_reduce_flops,
-    derivative=Supplied("pcp.autodiff.rules.reduction"),
+    derivative=_reduce,
     batching=along_axes(lambda count: count // 2, dimensions=shifted),
 )
-declare(
-    "map",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.reduction"),
-    batching=along_axes(dimensions=behind_the_first),
-)
+
+export_operations(__name__)

@@ -3,48 +3,26 @@
 As in every library of neural networks this is cross-correlation: the kernel is not turned around.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-from pcp.ir import TensorSpec
-from pcp.ir.bindings import ir
-from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ops.movement import reshape, reverse, transpose
+from pcp.ops.movement import reverse, transpose
 from pcp.ops.promotion import promoted
-from pcp.ops.record import Cost, Kind, Supplied, declare
-from pcp.ops.windows.reducing import Padding, Sizes, dilated, margins_of, pairs_attribute, per_axis, places
-from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, emit, operation
+from pcp.ops.record import Kind, declare
+from pcp.ops.windows.convolution_rules import (
+    Convolution,
+    Layout,
+    batched_convolution,
+    convolution_cotangents,
+    convolution_flops,
+    regrouped,
+)
+from pcp.ops.windows.geometry import Padding, Sizes, dilated, margins_of, per_axis
+from pcp.tensor import DTypeMismatch, ShapeMismatch, Tensor, TensorLike, export_operations, operation
 
 Orders = tuple[str, str, str]
 """The orders of the axes of input, kernel and result, as `("NHWC", "HWIO", "NHWC")`."""
 
 _SPATIAL = "WHDUVXYZ"  # names for spatial axes, the last axis first
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """Which axis of the input, the kernel and the result is which.
-
-    Arguments:
-        input: axis by letter: N batch, C channels, others spatial.
-        kernel: axis by letter: O outputs, I inputs, the same spatial letters.
-        result: as `input`.
-        spatial: the letters of the spatial axes, in the order of the kernel.
-    """
-
-    input: dict[str, int]
-    kernel: dict[str, int]
-    result: dict[str, int]
-    spatial: tuple[str, ...]
-
-    def attribute(self) -> str:
-        """StableHLO's form."""
-        numbers = {letter: str(i) for i, letter in enumerate(self.spatial)}
-        ends = {"N": "b", "C": "f", "O": "o", "I": "i"} | numbers
-        sides = [", ".join(ends[c] for c in order) for order in (self.input, self.kernel, self.result)]
-        return f"#stablehlo.conv<[{sides[0]}]x[{sides[1]}]->[{sides[2]}]>"
 
 
 def layout_of(x: Tensor, kernel: Tensor, orders: Orders | None) -> Layout:
@@ -55,7 +33,6 @@ def layout_of(x: Tensor, kernel: Tensor, orders: Orders | None) -> Layout:
     """
     spatial = _SPATIAL[: max(x.ndim - 2, 0)][::-1]
     chosen = (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C") if orders is None else orders
-    found = [{letter: axis for axis, letter in enumerate(order)} for order in chosen]
     letters = tuple(c for c in chosen[1] if c not in "OI")
     wanted = [{*letters, "N", "C"}, {*letters, "O", "I"}, {*letters, "N", "C"}]
     named = all(
@@ -66,7 +43,12 @@ def layout_of(x: Tensor, kernel: Tensor, orders: Orders | None) -> Layout:
             f"convolution: x of shape {x.shape} and kernel of shape {kernel.shape} lack the axes {' x '.join(chosen[:2])} "
             f"-> {chosen[2]}; expected N, C and O, I, and the same letters for spatial axes"
         )
-    return Layout(found[0], found[1], found[2], letters)
+    return Layout(
+        *(
+            tuple(map(order.index, (*ends, *letters)))
+            for order, ends in zip(chosen, ("NC", "OI", "NC"), strict=True)
+        )
+    )
 
 
 @operation
@@ -107,9 +89,8 @@ def conv_general(
             f"convolution: element type {left.dtype} was given; expected numbers; use .astype"
         )
     layout = layout_of(left, right, orders)
-    outputs = right.shape[layout.kernel["O"]]
     _check_groups(left, right, layout, groups)
-    count = len(layout.spatial)
+    count = len(layout.x) - 2
     stride, spread, kernel_spread = (
         per_axis(f"convolution: {name}", sizes, count)
         for name, sizes in (
@@ -118,29 +99,14 @@ def conv_general(
             ("kernel_dilation", kernel_dilation),
         )
     )
-    wide = [dilated(left.shape[layout.input[c]], d) for c, d in zip(layout.spatial, spread, strict=True)]
-    reach = [
-        dilated(right.shape[layout.kernel[c]], d) for c, d in zip(layout.spatial, kernel_spread, strict=True)
-    ]
-    margins = margins_of("convolution", padding, wide, reach, stride)
-    sizes = [places(n, m, w, s) for n, m, w, s in zip(wide, margins, reach, stride, strict=True)]
-    known = dict(zip(layout.spatial, sizes, strict=True)) | {"N": left.shape[layout.input["N"]], "C": outputs}
-    spec = TensorSpec(tuple(known[letter] for letter in layout.result), left.dtype)
-    attributes: dict[str, Any] = {
-        "window_strides": stride,
-        "padding": pairs_attribute(margins),
-        "lhs_dilation": spread,
-        "rhs_dilation": kernel_spread,
-        "dimension_numbers": layout.attribute(),
-        "feature_group_count": int(groups),
-        "batch_group_count": 1,
-    }
-    return emit("convolution", (left, right), (spec,), attributes)
+    wide = [dilated(left.shape[axis], d) for axis, d in zip(layout.x[2:], spread, strict=True)]
+    reach = [dilated(right.shape[axis], d) for axis, d in zip(layout.kernel[2:], kernel_spread, strict=True)]
+    margins = tuple(margins_of("convolution", padding, wide, reach, stride))
+    return Convolution(layout, stride, margins, spread, kernel_spread, int(groups), 1).of(left, right)
 
 
 def _check_groups(x: Tensor, kernel: Tensor, layout: Layout, groups: int) -> None:
-    channels, inputs = x.shape[layout.input["C"]], kernel.shape[layout.kernel["I"]]
-    outputs = kernel.shape[layout.kernel["O"]]
+    channels, (outputs, inputs) = x.shape[layout.x[1]], (kernel.shape[axis] for axis in layout.kernel[:2])
     if not isinstance(groups, int) or groups < 1 or inputs * groups != channels or outputs % groups:
         raise ShapeMismatch(
             f"convolution: x of shape {x.shape} has {channels} channels; the kernel of shape {kernel.shape} takes {inputs} and "
@@ -178,19 +144,19 @@ def conv_transpose(
     """
     left, right = promoted(x, kernel)
     layout = layout_of(left, right, orders)
-    count = len(layout.spatial)
+    count = len(layout.x) - 2
     stride = per_axis("conv_transpose: strides", strides, count)
     spread = per_axis("conv_transpose: kernel_dilation", kernel_dilation, count)
     more = per_axis("conv_transpose: output_padding", output_padding, count, least=0)
-    outputs = right.shape[layout.kernel["O"]]
-    if groups < 1 or outputs != left.shape[layout.input["C"]] or outputs % groups:
+    outputs = right.shape[layout.kernel[0]]
+    if groups < 1 or outputs != left.shape[layout.x[1]] or outputs % groups:
         raise ShapeMismatch(
             f"conv_transpose: x of shape {left.shape} needs as many outputs of its kernel as it has channels, a multiple of "
             f"{groups} groups; shape {right.shape} was given"
         )
-    reach = [dilated(right.shape[layout.kernel[c]], d) for c, d in zip(layout.spatial, spread, strict=True)]
+    reach = [dilated(right.shape[axis], d) for axis, d in zip(layout.kernel[2:], spread, strict=True)]
     if padding == "SAME":
-        sizes = [left.shape[layout.input[c]] * s for c, s in zip(layout.spatial, stride, strict=True)]
+        sizes = [left.shape[axis] * s for axis, s in zip(layout.x[2:], stride, strict=True)]
         more = tuple(m + max(s - w, 0) for m, s, w in zip(more, stride, reach, strict=True))
         margins = margins_of("conv_transpose", padding, sizes, reach, stride)
     else:
@@ -199,7 +165,7 @@ def conv_transpose(
         (window - 1 - low, window - 1 - high + extra)
         for window, (low, high), extra in zip(reach, margins, more, strict=True)
     ]
-    turned = reverse(right, [layout.kernel[c] for c in layout.spatial]) if count else right
+    turned = reverse(right, layout.kernel[2:]) if count else right
     turned = _exchanged(turned, layout, groups)
     # The exchanged kernel keeps its order of axes, so that the same letters name inputs and outputs.
     return conv_general(left, turned, 1, back, stride, spread, groups, orders)
@@ -207,19 +173,11 @@ def conv_transpose(
 
 def _exchanged(kernel: Tensor, layout: Layout, groups: int) -> Tensor:
     """The kernel with inputs and outputs exchanged within every group."""
-    o, i = layout.kernel["O"], layout.kernel["I"]
+    o, i = layout.kernel[:2]
     order = list(range(kernel.ndim))
     order[o], order[i] = i, o
-    swapped = transpose(kernel, order)  # axis o: inputs of a group; axis i: outputs of all groups
-    if groups == 1:
-        return swapped
-    shape = list(swapped.shape)
-    cut = reshape(swapped, (*shape[:i], groups, shape[i] // groups, *shape[i + 1 :]))
-    target = o + 1 if o > i else o  # where axis o went when axis i was cut in two
-    axes = [axis for axis in range(cut.ndim) if axis != i]
-    axes.insert(axes.index(target), i)
-    shape[o], shape[i] = shape[o] * groups, shape[i] // groups
-    return reshape(transpose(cut, axes), shape)
+    # Axis o has the inputs of a group now, axis i the outputs of all groups.
+    return regrouped(transpose(kernel, order), i, o, groups)
 
 
 def _of_rank(count: int) -> Callable[..., Tensor]:
@@ -251,22 +209,14 @@ def _of_rank(count: int) -> Callable[..., Tensor]:
 conv1d, conv2d, conv3d = (_of_rank(count) for count in (1, 2, 3))
 
 
-def _convolution_flops(op: ir.Operation) -> int:
-    """The kernel has one weight for each input it combines and each output feature."""
-    kernel = spec_of(op.operands[1].type).shape
-    layout = str(op.attributes["dimension_numbers"]).split("x[")[1].split("]")[0].replace(" ", "")
-    outputs = kernel[layout.split(",").index("o")]
-    return 2 * spec_of(op.results[0].type).size * math.prod(kernel) // outputs
-
-
 declare(
     "convolution",
     Kind.product,
-    cost=Cost.work,
-    rounds=True,
     is_bilinear=True,
-    flops=_convolution_flops,
+    flops=convolution_flops,
     functions=("conv_general",),
-    derivative=Supplied("pcp.autodiff.rules.convolution"),
-    batching=Supplied("pcp.batching.rules.convolution"),
+    derivative=convolution_cotangents,
+    batching=batched_convolution,
 )
+
+export_operations(__name__)

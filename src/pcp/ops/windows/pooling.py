@@ -4,8 +4,9 @@ import numpy as np
 
 from pcp.ops.elementwise import convert
 from pcp.ops.reductions.primitives import narrowed, widened
-from pcp.ops.windows.reducing import Padding, Sizes, margins_of, per_axis, reduce_window
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, operation
+from pcp.ops.windows.geometry import Padding, Sizes, margins_of, per_axis
+from pcp.ops.windows.reducing import reduce_window
+from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
 
 
 @operation
@@ -74,3 +75,6 @@ def _whole(
     if channels_last:
         return (1, *size, 1), (1, *step, 1), [(0, 0), *margins, (0, 0)]
     return (1, 1, *size), (1, 1, *step), [(0, 0), (0, 0), *margins]
+
+
+export_operations(__name__)

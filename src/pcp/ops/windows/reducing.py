@@ -1,87 +1,45 @@
-"""Windows that slide along axes: their padding and dilation, and reductions over them."""
+"""Reductions over windows that slide along axes.
+
+The derivative of a sum is a rule; any other body is computed anew as a fold.
+"""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from pcp.ir import DType, TensorSpec
+from pcp.ir import TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.builder import dense
-from pcp.ir.toolkit.attributes import integer_elements, integers_of
+from pcp.ir.toolkit.attributes import integers_of
+from pcp.ir.toolkit.constants import splat_number
+from pcp.ir.toolkit.regions import combiner
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.ops.batched_axes import Change, along_axes, led_by
-from pcp.ops.control.loops import end_block
-from pcp.ops.record import Cost, Kind, Linear, Supplied, declare
-from pcp.ops.reductions.primitives import REDUCTIONS, neutral
+from pcp.ops.derivative import Cotangent, Expanded, Outgoing, Primal
+from pcp.ops.elementwise import where
+from pcp.ops.movement import pad
+from pcp.ops.record import Kind, Linear, declare
+from pcp.ops.reductions.bodies import emit_joining, map_body
+from pcp.ops.reductions.cumulative import associative_scan
+from pcp.ops.reductions.primitives import neutral, reduction_of
+from pcp.ops.windows.folds import COMPARISONS, chosen, folded
+from pcp.ops.windows.geometry import (
+    Padding,
+    Sizes,
+    Windows,
+    along_windows,
+    dilated,
+    margins_of,
+    pairs_attribute,
+    per_axis,
+    places,
+    windows_of,
+)
 from pcp.tensor import (
-    DTypeMismatch,
-    ShapeMismatch,
     Tensor,
     TensorLike,
     as_tensor,
-    current_builder,
+    export_operations,
     operation,
 )
-
-Sizes = int | Sequence[int]
-"""One number for each axis, or one for all."""
-
-Padding = str | Sequence[tuple[int, int]]
-"""`"VALID"`, `"SAME"`, or how much (before, after) along each axis."""
-
-
-def per_axis(name: str, sizes: Sizes, count: int, least: int = 1) -> tuple[int, ...]:
-    """One integer for each of `count` axes.
-
-    Raises:
-        ShapeMismatch: there are more or fewer, or one is below `least`.
-    """
-    given = (sizes,) * count if isinstance(sizes, int) else tuple(sizes)
-    if len(given) != count or any(size < least for size in given):
-        raise ShapeMismatch(f"{name} {given} were given; expected {count} integers of at least {least}")
-    return given
-
-
-def dilated(size: int, distance: int) -> int:
-    """How far a row of `size` elements reaches whose neighbours are `distance` apart."""
-    return (size - 1) * distance + 1 if size else 0
-
-
-def margins_of(
-    name: str, padding: Padding, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
-) -> list[tuple[int, int]]:
-    """The padding before and after each axis.
-
-    Raises:
-        ShapeMismatch: it is no known word, or not one pair for each axis.
-    """
-    if padding == "VALID":
-        return [(0, 0)] * len(sizes)
-    if padding == "SAME":
-        totals = [
-            max((-(-size // stride) - 1) * stride + window - size, 0)
-            for size, window, stride in zip(sizes, windows, strides, strict=True)
-        ]
-        return [(total // 2, total - total // 2) for total in totals]
-    if isinstance(padding, str) or len(padding) != len(sizes) or any(len(pair) != 2 for pair in padding):
-        raise ShapeMismatch(
-            f"{name}: padding {padding!r} was given; expected 'SAME', 'VALID' or {len(sizes)} pairs (before, after)"
-        )
-    return [(int(low), int(high)) for low, high in padding]
-
-
-def places(size: int, margins: tuple[int, int], window: int, stride: int) -> int:
-    """How many windows fit into an axis."""
-    return max(0, (size + sum(margins) - window) // stride + 1)
-
-
-def pairs_attribute(pairs: Sequence[tuple[int, int]]) -> ir.Attribute:
-    """Pairs of integers as StableHLO writes a padding."""
-    array = np.asarray(pairs, np.int64).reshape(-1, 2)
-    with current_builder().location:
-        return dense(array, TensorSpec(array.shape, DType.i64))
 
 
 @operation
@@ -109,13 +67,7 @@ def reduce_window(
         DTypeMismatch: there is no such reduction of such elements.
     """
     tensor = as_tensor(x)
-    rows = {row[0]: row for row in REDUCTIONS}
-    if reduction not in rows or tensor.dtype.kind not in rows[reduction][3]:
-        raise DTypeMismatch(
-            f"reduce_window: there is no reduction {reduction!r} of {tensor.dtype}; choose one of {', '.join(rows)}, or "
-            f"use .astype"
-        )
-    _, combine, start, _, _ = rows[reduction]
+    row = reduction_of("reduce_window", reduction, tensor.dtype)
     rank = tensor.ndim
     size = per_axis("reduce_window: window", window, rank)
     stride, base, spread = (
@@ -137,12 +89,8 @@ def reduce_window(
         "window_dilations": spread,
         "padding": pairs_attribute(margins),
     }
-    builder, spec, scalar = current_builder(), TensorSpec(shape, tensor.dtype), TensorSpec((), tensor.dtype)
-    operands = [tensor.value, as_tensor(neutral(start, tensor.dtype)).value]
-    op = builder.emit("stablehlo.reduce_window", operands, (spec,), attributes, regions=1)
-    with builder.region(op, 0, (scalar, scalar)) as arguments:
-        end_block([builder.emit(f"stablehlo.{combine}", arguments, (scalar,)).results[0]])
-    return Tensor(op.results[0], builder, spec)
+    operands = (tensor, as_tensor(neutral(row.start, tensor.dtype)))
+    return emit_joining("reduce_window", operands, TensorSpec(shape, tensor.dtype), attributes, row.combine)
 
 
 def _window_flops(op: ir.Operation) -> int:
@@ -150,35 +98,74 @@ def _window_flops(op: ir.Operation) -> int:
     return math.prod(sizes) * sum(spec_of(value.type).size for value in op.results)
 
 
-def _unpadded_first(attribute: ir.Attribute, _: int) -> ir.Attribute:
-    flat = integer_elements(attribute)
-    return pairs_attribute([(0, 0), *zip(flat[::2], flat[1::2], strict=True)])
+_EXTREMES = {"maximum": ("GE", "low"), "minimum": ("LE", "high")}
+"""Which of two elements stays, and what changes nothing."""
 
 
-_CHANGES: dict[str, Change] = {
-    "window_dimensions": led_by(1),
-    "window_strides": led_by(1),
-    "base_dilations": led_by(1),
-    "window_dilations": led_by(1),
-    "padding": _unpadded_first,
-}
+def _cotangents(primal: Primal, *cotangents: Cotangent) -> Outgoing:
+    count = len(primal.op.operands) // 2
+    windows, x = windows_of(primal), primal.input(0)
+    name = combiner(primal.op.regions[0])
+    if name == "add" and not primal.active[1] and cotangents[0] is not None:
+        return [_spread(cotangents[0], x, windows), None]
+    along = windows.cumulative(x.shape)
+    if along is not None and count == 1:
+
+        def combine(left: Tensor, right: Tensor) -> Tensor:
+            (joined,) = map_body(primal, [left, right])
+            return joined
+
+        start = primal.input(1).broadcast_to(x.shape)
+        return Expanded([combine(start, associative_scan(combine, x, *along))])
+    if 0 in primal.output().shape:
+        return Expanded([start.broadcast_to(primal.output().shape) for start in primal.inputs[count:]])
+    if name in _EXTREMES:
+        return Expanded([_extreme(primal, windows, *_EXTREMES[name])])
+    return Expanded(_any_body(primal, windows, count))
+
+
+def _spread(g: Tensor, x: Tensor, windows: Windows) -> Tensor:
+    """The transpose of a sum over windows: a sum over windows of the cotangents, strides apart."""
+    widths = []
+    for i, (low, _) in enumerate(windows.padding):
+        wide = dilated(x.shape[i], windows.base_dilation[i])
+        reach = dilated(windows.sizes[i], windows.window_dilation[i])
+        result = dilated(g.shape[i], windows.strides[i])
+        widths.append((reach - low - 1, wide - result + low, windows.strides[i] - 1))
+    margins = pad(g, widths)
+    return reduce_window(
+        margins, "sum", windows.sizes, windows.base_dilation, "VALID", 1, windows.window_dilation
+    )
+
+
+def _extreme(primal: Primal, windows: Windows, direction: str, least: str) -> Tensor:
+    """Of equal largest or smallest elements the first is chosen, and alone gets the cotangent, as in JAX and PyTorch."""
+    x, start = primal.inputs
+    nothing = neutral(least, x.dtype)
+    whole = windows.padded(x, as_tensor(nothing))
+    (found,) = chosen(whole, [whole], windows, primal.output().shape, direction)
+    if splat_number(start.value) == nothing:
+        return found
+    wide = start.broadcast_to(found.shape)
+    return where(COMPARISONS[direction](wide, found), wide, found)
+
+
+def _any_body(primal: Primal, windows: Windows, count: int) -> Sequence[Tensor]:
+    tensors, starts = primal.inputs[:count], primal.inputs[count:]
+    wholes = [windows.padded(x, start) for x, start in zip(tensors, starts, strict=True)]
+    shape = primal.output().shape
+    found = folded(wholes, windows, shape, lambda first, second: map_body(primal, [*first, *second]))
+    return map_body(primal, [*(start.broadcast_to(shape) for start in starts), *found])
+
 
 declare(
     "reduce_window",
     Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
     linear=Linear(if_adding=True),
     flops=_window_flops,
     functions=("reduce_window",),
-    derivative=Supplied("pcp.autodiff.rules.windows"),
-    batching=along_axes(lambda count: count // 2, **_CHANGES),
+    derivative=_cotangents,
+    batching=along_windows(lambda count: count // 2),
 )
-declare(
-    "select_and_scatter",
-    Kind.reduction,
-    cost=Cost.work,
-    rounds=False,
-    derivative=Supplied("pcp.autodiff.rules.selection"),
-    batching=along_axes(lambda _: 2, **_CHANGES),
-)
+
+export_operations(__name__)

@@ -12,9 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
@@ -24,16 +22,17 @@ from pcp.ir.program_file import write_atomically
 from pcp.ir.toolkit.attributes import string_of
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.ops.record import Kind, kind_of
 from pcp.planning.added.store import Added
+from pcp.planning.measuring.hardware import versions
 from pcp.planning.measuring.process import environment
 from pcp.planning.measuring.request import specs_to
-from pcp.planning.profile.hardware import versions
+from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
 
 SECONDS = 60.0
 LONGEST_TEXT = 16 << 20
-_OUTSIDE = ("infeed", "outfeed", "send", "recv")
 
 
 class KernelNotLowered(PCPError):
@@ -121,7 +120,7 @@ def check(name: str, program: Program) -> None:
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name == "stablehlo.custom_call":
             needed.append(string_of(op.attributes["call_target_name"]))
-        elif op.name.removeprefix("stablehlo.") in _OUTSIDE:
+        elif kind_of(op.name) is Kind.outside:
             needed.append(op.name)
         return ir.WalkResult.ADVANCE
 
@@ -152,8 +151,8 @@ def _expected(problem: Problem) -> list[TensorSpec]:
 def _asked(added: Added, problem: Problem, attributes: str) -> str:
     """The text that a child makes."""
     candidate = added.candidate
-    with tempfile.TemporaryDirectory(prefix="pcp-lower-", ignore_cleanup_errors=True) as folder:
-        answer = Path(folder) / "answer"
+    with TemporaryFolder(LOWERING) as folder:
+        answer = folder.path / "answer"
         request = {
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,

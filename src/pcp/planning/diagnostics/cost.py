@@ -13,9 +13,10 @@ from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import entry_block
+from pcp.ops.record import Kind, kind_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
-from pcp.planning.search.cost_model import bytes_of
+from pcp.planning.prediction.cost_model import bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class _Count:
             name = op.name.removeprefix("stablehlo.")
             if name in ("return", "func.return"):
                 continue
-            if name in ("while", "case", "if"):
+            if kind_of(op.name) is Kind.control:
                 _merge(kinds, self._control(op, name))
                 _merge(kinds, {name: Cost(count=1)})
             else:

@@ -22,9 +22,9 @@ from pcp.ir.types import dtype_of
 from pcp.ops.elementwise import convert, imag, is_finite, maximum, not_equal, real, where
 from pcp.ops.movement import concatenate, reshape
 from pcp.ops.reductions.primitives import max_
+from pcp.planning.compiled import Compiled, compiled
 from pcp.planning.diagnostics.dataflow import Dataflow
 from pcp.planning.instrument import flat, with_extras
-from pcp.planning.plan import Plan, plan
 from pcp.tensor import Tensor
 
 _FLAGS_AT_ONCE = 1024  # compile time grows with the number of flags
@@ -134,23 +134,26 @@ def range_of(array: Any) -> Range:
     return Range(spec, least, largest, nans, values.size - finite.size - nans)
 
 
-def checked_run(checked: Plan, arguments: tuple[Any, ...]) -> Any:
+def checked_run(plan: Compiled, lowered: Program, arguments: tuple[Any, ...]) -> Any:
     """What `Plan.run` does with `check`.
+
+    Arguments:
+        plan: what is run.
+        lowered: the program as it is run.
+        arguments: as for `Plan.run`; state is not consumed.
 
     Raises:
         NaNFound: a result is not finite.
     """
-    placed = checked.place(*arguments)
-    results = checked.run(*checked.with_copied_state(placed))
-    leaves = flatten_like(checked.program.result_tree, results, "result")
-    for entry, leaf in zip(checked.outputs, leaves, strict=True):
+    placed = plan.place(*arguments)
+    results = plan.call(*plan.with_copied_state(placed))
+    leaves = flatten_like(plan.program.result_tree, results, "result")
+    for entry, leaf in zip(plan.outputs, leaves, strict=True):
         if not entry.spec.dtype.is_differentiable:
             continue
         found = range_of(leaf)
         if found.nans or found.infinities:
-            report = find_nan(
-                checked.lowered, *checked.bound, *placed, device=checked.target.with_options({})
-            )
+            report = find_nan(lowered, *plan.bound, *placed, device=plan.target.with_options({}))
             name = f"result {entry.name}" if entry.name else "the result"
             origin = (
                 report
@@ -207,7 +210,7 @@ def _values(
 
 def _run(program: Program, arguments: tuple[Any, ...], target: Target) -> list[Any]:
     """The further values of an extended program; it is compiled for this call alone."""
-    _, values = plan(program, target, cache=False).run(*arguments)
+    _, values = compiled(program, target, cache=False).call(*arguments)
     return list(values)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.autodiff.flops import flops_of
-from pcp.backends import Backend, Executable
+from pcp.backends import Backend, Executable, Target
 from pcp.backends.base import Buffer
 from pcp.ir import Argument, Program, Result, Role, Tree
 from pcp.ir.bindings import context, ir
@@ -26,9 +26,9 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.tree import LEAF, flatten
 from pcp.planning.capacity import human
+from pcp.planning.compiled import Compiled
 from pcp.planning.diagnostics.dataflow import Dataflow
 from pcp.planning.instrument import flat
-from pcp.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,9 @@ class OperationProfile:
         return "\n".join(lines)
 
 
-def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -> OperationProfile:
+def profile_operations(
+    plan: Compiled, lowered: Program, arguments: Sequence[Any], repeats: int = 5
+) -> OperationProfile:
     """Measure every operation of a plan alone, on the values that a call with these arguments gives it.
 
     Arguments:
@@ -120,9 +122,9 @@ def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -
         CompilationFailed: an operation does not compile alone.
     """
     placed = plan.place(*arguments)
-    program = flat(plan.lowered)
+    program = flat(lowered)
     dataflow = Dataflow(program)
-    pieces = _Pieces(program, dataflow, plan)
+    pieces = _Pieces(program, dataflow, plan.target.with_options({}))
     values = dict(enumerate(flatten((*plan.bound, *placed))[0]))
     last_use = {number: index for index, numbers in enumerate(dataflow.reads) for number in numbers}
     times = []
@@ -140,12 +142,12 @@ def profile_operations(plan: Plan, arguments: Sequence[Any], repeats: int = 5) -
     return OperationProfile(str(plan.device), tuple(times), _whole(plan, placed, repeats))
 
 
-def _whole(plan: Plan, placed: tuple[Any, ...], repeats: int) -> float:
+def _whole(plan: Compiled, placed: tuple[Any, ...], repeats: int) -> float:
     best = float("inf")
     for _ in range(repeats):
         given = plan.with_copied_state(placed)
         plan.backend.wait(flatten(given)[0])
-        seconds, _results = _timed(lambda given=given: flatten(plan.run(*given))[0], 1, plan.backend)  # type: ignore[misc]  # as above
+        seconds, _results = _timed(lambda given=given: flatten(plan.call(*given))[0], 1, plan.backend)  # type: ignore[misc]  # as above
         best = min(best, seconds)
     return best
 
@@ -176,10 +178,10 @@ def _event(name: str, thread: int, start: float, seconds: float, facts: dict[str
 class _Pieces:
     """Every operation as a program of its own, compiled once for all operations that are equal."""
 
-    def __init__(self, program: Program, dataflow: Dataflow, plan: Plan) -> None:
+    def __init__(self, program: Program, dataflow: Dataflow, target: Target) -> None:
         self._program = program
         self._dataflow = dataflow
-        self._target = plan.target.with_options({})
+        self._target = target
         self._module = program.module()
         *self._operations, _ = (op.operation for op in main_of(self._module).regions[0].blocks[0].operations)
         self._compiled: dict[str, tuple[Executable, int]] = {}

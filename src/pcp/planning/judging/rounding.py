@@ -16,17 +16,13 @@ from collections.abc import Sequence
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ops.record import RECORDS
+from pcp.ops.linear.dot_axes import DotAxes
+from pcp.ops.record import RECORDS, Kind, kind_of
 from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
 _HASH = 0x9E3779B1
 """Knuth's multiplicative hash, 2^32 over the golden ratio."""
-
-
-_LIKE_OUTSIDE = frozenset({"stablehlo.while", "stablehlo.case", "stablehlo.if"})
-"""Operations in whose regions there is arithmetic like outside; the regions of others say what to do with two elements."""
 
 
 def in_other_roundings(program: Program) -> Program:
@@ -43,7 +39,8 @@ class _OtherRoundings(Recomputing):
 
     def operation(self, op: ir.Operation) -> None:
         outside = self._is_inside
-        self._is_inside = outside or (len(op.regions) > 0 and op.name not in _LIKE_OUTSIDE)
+        # The regions of loops and branches hold arithmetic like outside, those of others say what to do with two elements.
+        self._is_inside = outside or (len(op.regions) > 0 and kind_of(op.name) is not Kind.control)
         super().operation(op)
         self._is_inside = outside
         record = RECORDS.get(op.name)
@@ -55,8 +52,7 @@ class _OtherRoundings(Recomputing):
         values = super().operands(op)
         match op.name:
             case "stablehlo.dot_general":
-                numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-                axes = [numbers.get(f"{side}_contracting_dimensions", ()) for side in ("lhs", "rhs")]
+                axes = DotAxes.of(op).contract
                 return [_disturbed(value, each) for value, each in zip(values, axes, strict=True)]
             case "stablehlo.reduce":
                 reduced = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))

@@ -19,13 +19,13 @@ import numpy as np
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.planning.measuring.folder import MeasuringFolder, TemporaryFolderUnusable, check_room, written
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement_text import judgement_of
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Arrays, Request
-from pcp.planning.profile.hardware import hardware_of, versions
-from pcp.planning.profile.rows import judgement_of
+from pcp.temporary import TemporaryFolder, TemporaryFolderUnusable, check_room, written
 
 log = logging.getLogger("pcp.planning.measuring.bench")
 
@@ -61,7 +61,7 @@ class Bench:
         self._plain_seconds = plain_seconds
         self._memory_bytes = memory_bytes
         self._target: Target | None = None  # of the child
-        self._temporary = MeasuringFolder()
+        self._temporary = TemporaryFolder()
         self._folder = self._temporary.path
         self._child: MeasuringProcess | None = None
         self._arrays: dict[int, tuple[Arrays, list[str]]] = {}
@@ -171,6 +171,7 @@ class Bench:
             "timing_seconds": request.timing_seconds,
             "rival": request.rival,
             "site": request.site,
+            "residuals": None if request.residuals is None else self._stored(request.residuals),
         }
 
     def _stored(self, program: Program) -> str:

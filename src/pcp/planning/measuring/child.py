@@ -19,12 +19,12 @@ from typing import Any, Protocol, TextIO
 from pcp.backends import Target
 from pcp.errors import PCPError
 from pcp.ir import Program
-from pcp.planning.measuring.folder import unusable
+from pcp.planning.measuring.measurement_text import judgement_text
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.trial import tried
-from pcp.planning.profile.rows import judgement_text
+from pcp.temporary import unusable
 
 _LONGEST_DETAIL = 1000
 _BEGINNING = 200
@@ -78,6 +78,7 @@ class Child:
                 request["judged_at"],
                 request["ignored"],
                 request["options"],
+                request["residuals"],
             ]
         )
         kept = self._subjects.pop(key, None)
@@ -92,6 +93,7 @@ class Child:
                 request["ignored"],
                 self._target.with_options(request["options"]),
                 self._folder,
+                None if request["residuals"] is None else _program(request["residuals"]),
                 lambda name: self._say(stage=name),
             )
             self._cost[key] = time.monotonic() - began

@@ -4,6 +4,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.indexing.gathering import WindowAxes
 from pcp.planning.instrument import flat
 
 _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_slice": 1}
@@ -52,7 +53,7 @@ def _limits(op: ir.Operation, inputs: list[frozenset[int]]) -> list[tuple[int, i
             for argument in found
             if indexed
         ]
-    axes = _indexed_axes(op)
+    axes = WindowAxes.of(op).index_map
     return [(argument, min(indexed[axis] for axis in axes)) for argument in inputs[first] if axes]
 
 
@@ -67,16 +68,6 @@ def _counted(value: Value) -> list[int]:
             return []
         owner = op.operands[0].owner
     return []
-
-
-def _indexed_axes(op: ir.Operation) -> list[int]:
-    name = "dimension_numbers" if op.name == "stablehlo.gather" else "scatter_dimension_numbers"
-    key = "start_index_map" if op.name == "stablehlo.gather" else "scatter_dims_to_operand_dims"
-    text = str(op.attributes[name])
-    if f"{key} = [" not in text:
-        return []
-    inside = text.split(f"{key} = [")[1].split("]")[0]
-    return [int(each) for each in inside.split(",") if each.strip()]
 
 
 def _is_integer(value: Value) -> bool:

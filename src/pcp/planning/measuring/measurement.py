@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 
 from pcp.planning.judging.tolerance import least_tolerance
-from pcp.planning.search.significance import Block, undisturbed
+from pcp.planning.measuring.significance import Block, undisturbed
 
 _NO_HANDLER = (
     "No registered implementation for",

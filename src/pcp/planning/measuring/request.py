@@ -61,6 +61,7 @@ class Request:
             candidate or the plain program.
         site: what a kernel at a site claims of infinities and NaN (`Kernel.nonfinite`): it is verified there, on several
             kinds of operands. None verifies nothing.
+        residuals: what computes the last arguments of the subject from those before; None where all are arguments of their own.
 
     Raises:
         NoInputs: there is nothing to try it on.
@@ -79,6 +80,7 @@ class Request:
     timing_seconds: float = TIMING_SECONDS
     rival: float | None = None
     site: str | None = None
+    residuals: Program | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

@@ -34,6 +34,7 @@ class Subject:
         inputs: a recipe, or files of arrays, one list for each call.
         judged_at, ignored: as in `Request`.
         folder: for results.
+        residuals: as in `Request`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Subject:
         ignored: Sequence[int],
         target: Target,
         folder: Path,
+        residuals: Program | None = None,
         stage: Callable[[str], None] = lambda _: None,
     ) -> None:
         stage("compiling the plain program")
@@ -56,6 +58,9 @@ class Subject:
         """Of calls of the plain program as they happened."""
         self.is_judged = exact is not None
         """Whether errors are those against exact results, rather than against the plain ones."""
+        self._residuals = (
+            None if residuals is None else Runnable(target.compile(residuals), residuals.arguments)
+        )
         self.inputs: list[list[Buffer]] = []
         self.judges: list[Judge] = []
         self._recipe = inputs
@@ -72,7 +77,7 @@ class Subject:
             self.reference = "float32"
         for index in range(inputs.sets if isinstance(inputs, Recipe) else len(inputs)):
             stage("inputs")
-            self.inputs.append(self._placed(index))
+            self.inputs.append(self.completed(self._placed(index)))
             stage("plain")
             self._plain.append(self._kept(f"plain-{os.getpid()}", index, program, self._timed_plain))
             self.judges.append(self._judge(index, reference))
@@ -157,6 +162,13 @@ class Subject:
         results, seconds = timed(self.plain, placed, self.target)
         self.plain_seconds.append(seconds)
         return results
+
+    def completed(self, placed: list[Buffer]) -> list[Buffer]:
+        """Arguments with the residuals that belong to the others."""
+        if self._residuals is None:
+            return placed
+        own = placed[: len(self._residuals.arguments)]
+        return [*own, *timed(self._residuals, own, self.target)[0]]
 
     def _placed(self, index: int) -> list[Buffer]:
         if not isinstance(self._recipe, Recipe):

@@ -15,7 +15,7 @@ import numpy as np
 from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
 from pcp.ir import Argument
-from pcp.planning.search.significance import upper_ratio
+from pcp.planning.measuring.significance import upper_ratio
 
 SAMPLE_SECONDS = 5e-4
 """A sample is a call, or as many calls as take this long."""

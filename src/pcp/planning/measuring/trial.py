@@ -13,11 +13,11 @@ from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
 from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
+from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
 from pcp.planning.measuring.request import PythonFunction
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, Variations, timed, times_in_turn
-from pcp.planning.verification.at_site import fault_at_site, is_noise
 
 LONG_SECONDS = 0.3
 """A call of a program that takes longer is not made without being timed."""

@@ -15,7 +15,7 @@ from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.planning.instrument import flat
-from pcp.planning.search.cost_model import estimated_seconds
+from pcp.planning.prediction.cost_model import estimated_seconds
 
 Features = npt.NDArray[np.float64]
 

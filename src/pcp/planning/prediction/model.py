@@ -1,6 +1,7 @@
 """The cost model: from regions that were measured here to the time of a region, and to the time and error of kernels there."""
 
 import functools
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +11,21 @@ import numpy as np
 
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.pooled import pooled
 from pcp.planning.prediction.features import NAMES, features_of
 from pcp.planning.prediction.gaussian import Gaussian, fitted
+from pcp.planning.profile.best_effort_database import BestEffortDatabase
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.region import NotARegion
+
+log = logging.getLogger("pcp.planning.search")
 
 FEWEST = 4
 """Regions at which a kernel was measured, before anything is said of others."""
 MOST = 100
 """Regions of a family that predictions are made from, those that were measured last: reading each takes milliseconds."""
+MOST_ROWS = 4096
+"""Measurements that are read for that."""
 SURELY = 2.0
 """Standard deviations within which a prediction is relied on."""
 _ANALYTIC = NAMES.index("seconds by the analytic model")
@@ -77,6 +86,23 @@ def known_regions(rows: Sequence[Measurement], regions: Mapping[str, Program]) -
         errors = {row.path: row.error for row in own if row.error is not None}
         found.append(Known(regions[subject], family, seconds, ratios, errors))
     return found
+
+
+def known_here(
+    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
+) -> list[Known]:
+    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
+    grouped: dict[tuple[str, str], list[Measurement]] = {}
+    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
+        grouped.setdefault((row.subject, row.path), []).insert(0, row)
+    programs = {}
+    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
+    for digest, region in database.regions(newest).items():
+        try:
+            programs[digest] = region.program()
+        except NotARegion as error:
+            log.info("a region in the database is not used: %s", error)
+    return known_regions([pooled(rows) for rows in grouped.values()], programs)
 
 
 class CostModel:

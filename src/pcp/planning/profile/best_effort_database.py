@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
+from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
-from pcp.planning.prediction.region import Region
 from pcp.planning.profile.database import DatabaseUnusable, ProfileDatabase
-from pcp.planning.profile.hardware import Hardware
+from pcp.planning.profile.region import Region
 
 _Answer = TypeVar("_Answer")
 log = logging.getLogger("pcp.planning.profile.best_effort_database")

@@ -18,20 +18,19 @@ from typing import Any
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
+from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.paths.path import NotAPath, Path
-from pcp.planning.prediction.region import Region
+from pcp.planning.measuring.measurement_text import InvalidRows, judgement_of, judgement_text
+from pcp.planning.paths.entries import NotAPath
+from pcp.planning.paths.path import Path
 from pcp.planning.profile.file import DatabaseUnusable as DatabaseUnusable
 from pcp.planning.profile.file import ProfileFile
-from pcp.planning.profile.hardware import Hardware
+from pcp.planning.profile.region import Region
 from pcp.planning.profile.rows import (
     LONGEST_LINE,
     About,
-    InvalidRows,
     Row,
     digest_of,
-    judgement_of,
-    judgement_text,
     line_of,
     row_of,
 )

@@ -5,29 +5,27 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pcp.backends import Target
 from pcp.ir import Program
 from pcp.planning.measuring.bench import PlainProgramFailed
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.pooled import pooled
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
-from pcp.planning.prediction.model import MOST, CostModel, Known, known_regions
-from pcp.planning.prediction.region import NotARegion, Region
+from pcp.planning.prediction.model import CostModel, known_here
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
-from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.profile.hardware import hardware_of, versions
-from pcp.planning.search.significance import Block, calm_blocks, joint, undisturbed
+from pcp.planning.profile.region import Region
 from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.planning.search")
 
-MOST_ROWS = 4096
-"""Of the regions that predictions are made from."""
 _DAY_SECONDS = 86400.0
 
 
@@ -84,6 +82,10 @@ class Evidence:
         self.measured = 0
         self.planned = 0
         self.trouble = ""
+        self.kept_back: Callable[[], float] = lambda: 0.0
+        """Seconds of the budget for verifying, which nothing else may begin in."""
+        self.took: dict[tuple[str, str], float] = {}
+        """Seconds that the last measurement of each path of each program took, from beginning to end."""
         self._database = database
         self._start = start
         self._progress = progress
@@ -148,7 +150,7 @@ class Evidence:
             seconds: from the end of its last measurement; the next one is apart in time.
         """
         wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
-        if wait >= self.seconds_left:
+        if wait >= self.seconds_left - self._kept_from(subject):
             self.trouble = "the time was up"
             return False
         if wait > 0:
@@ -175,6 +177,7 @@ class Evidence:
         about: str | None = None,
         until: float = 0.0,
         region: Program | None = None,
+        verifies: bool = False,
     ) -> Measurement | None:
         """What is known of one path of a program, measured now if that is not enough.
 
@@ -184,6 +187,7 @@ class Evidence:
             enough: whether a known measurement will do.
             until: seconds of the budget that must be left for this.
             region: the program, where it is the region of a site, to be kept with it.
+            verifies: whether this is what time was kept back for.
 
         Returns:
             None if there is no time to measure it, or it cannot be measured; `trouble` says which.
@@ -192,19 +196,21 @@ class Evidence:
         again = found is not None and self._is_tried_again(subject, label)
         if found is not None and enough(found) and not again:
             return found
-        if self.seconds_left <= until:
+        if self.seconds_left <= (until if verifies else max(until, self._kept_from(subject))):
             self.trouble = "the time was up"
             return found if again else None
         if self._measurer is None:
             self._begin()  # another process may have measured it meanwhile
-            return self.of(subject, label, request, enough, what, path, about, until, region)
+            return self.of(subject, label, request, enough, what, path, about, until, region, verifies)
         if self._progress is not None:
             spent = self.seconds_spent
             total = max(self.planned, self.measured + 1)
             self._progress(Progress(what, self.measured, total, spent, self.budget))
+        began = time.monotonic()
         measured = self._measure(self._measurer, request())
         if measured is None:
             return None
+        self.took[subject, label] = time.monotonic() - began
         made = replace(measured, subject=subject)
         self.measured += 1
         self.known(subject)  # what is there already stands first
@@ -222,6 +228,12 @@ class Evidence:
         )
         log.debug("%s: %s %s", what, made.failure or f"{made.ratio:.3f} of plain", made.detail)
         return self.known(subject)[label]
+
+    def _kept_from(self, subject: str) -> float:
+        """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself."""
+        kept = self.kept_back()
+        own = [seconds for (of, _), seconds in self.took.items() if of == subject]
+        return kept + max(own or self.took.values(), default=0.0) if kept else 0.0
 
     def refute(self, subject: str, path: Path, detail: str) -> None:
         """Enter that a path does not compute what was measured of it."""
@@ -256,73 +268,3 @@ class Evidence:
             log.warning("%s", error)
             self.trouble = str(error)
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class Pooled(Measurement):
-    """All that was measured of one path of a program here, as one row.
-
-    Arguments:
-        calm: the blocks that count, one for each measurement during which little disturbed; where none was calm, all.
-        is_calm: whether any of them was.
-    """
-
-    calm: tuple[Block, ...] = ()
-    is_calm: bool = True
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The calls that count, by measurements."""
-        return self.calm
-
-
-def known_here(
-    database: BestEffortDatabase | ProfileDatabase, hardware: str, versions: str, family: str
-) -> list[Known]:
-    """The regions of a family that were measured on some hardware with some versions, those first that were measured last."""
-    grouped: dict[tuple[str, str], list[Measurement]] = {}
-    for row in database.of_regions(family, hardware, versions, MOST_ROWS):
-        grouped.setdefault((row.subject, row.path), []).insert(0, row)
-    programs = {}
-    newest = list(dict.fromkeys(subject for subject, _ in grouped))[:MOST]
-    for digest, region in database.regions(newest).items():
-        try:
-            programs[digest] = region.program()
-        except NotARegion as error:
-            log.info("a region in the database is not used: %s", error)
-    return known_regions([pooled(rows) for rows in grouped.values()], programs)
-
-
-def pooled(rows: Sequence[Measurement], least: float = math.inf) -> Measurement:
-    """Rows of one path of one program as one row; if the last one is a failure, that counts.
-
-    Arguments:
-        rows: one at least.
-        least: undisturbed seconds of the plain program, as far as measurements of other paths have shown.
-    """
-    last = rows[-1]
-    if last.failure is not None:
-        return last
-    sound = [row for row in rows if row.failure is None]
-
-    judged = max(
-        (row for row in sound if row.error is not None),
-        key=lambda row: row.least_tolerance or 0.0,
-        default=last,
-    )
-    blocks = [block for row in sound for block in row.blocks]
-    are_calm = calm_blocks(blocks, least)
-    calm = tuple(block for block, is_calm in zip(blocks, are_calm, strict=True) if is_calm) or tuple(blocks)
-    seconds, plain_seconds = joint(calm)
-    peaks = [row.peak_bytes for row in sound if row.peak_bytes is not None]
-    together = {
-        "seconds": tuple(seconds),
-        "plain_seconds": tuple(plain_seconds),
-        "error": judged.error,
-        "plain_error": judged.plain_error,
-        "judgement": judged.judgement,
-        "peak_bytes": max(peaks, default=None),
-        "when": sound[0].when,
-    }
-    others = {each.name: getattr(last, each.name) for each in fields(Measurement)}
-    return Pooled(**others | together, calm=calm, is_calm=any(are_calm) or not blocks)

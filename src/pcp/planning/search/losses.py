@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.selection import Selection, saved
-from pcp.planning.search.significance import undisturbed
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
 

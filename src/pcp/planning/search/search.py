@@ -13,18 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
-from pcp.kernels import Kernel, UnknownKernel, missing_kernels
+from pcp.kernels import Kernel, missing_kernels
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
-from pcp.planning.paths.path import Path, PathMismatch
+from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.everywhere import try_everywhere
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.known_paths import KnownPaths
 from pcp.planning.search.losses import Losses, is_unexpected
 from pcp.planning.search.predicted_path import Prediction, predicted_path
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, saved, select
-from pcp.planning.search.site_checks import holds_at_its_sites
+from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from pcp.planning.search.strategy import Step, Strategy
 from pcp.planning.search.tuning import Tuned, kernel_label, tune
@@ -91,6 +92,8 @@ class Search:
             self._say(f"{name} is missing here: {reason}")
         self._duels = Duels(whole, evidence)
         self._budget = evidence.budget  # before Ctrl-C ends it
+        self._known = KnownPaths(whole, evidence, self._duels, self._sites, memory_limit)
+        evidence.kept_back = self._known.seconds_to_verify
 
     def run(self) -> Found:
         """Search.
@@ -283,33 +286,28 @@ class Search:
         return len(chosen) > 1
 
     def _best(self) -> Found:
-        """The path of all that are known that none has beaten, beginning with the fastest; of two that are about equally fast,
-        the one that was known first."""
+        """The fastest path that is known and holds at its sites."""
         whole, evidence = self.whole, self.evidence
+        fast = self._known.fast()
+        while (best := self._known.fastest(fast)) is not None:
+            path, row = best
+            doubt = doubt_at_its_sites(path, self._sites, evidence, whole.tolerance)
+            if doubt is None:
+                return self._found(path, row)
+            del fast[path.digest]
+            self._say(
+                f"path {path.digest[:12]}, with {row.ratio:.2f} of the plain time, is not used: {doubt.words}"
+            )
+            self.complete = self.complete and not doubt.is_untried
         known = evidence.known(whole.subject)
-        fast: dict[str, tuple[Path, Measurement]] = {}
-        first: tuple[Path, Measurement] | None = None
-        for digest, row in known.items():
-            if not whole.accepts(row, self.memory_limit) or not self.strategy.is_faster(row.blocks):
-                continue
-            path = evidence.path(digest)
-            if path is None or path.target(whole.target.devices) != whole.target or not _is_here(path):
-                continue
-            if not holds_at_its_sites(path, self._sites, evidence, whole.tolerance):
-                continue
-            fast[digest] = path, row
-            if first is None or row.ratio < (1 - self.strategy.margin) * first[1].ratio:
-                first = path, row
-        if first is None and not self._budget:
+        if not self._budget:
             predicted = predicted_path(
                 whole, self.classes, self._experience.banned, self._path, known, self.strategy
             )
             if predicted is not None:
                 path, prediction = predicted
                 return replace(self._found(path, None), prediction=prediction)
-        if first is None:
-            return self._found(whole.plain, evidence.known(whole.subject).get(whole.plain.digest))
-        return self._found(*fast[self._duels.unbeaten(first[0].digest, fast.keys())])
+        return self._found(whole.plain, known.get(whole.plain.digest))
 
     def _check_plain(self) -> None:
         """Look at how wrong the plain path is.
@@ -351,16 +349,6 @@ class Search:
 
 def _kernels(selection: Selection) -> dict[str, Kernel]:
     return {digest: one.kernel for digest, one in selection.items() if one.kernel is not None}
-
-
-def _is_here(path: Path) -> bool:
-    """Whether the kernels of a path are those that there are now."""
-    try:
-        path.kernels()
-    except (PathMismatch, UnknownKernel) as error:
-        log.info("a known path is not followed: %s", error)
-        return False
-    return True
 
 
 def _worst_result(row: Measurement) -> tuple[str, str]:

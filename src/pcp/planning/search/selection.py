@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pcp.kernels import cover
 from pcp.planning.search.tuning import Alternative, Tuned
 
 _ROUNDS = 50
@@ -113,28 +114,29 @@ def select(
 
 
 def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
-    """The same, where of a site and those inside of it only one side has kernels: that which saves more, by times alone."""
+    """The same, where of sites that overlap only one side has kernels: that which saves more, by times alone."""
     plain = Alternative(None, 1.0, 0.0, 0.0)
-    for outer in classes:
-        inside = _parts_inside(outer, classes)
-        digest = outer.sites.digest
-        if chosen[digest].kernel is None or not inside:
-            continue
-        if math.fsum(chosen[each].saved * part for each, part in inside.items()) > chosen[digest].saved:
+    for wide in sorted(classes, key=lambda each: -max(len(site.takes) for site in each.sites.sites)):
+        digest = wide.sites.digest
+        parts = {} if chosen[digest].kernel is None else _overlapping(wide, classes, chosen)
+        if math.fsum(chosen[each].saved * part for each, part in parts.items()) > chosen[digest].saved:
             chosen[digest] = plain
         else:
-            chosen |= {each: plain for each, part in inside.items() if part == 1.0}
+            chosen |= {each: plain for each, part in parts.items() if part == 1.0}
     return chosen
 
 
-def _parts_inside(outer: Tuned, classes: Sequence[Tuned]) -> dict[str, float]:
-    """Which part of the sites of each class is inside of sites of another, by digest; classes without any are left out."""
-    keys = {site.key for site in outer.sites.sites}
+def _overlapping(
+    wide: Tuned, classes: Sequence[Tuned], chosen: Mapping[str, Alternative]
+) -> dict[str, float]:
+    """Which part of the sites of each class with kernels cannot have them where those of another have, by digest."""
     found = {}
     for each in classes:
-        count = sum(not keys.isdisjoint(site.inside) for site in each.sites.sites)
-        if count:
-            found[each.sites.digest] = count / len(each.sites.sites)
+        if each is not wide and chosen[each.sites.digest].kernel is not None:
+            kept = {site.key for site in cover((*wide.sites.sites, *each.sites.sites))}
+            left_out = sum(site.key not in kept for site in each.sites.sites)
+            if left_out:
+                found[each.sites.digest] = left_out / len(each.sites.sites)
     return found
 
 

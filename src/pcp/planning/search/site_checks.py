@@ -1,7 +1,8 @@
 """Whether the kernels of a path hold at their sites: a path counts only if each was verified there."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pcp.kernels import Kernel, kernel_named, replaced
 from pcp.planning.measuring.index_ranges import index_ranges
@@ -16,11 +17,24 @@ from pcp.planning.search.tuning import kernel_label
 log = logging.getLogger("pcp.planning.search")
 
 
-def holds_at_its_sites(
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why a path is not used.
+
+    Arguments:
+        words: for people.
+        is_untried: whether a kernel was not verified at its sites, rather than found to be wrong there.
+    """
+
+    words: str
+    is_untried: bool
+
+
+def doubt_at_its_sites(
     path: Path, classes: Sequence[SiteClass], evidence: Evidence, tolerance: float
-) -> bool:
-    """Whether every kernel of a path was verified at the class of sites where it stands; it is now, if nobody has and there is
-    time.
+) -> Doubt | None:
+    """What speaks against a path: a kernel that is wrong at a class of its sites, or was not verified there, for lack of time.
+    What nobody has verified yet is verified now.
 
     A kernel of PCP's own for which there is no time counts by the whole program, which was judged with it at these very sites.
 
@@ -28,31 +42,71 @@ def holds_at_its_sites(
         evidence: what is known, and what measures.
         tolerance: of the program; 0 asks for the bits of the operations.
     """
+    for each, kernel in _kernels_at(path, classes):
+        row = _verified(each, kernel, evidence, tolerance)
+        if row is None and not kernel.is_added and not evidence.seconds_left:
+            log.info("%s was not verified alone for %s: %s", kernel.name, each.signature, evidence.trouble)
+        elif row is None:
+            return Doubt(
+                f"{kernel.name} was not verified for {each.signature}: {evidence.trouble}", is_untried=True
+            )
+        elif row.failure is not None:
+            words = f"{kernel.name} does not hold for {each.signature}: {row.failure}: {row.detail}"
+            return Doubt(words, is_untried=False)
+    return None
+
+
+def seconds_to_verify(
+    path: Path, call_seconds: float, classes: Sequence[SiteClass], evidence: Evidence
+) -> float:
+    """How long it should take to verify a path at those of its sites where nobody has.
+
+    Each is taken to last as long as the longest verification of this search. Before there was one, it is taken to last as long
+    as the shortest measurement of any kind, which compiled and ran something, too, or some calls of the whole program.
+
+    Arguments:
+        path: one that may be used.
+        call_seconds: of one call of the program by it.
+        classes: of the program's sites.
+        evidence: what is known, and how long measuring it took.
+    """
+    unknown = sum(_known(each, kernel, evidence) is None for each, kernel in _kernels_at(path, classes))
+    if not unknown:
+        return 0.0
+    strategy, took = evidence.strategy, evidence.took
+    verified = [seconds for (_, label), seconds in took.items() if label.endswith(_AT_SITE)]
+    guess = max(min(took.values(), default=0.0), strategy.site_calls * call_seconds)
+    return min(unknown * max(verified, default=guess), strategy.most_kept_back * evidence.budget)
+
+
+_AT_SITE = " at its site"
+
+
+def _kernels_at(path: Path, classes: Sequence[SiteClass]) -> Iterator[tuple[SiteClass, Kernel]]:
+    """The kernels of a path at each class of sites."""
     named = {choice.site: choice.kernel for choice in path.choices}
     for each in classes:
         for name in sorted({named[site.key] for site in each.sites if site.key in named}):
-            kernel = kernel_named(name)
-            row = _verified(each, kernel, evidence, tolerance)
-            if row is None and not kernel.is_added and not evidence.seconds_left:
-                log.info("%s was not verified alone for %s: %s", name, each.signature, evidence.trouble)
-            elif row is None or row.failure is not None:
-                why = evidence.trouble if row is None else f"{row.failure}: {row.detail}"
-                log.info("path %s is not used: %s for %s: %s", path.digest[:12], name, each.signature, why)
-                return False
-    return True
+            yield each, kernel_named(name)
+
+
+def _known(each: SiteClass, kernel: Kernel, evidence: Evidence) -> Measurement | None:
+    """What is known of a kernel at a class: it is verified when it is measured alone, too."""
+    known, label = evidence.known(each.digest), kernel_label(kernel)
+    return known.get(label) or known.get(f"{label}{_AT_SITE}")
 
 
 def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: float) -> Measurement | None:
-    label = kernel_label(kernel)
-    known = evidence.known(each.digest).get(label)
-    if known is not None:
-        return known
+    label = f"{kernel_label(kernel)}{_AT_SITE}"
+    alone = evidence.known(each.digest).get(kernel_label(kernel))
+    if alone is not None:
+        return alone
 
     def request() -> Request:
         return Request(
             each.region,
             replaced(each.region, kernel),
-            f"{label} at its site",
+            label,
             inputs=Recipe(sets=1, ranges=index_ranges(each.region)),
             target=evidence.target,
             tolerance=0.0 if tolerance == 0.0 else None,
@@ -61,6 +115,4 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: fl
         )
 
     what = f"whether {kernel.name} holds for {each}"
-    return evidence.of(
-        each.digest, f"{label} at its site", request, lambda _: True, what, about=each.signature
-    )
+    return evidence.of(each.digest, label, request, lambda _: True, what, about=each.signature, verifies=True)

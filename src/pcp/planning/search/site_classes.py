@@ -1,12 +1,12 @@
 """Classes of sites: those that do the same thing to the same shapes, so that what is measured of one holds for all."""
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pcp.ir import Program
-from pcp.kernels import Kernel, Site, kernel_named, sites_of
-from pcp.planning.search.cost_model import estimated_seconds
+from pcp.kernels import Kernel, Site, cover, kernel_named, sites_of
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.rewrite.row import Effect
 
 
@@ -72,17 +72,10 @@ def site_classes(program: Program, platform: str, tolerance: float | None = None
 
 
 def kernels_by_site(classes: Sequence[SiteClass], chosen: Mapping[str, Kernel]) -> dict[str, Kernel]:
-    """Choices for sites, by their keys, from choices for classes, by their digests; what is inside of a chosen one has none."""
-    every = {site.key: site for each in classes for site in each.sites}
-    found = {
-        site.key: chosen[each.digest] for each in classes if each.digest in chosen for site in each.sites
-    }
-    return {key: kernel for key, kernel in found.items() if not is_covered(every[key], found)}
-
-
-def is_covered(site: Site, chosen: Container[str]) -> bool:
-    """Whether a site is inside of one for which a kernel is chosen, so that it is not there any more."""
-    return any(key in chosen for key in site.inside)
+    """Choices for sites, by their keys, from choices for classes, by their digests; of sites that overlap one has a kernel."""
+    by_key = {site.key: each.digest for each in classes if each.digest in chosen for site in each.sites}
+    sites = [site for each in classes if each.digest in chosen for site in each.sites]
+    return {site.key: chosen[by_key[site.key]] for site in cover(sites)}
 
 
 def share(each: SiteClass, classes: Sequence[SiteClass]) -> float:

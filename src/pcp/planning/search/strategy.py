@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pcp.planning.search.significance import Block, is_faster_in
+from pcp.planning.measuring.significance import Block, is_faster_in
 
 
 class Step(enum.StrEnum):
@@ -56,6 +56,9 @@ class Strategy:
         little: a family that should save less than this part of the time is not tried as one, but left to refining.
         often_seconds: a program that takes longer in one call is not measured for a single class.
 
+        site_calls: calls of a program that verifying a kernel at one class of its sites may take, before any was verified.
+        most_kept_back: the part of the budget that is kept back at most for verifying the fastest path at its sites.
+
         expected: a whole that should gain more than this by its kernels' gains alone, but did not, is measured again later.
         confirmed: of such paths as many are, those that should save most.
 
@@ -102,6 +105,9 @@ class Strategy:
     worthwhile: float = 0.03
     little: float = 0.005
     often_seconds: float = 0.25
+
+    site_calls: int = 40
+    most_kept_back: float = 0.3
 
     expected: float = 0.04
     confirmed: int = 3

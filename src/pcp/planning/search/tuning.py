@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 
 from pcp.ir import Program
 from pcp.kernels import Kernel, replaced
+from pcp.kernels.residuals import with_residuals
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
 from pcp.planning.measuring.index_ranges import index_ranges
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.pooled import Pooled
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
+from pcp.planning.measuring.significance import undisturbed
+from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.prediction.model import Forecast
-from pcp.planning.search.cost_model import estimated_seconds
-from pcp.planning.search.evidence import Evidence, Pooled
-from pcp.planning.search.significance import undisturbed
+from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
@@ -260,11 +262,12 @@ class _Tuning:
 
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
+        given = with_residuals(self._each.sites[0], kernel, self._evidence.target.device.kind)
         return Request(
-            self._each.region,
-            self._programs[kernel],
+            self._each.region if given is None else given.subject,
+            self._programs[kernel] if given is None else given.candidate,
             kernel_label(kernel),
-            exact,
+            exact if given is None else widened(given.subject),
             recipe,
             self._evidence.target,
             judged_at=USUAL_TOLERANCE,
@@ -272,6 +275,7 @@ class _Tuning:
             timing_seconds=self._strategy.timing_seconds,
             rival=self._rival(kernel) if recipe.sets > 1 else None,
             site=kernel.nonfinite,
+            residuals=None if given is None else given.residuals,
         )
 
 

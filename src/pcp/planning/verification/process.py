@@ -11,11 +11,11 @@ from pcp.errors import PCPError
 from pcp.ir import DType, Program, TensorSpec
 from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measuring.folder import VERIFYING, MeasuringFolder
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
 from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
+from pcp.temporary import VERIFYING, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
 
@@ -65,7 +65,7 @@ class CandidateProcess:
         self.target = Target.of(device)
         self.device = self.target.device
         self.seconds, self._memory_bytes = seconds, memory_bytes
-        self._temporary = MeasuringFolder(VERIFYING)
+        self._temporary = TemporaryFolder(VERIFYING)
         self._folder = self._temporary.path
         self._process: MeasuringProcess | None = None
 

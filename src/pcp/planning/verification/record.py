@@ -6,9 +6,9 @@ from pcp.backends import Target
 from pcp.kernels import FAMILIES
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
-from pcp.planning.measuring.family_bench import sites_in
+from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Failure, Measurement
-from pcp.planning.profile.hardware import hardware_of, versions
+from pcp.planning.verification.family_bench import sites_in
 from pcp.planning.verification.verdict import Verdict
 
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from pcp.kernels.problems import Problem
 from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
+from pcp.temporary import LIKE_A_USERS, TemporaryFolder
 
 Array = np.ndarray[Any, Any]
 _PROGRAM = Path(__file__).with_name("as_user.py")
@@ -47,9 +47,10 @@ def run_as_user(
 
     Raises:
         CandidateFailed: it did not end in time, ended without an answer, or raised an exception there.
+        TemporaryFolderUnusable: the folder for temporary files is full, missing, or not to be written to.
     """
-    folder = Path(tempfile.mkdtemp(prefix="run-"))
-    try:
+    with TemporaryFolder(LIKE_A_USERS) as temporary:
+        folder = temporary.path
         described = [
             _described(folder / str(count), problem, arguments)
             for count, (problem, arguments, _) in enumerate(tasks)
@@ -70,8 +71,6 @@ def run_as_user(
             _read(folder / str(count), len(arguments), spec)
             for count, (_, arguments, spec) in enumerate(tasks)
         ]
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array]]) -> dict[str, Any]:

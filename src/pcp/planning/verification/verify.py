@@ -1,7 +1,7 @@
 """Verifying a kernel from outside: run in another process on many problems and values, judged here by what it returns.
 
 What a kernel that reassociates may err is bounded by what the plain program errs. One that lowers precision may err as much as
-it claims, but evenly: an error that is many times larger for one size than for others is no rounding.
+it claims, but evenly (`evenness`).
 """
 
 import logging
@@ -15,6 +15,7 @@ import numpy as np
 
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.verification.evenness import Judged, uneven
 from pcp.planning.verification.expected import (
     Expectation,
     differentiable,
@@ -31,20 +32,15 @@ from pcp.planning.verification.judgement import (
     pooled,
     same,
 )
-from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, floor_of, largest_noise
+from pcp.planning.verification.limits import GRADIENT_UNITS, fault_of, largest_noise
 from pcp.planning.verification.process import CandidateFailed, CandidateProcess
 from pcp.planning.verification.tried import Tried
 from pcp.planning.verification.user_process import run_as_user
 from pcp.planning.verification.values import Values
 from pcp.planning.verification.verdict import Verdict, median
-from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.verification")
 
-TIMES_USUAL = 8.0
-"""How much more than for most sizes a kernel of low precision may err for one."""
-TIMES_USUAL_WORST = 12.0
-TIMES_USUAL_GRADIENT = 16.0
 ALIKE = ("normal", "again", "half zero")
 """Kinds of values of one scale."""
 SKIPS = 2.0
@@ -101,9 +97,9 @@ class _Examination:
     def __init__(self, candidate: Candidate, process: CandidateProcess, seed: int) -> None:
         self.candidate, self.process, self.seed = candidate, process, seed
         self.findings: dict[Fault, Finding] = {}
-        self.judgements: list[tuple[Problem, Values, Judgement]] = []
-        self.gradient_errors: list[tuple[Problem, Values, Judgement]] = []
-        self.wide_judgements: list[tuple[Problem, Values, Judgement]] = []
+        self.judgements: list[Judged] = []
+        self.gradient_errors: list[Judged] = []
+        self.wide_judgements: list[Judged] = []
         self.times: dict[str, list[float]] = {}
         self.tried = Tried()
         self.noise = 0.0
@@ -341,39 +337,9 @@ class _Examination:
         return own / max(1.0, plain)
 
     def compare_problems(self) -> None:
-        """An error that is much larger for some problems than for others, on the same kind of values, is no rounding."""
-        if self.candidate.effect is not Effect.lowers_precision:
-            return
-        for dtype in self.candidate.dtypes:
-            rows = [row for row in self.judgements if row[0].dtype is dtype]
-            for measure, times in ((_error, TIMES_USUAL), (_worst, TIMES_USUAL_WORST)):
-                # What a kernel claims it may do for one size and not for others: compilers drop some roundings.
-                floor = max(floor_of(dtype), self.candidate.tolerance.get(dtype, 0.0) / TIMES_USUAL)
-                normal = _usual([measure(row[2]) for row in rows if row[1].name == "normal"])
-                for problem, values, judgement in rows:
-                    mine = measure(judgement)
-                    usual = _usual([measure(row[2]) for row in rows if row[1] is values])
-                    if mine is not None and mine > times * max(usual, normal, floor):
-                        self.find(
-                            Fault.uneven,
-                            problem,
-                            values.name,
-                            f"an error of {mine:.2g}, for most other sizes of at most {max(usual, normal):.2g}; "
-                            f"{judgement.place}; if that is meant, claim a tolerance",
-                        )
-            usual = _usual([_error(row[2]) for row in rows if row[1].typical])
-            for problem, values, judgement in self.gradient_errors:
-                error = _error(judgement)
-                if problem.dtype is dtype and error is not None:
-                    limit = max(
-                        TIMES_USUAL_GRADIENT * max(usual, floor_of(dtype)),
-                        self.candidate.tolerance.get(dtype, 0.0),
-                    )
-                    if error > limit:
-                        detail = (
-                            f"an error of {error:.2g}, and the results have {usual:.2g}; {judgement.place}"
-                        )
-                        self.find(Fault.wrong_gradient, problem, values.name, detail)
+        """Look whether it errs evenly."""
+        for fault, problem, values, detail in uneven(self.candidate, self.judgements, self.gradient_errors):
+            self.find(fault, problem, values.name, detail)
 
     def verdict(self) -> Verdict:
         """What came of it."""
@@ -423,17 +389,3 @@ def _repeats(results: Sequence[Sequence[Array]], expected: Expectation, old: int
 
 def _size(problem: Problem) -> int:
     return sum(spec.size for spec in problem.specs)
-
-
-def _error(judgement: Judgement) -> float | None:
-    return judgement.error
-
-
-def _worst(judgement: Judgement) -> float | None:
-    return judgement.worst
-
-
-def _usual(errors: Sequence[float | None]) -> float:
-    """What at least three of four errors reach."""
-    known = sorted(error for error in errors if error is not None)
-    return known[len(known) // 4] if known else 0.0

@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.toolkit.attributes import dimension_numbers, integer_of
+from pcp.ir.toolkit.attributes import integer_of
 from pcp.ir.toolkit.dataflow import has_single_use
+from pcp.ops.indexing.gathering import WindowAxes
 from pcp.ops.movement import concatenate, pad, reshape, reverse, slice_
 from pcp.ops.movement.shape import broadcast_in_dim
 from pcp.rewrite.pattern import defined_by, elements, numbers, spec, tensor
@@ -178,13 +179,12 @@ def _update_of_all(op: ir.Operation) -> Found:
 
 
 def _gather_at_constant(op: ir.Operation) -> Found:
-    fields = dimension_numbers(str(op.attributes["dimension_numbers"]))
-    places, starts = fields.get("start_index_map", ()), elements(op.operands[1])
-    if starts is None or starts.size != len(places) or fields.get("operand_batching_dims"):
+    axes, starts = WindowAxes.of(op), elements(op.operands[1])
+    if starts is None or starts.size != len(axes.index_map) or axes.operand_batch:
         return None
     sizes = spec(op.operands[0]).shape
     begin = [0] * len(sizes)
-    for axis, start in zip(places, np.ravel(starts), strict=True):
+    for axis, start in zip(axes.index_map, np.ravel(starts), strict=True):
         begin[axis] = int(start)
     found = _sliced(op.operands[0], _clamped(begin, numbers(op, "slice_sizes"), sizes))
     return found and [reshape(found[0], spec(op.results[0]).shape)]

@@ -2,10 +2,10 @@
 
 from pcp.ir import Program
 from pcp.ir.bindings import Value
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.indexing.gathering import WindowAxes
 
 _CARRIES_INDICES = frozenset(
     f"stablehlo.{name}"
@@ -35,8 +35,7 @@ def embedded_rows(program: Program, weights: int) -> int | None:
         operation = op.operation
         operands = list(operation.operands)
         if operation.name == "stablehlo.gather" and operands[1] in tokens and operands[0] in tables:
-            numbers = dimension_numbers(str(operation.attributes["dimension_numbers"]))
-            axes = numbers.get("start_index_map", ())
+            axes = WindowAxes.of(operation).index_map
             if len(axes) == 1:
                 rows.append(spec_of(operands[0].type).shape[axes[0]])
         if operation.name in _CARRIES_INDICES and any(operand in tokens for operand in operands):

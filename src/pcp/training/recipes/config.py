@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,7 @@ class TrainingConfig:
     quorum: float = float(OWN)
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
+    wire: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "accumulate", "inner_steps"):
@@ -161,7 +162,7 @@ class TrainingConfig:
         Raises:
             InvalidTrainingConfig: a setting does not exist or has the wrong type.
         """
-        fields = {field.name: field.type for field in dataclasses.fields(self)}
+        fields = {each.name: each.type for each in dataclasses.fields(self)}
         for name, value in settings.items():
             if name not in fields:
                 raise InvalidTrainingConfig(

@@ -11,14 +11,6 @@ from pcp.distributed.coordinator.events import BlobRefused, BlobStored, Tick
 from pcp.distributed.messages import Blob, Heartbeat, Outcome, UpdateReply
 
 
-@pytest.fixture
-def desk() -> Desk:
-    desk = Desk()
-    desk.join(1, "a")
-    desk.join(2, "b")
-    return desk
-
-
 def refused(desk: Desk, connection: int = 1) -> str:
     reply = desk.sent(connection, UpdateReply)[0]
     assert reply.outcome is Outcome.REFUSED

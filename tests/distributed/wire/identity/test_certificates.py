@@ -85,6 +85,7 @@ def test_a_kind_that_does_not_exist(authority: Authority) -> None:
 
 def test_key_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> None:
     ada, grace = authority.issue("ada"), authority.issue("grace")
+    old = authority.issue("old", days=0)
     stranger = Authority.create(tmp_path / "other").issue("ada")
     path = tmp_path / "key.pem"
     with pytest.raises(CertificateProblem, match=r"cannot read the key file .*key\.pem: No such file"):
@@ -95,6 +96,7 @@ def test_key_files_that_cannot_be_used(authority: Authority, tmp_path: Path) -> 
         (grace.key + ada.certificate + ada.authority, "does not belong to the certificate in it"),
         (ada.key + ada.certificate + stranger.authority, "is damaged: .*ask for a new key file"),
         (ada.key.replace(b"M", b"N") + ada.certificate + ada.authority, "is damaged"),
+        (old.key + old.certificate + old.authority, r"key\.pem expired on .*; ask for a new key file .*NAME"),
     ]:
         path.write_bytes(content)
         with pytest.raises(CertificateProblem, match=text):

@@ -1,10 +1,12 @@
 """TLS as a state machine: who gets through, who does not, and what each side is told."""
 
+import datetime
 import ssl
 from pathlib import Path
 
 import pytest
 
+from pcp.distributed.wire.identity import certificates
 from pcp.distributed.wire.identity.certificates import Authority
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.tls import (
@@ -132,9 +134,37 @@ def test_a_shepherds_certificate_cannot_join_as_a_worker(run: Run) -> None:
     assert isinstance(failure, ssl.SSLCertVerificationError)
 
 
-def test_an_expired_certificate(run: Run) -> None:
-    *_, failure = converse(*machines(run.shepherd, run.authority.issue("old", days=0)))
+def test_an_expired_key_file_is_not_taken_for_one_of_another_run(run: Run) -> None:
+    _, _, told, failure = converse(*machines(run.shepherd, run.authority.issue("old", days=0)))
     assert isinstance(failure, ssl.SSLCertVerificationError)
+    assert str(explain(failure, "10.0.0.1:9", server_side=True)) == (
+        "the certificate of 10.0.0.1:9 is not acceptable: certificate has expired; "
+        "make it a new key file (`pcp keys worker`), unless the clock of this machine is wrong"
+    )
+    assert isinstance(told, ssl.SSLError)
+    assert str(explain(told, "shepherd:7070")) == (
+        "shepherd:7070 does not accept this side's certificate (sslv3 alert certificate expired); "
+        "ask for a new key file (`pcp keys worker`), unless the clock of the other machine is wrong"
+    )
+
+
+def test_an_expired_shepherd_is_told_apart_from_another(run: Run) -> None:
+    _, _, failure, told = converse(*machines(run.authority.issue("s", "shepherd", days=0), run.worker))
+    assert isinstance(failure, ssl.SSLCertVerificationError)
+    assert str(explain(failure, "s:1")).endswith(
+        "has expired; start the Shepherd again, which renews it, unless the clock of this machine is wrong"
+    )
+    assert isinstance(told, ssl.SSLError)
+    assert "start the Shepherd again, which renews it" in str(explain(told, "w:1", server_side=True))
+
+
+def test_a_certificate_of_a_clock_that_is_ahead(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_CLOCK_SKEW", -datetime.timedelta(hours=1))
+    *_, failure = converse(*machines(run.shepherd, run.authority.issue("early")))
+    assert isinstance(failure, ssl.SSLCertVerificationError)
+    assert str(explain(failure, "w:1", server_side=True)).endswith(
+        "is not yet valid; set the clocks of both machines right"
+    )
 
 
 def test_revocation_and_protocol_are_checked(run: Run) -> None:

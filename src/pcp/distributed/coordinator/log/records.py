@@ -77,6 +77,26 @@ class WorkerBarred:
 
 @storable
 @dataclass(frozen=True, slots=True)
+class MeasuredPace:
+    """How fast a worker was lately: medians in seconds, 0 where nothing was measured; and leases that expired in a row."""
+
+    worker_id: int
+    step_seconds: float
+    overhead_seconds: float
+    fetching_overhead_seconds: float
+    expired: int
+
+
+@storable
+@dataclass(frozen=True, slots=True)
+class PacesMeasured:
+    """How fast workers are, so that the time limits of the next Shepherd are no guesses."""
+
+    paces: tuple[MeasuredPace, ...]
+
+
+@storable
+@dataclass(frozen=True, slots=True)
 class RoundClosed:
     """The leases whose contributions the outer step merges, in order, with which weights. From here on it cannot change."""
 
@@ -120,6 +140,7 @@ Record = (
     | UpdateAdmitted
     | ContributionsDropped
     | WorkerBarred
+    | PacesMeasured
     | RoundClosed
     | OuterStepTaken
     | CheckpointWritten

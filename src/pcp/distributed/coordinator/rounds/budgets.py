@@ -20,6 +20,8 @@ _ROUNDING = 1e-6  # steps; what is a whole number may have become slightly less
 def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """Return how many of a round's pending batches a worker gets: 0 where others are done with them sooner.
 
+    With step budgets, who delivered nothing yet gets half as much after each lease that it let expire.
+
     Arguments:
         turn: the turn in which the lease is granted.
         member: who gets it.
@@ -27,11 +29,13 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
         data: the batches at hand.
     """
     state = turn.state
+    length, pace = segment_steps(state.run.config.algorithm), turn.pace(member.worker_id)
     if not state.run.config.step_budgets:
-        length = segment_steps(state.run.config.algorithm)
         return min(data.count, length - data.start % length)
+    if not pace.work_seconds and pace.expired:
+        return min(data.count, max(1, length >> pace.expired))
     if not state.typical:
-        return min(data.count, segment_steps(state.run.config.algorithm))
+        return min(data.count, length)
     clock = state.clocks[round.number]
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)

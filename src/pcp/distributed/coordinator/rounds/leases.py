@@ -1,12 +1,14 @@
 """Who works on which cells: granting, ending and expiring leases."""
 
+import math
+
 from pcp.distributed.algorithms import segment_steps
 from pcp.distributed.coordinator.effects import LeaseChanged
 from pcp.distributed.coordinator.rounds import adoptions, budgets
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, OUTCOMES_KEPT, HeldLease, Member, Turn
-from pcp.distributed.coordinator.timing import lease_seconds
+from pcp.distributed.coordinator.timing import SHORT_REST, PeersPace, lease_seconds
 from pcp.distributed.messages import Assign, Blob, DataRange, Lease, Outcome, Revoke
 
 NOTHING = Cells(DataRange(0, 0), frozenset())
@@ -47,7 +49,8 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     steps = data.count or segment_steps(run.config.algorithm)  # a push alone may take as long
     adopt = adoptions.adoptions(turn, member, round, data.count)
     pace, whole = turn.pace(member.worker_id), adoptions.fetches_whole(adopt)
-    seconds = lease_seconds(pace, steps, whole, state.typical, run.config.lease)
+    peers = turn.peers().limit(_comparable_steps(turn, steps), run.config.lease)
+    seconds = min(peers, lease_seconds(pace, steps, whole, state.typical, run.config.lease))
     everything = len(cells.fragments) in (0, len(run.fragments))
     lease = Lease(
         lease_id=run.epoch * EPOCH_STRIDE + state.lease_numbers,
@@ -74,6 +77,11 @@ def _grant(turn: Turn, member: Member, round: Round, cells: Cells) -> None:
     turn.send(member, Assign(lease))
     what = f"batches {data.start} to {data.start + data.count - 1}" if data.count else "only its push"
     turn.report(LeaseChanged(lease.lease_id, member.worker_id, "granted", what))
+
+
+def _comparable_steps(turn: Turn, steps: int) -> int:
+    """What peers do in the time of a lease: who is slow is given less to do, not less time."""
+    return max(steps, segment_steps(turn.state.run.config.algorithm))
 
 
 def forget(turn: Turn, held: HeldLease, outcome: Outcome, reason: str) -> None:
@@ -142,25 +150,50 @@ def withdraw(turn: Turn, member: Member, reason: str, told: frozenset[int] = fro
 
 
 def expire(turn: Turn) -> None:
-    """End the leases whose time is up, less those that wait for a merge; the worker's next limit is twice as long."""
-    state = turn.state
-    expired = {number for number, held in state.leases.items() if turn.now >= held.expires}
-    for lease_id in sorted(expired - state.adopting):
-        if held := state.leases.get(lease_id):  # one that another lease of the worker has not ended with it
-            pace = turn.pace(held.worker_id)
-            pace.expired += 1
-            pace.rest(turn.now, state.run.config.heartbeat_seconds)
-            withdraw(turn, state.members[held.worker_id], "expired")
+    """End the leases whose time is up, less those that wait for a merge.
+
+    A lease is also up when its worker has taken many times as long as those that deliver, whatever its limit was when
+    it was granted: in the first round nobody knows yet what a lease takes.
+    """
+    state, policy, heartbeat = (
+        turn.state,
+        turn.state.run.config.lease,
+        turn.state.run.config.heartbeat_seconds,
+    )
+    peers: PeersPace | None = None
+    for lease_id in sorted(state.leases.keys() - state.adopting):
+        held = state.leases.get(lease_id)
+        if held is None:  # it ended with another of its worker
+            continue
+        allowed = held.lease.deadline_seconds
+        lasted = turn.now - held.expires + allowed
+        if lasted < min(allowed, policy.floor_seconds):
+            continue
+        peers = peers or turn.peers()
+        limit = peers.limit(_comparable_steps(turn, held.lease.data.count), policy)
+        if lasted >= min(allowed, limit):
+            turn.pace(held.worker_id).let_expire(turn.now, heartbeat, lasted if limit < math.inf else 0.0)
+            turn.remember_paces([held.worker_id])
+            reason = f"expired: nothing came of it in {lasted:.1f} s"
+            if limit < allowed:
+                reason += f"; {policy.peers:g} times what the others take is {limit:.1f} s"
+            withdraw(turn, state.members[held.worker_id], reason)
 
 
 def unblock(turn: Turn) -> None:
     """Call a worker back to the oldest round, where everybody waits for its merge and nobody is left to train for it."""
     state = turn.state
     head = state.run.in_flight[0] if state.run.in_flight else None
-    if head is None or head.closed or state.roster.idle or state.roster.resting:
+    if head is None or head.closed or state.roster.idle or _rests_shortly(turn):
         return
     if not state.adopting or not state.pending.first(head.fragment, head.limit):
         return
     if all(held.lease.round != head.number for held in state.leases.values()):
         held = state.leases[min(state.adopting)]
         withdraw(turn, state.members[held.worker_id], "an older round needs a worker")
+
+
+def _rests_shortly(turn: Turn) -> bool:
+    """Whether somebody's rest ends soon."""
+    soon = turn.now + SHORT_REST * turn.state.run.config.heartbeat_seconds
+    return any(until <= soon for until in turn.state.roster.resting.values())

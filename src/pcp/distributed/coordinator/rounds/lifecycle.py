@@ -104,6 +104,7 @@ def _close(turn: Turn, round: Round) -> None:
     state, run = turn.state, turn.state.run
     contributions = merge_order(round.admitted)
     order = tuple(each.lease_id for each in contributions)
+    turn.remember_paces(dict.fromkeys(each.worker_id for each in contributions))
     turn.append(RoundClosed(round.number, order, run.config.algorithm.weights(contributions)), sync=True)
     late = [held for _, held in sorted(state.leases.items()) if held.lease.round == round.number]
     for held in late:

@@ -177,6 +177,8 @@ class BulkClient:
     def _drive(self, machine: FetchRequester | PushRequester) -> None:
         if machine.finished:
             return
+        if self._connection is not None and self._connection.something_arrived:
+            self._disconnect()  # the Shepherd closed it while it was idle
         if self._connection is None:
             self._connection = self._connect()
         try:

@@ -1,20 +1,18 @@
-"""Frames over a blocking TLS socket: what the threads of bulk connections speak through."""
+"""Frames over a blocking TLS socket: what a worker's thread speaks through."""
 
 import contextlib
 import select
 import socket
 import ssl
-import time
 from typing import Protocol
 
 from pcp.distributed.wire.control import ConnectionLost
-from pcp.distributed.wire.frames import HEADER_BYTES, TRANSFER_LIMITS, Frame, FrameDecoder, FrameKind
+from pcp.distributed.wire.frames import HEADER_BYTES, TRANSFER_LIMITS, Frame, FrameDecoder, kind_of
 from pcp.distributed.wire.identity.tls import CertificateRefused, explain
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
 
 _SEND_BYTES = 1 << 17
-_KIND_AT = 4  # place of the kind in a frame's header
 
 
 class Machine(Protocol):
@@ -59,7 +57,7 @@ class FramedSocket:
                 rest = rest[_SEND_BYTES:]
         except OSError as error:
             raise self._lost(error) from error
-        self.traffic.count_sent(FrameKind(frame[_KIND_AT]), len(frame))
+        self.traffic.count_sent(kind_of(frame), len(frame))
 
     def receive(self) -> Frame:
         """Waits for one frame.
@@ -87,21 +85,19 @@ class FramedSocket:
             data = machine.next_frame()
             if data is not None:
                 self.send(data)
-            if data is None or self._something_arrived():  # a refusal should not wait for the whole window
+            if data is None or self.something_arrived:  # a refusal should not wait for the whole window
                 machine.receive(self.receive())
 
-    def set_timeout(self, seconds: float) -> None:
-        """Sets how long the other side may send or take nothing."""
-        self._socket.settimeout(seconds)
+    @property
+    def something_arrived(self) -> bool:
+        """Whether the other side has sent something, or has closed, that was not received yet."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return self._socket.pending() > 0 or bool(poll.poll(0))
 
     def close(self) -> None:
         """Closes the socket."""
         self._socket.close()
-
-    def _something_arrived(self) -> bool:
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return self._socket.pending() > 0 or bool(poll.poll(0))
 
     def _lost(self, error: OSError) -> PCPError:
         if isinstance(error, ssl.SSLError):
@@ -117,18 +113,3 @@ def interrupt(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         # The plain shutdown: that of a TLS socket would drop the object that the other thread uses.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def linger(connection: socket.socket, seconds: float) -> None:
-    """Closes a socket whose last bytes the other side should still read.
-
-    Closing with unread bytes would reset the connection, and what was said last would be lost.
-    """
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_WR)
-        while (rest := deadline - time.monotonic()) > 0:
-            connection.settimeout(rest)
-            if not socket.socket.recv(connection, 1 << 16):
-                break
-    connection.close()

@@ -1,7 +1,7 @@
 """Answering requests for transfers: the server's half of a bulk connection, as a pure state machine."""
 
-import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from pcp.distributed.messages import Blob
@@ -18,11 +18,9 @@ from pcp.distributed.wire.bulk.messages import Begin, Credit, Fetch, Push, Store
 from pcp.distributed.wire.bulk.permissions import NotAnnounced, Permissions, PushTooLarge
 from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.wire.codec import MessageError, decode_transfer, encode_refusal, encode_transfer
-from pcp.distributed.wire.frames import Frame, FrameKind
+from pcp.distributed.wire.frames import MAXIMUM_CHUNK_BYTES, Frame, FrameKind
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.errors import PCPError
-
-_log = logging.getLogger("pcp.wire.transfer")
 
 _REFUSALS: dict[type[PCPError], RefusalCode] = {
     NotAnnounced: RefusalCode.NOT_ANNOUNCED,
@@ -65,6 +63,7 @@ class TransferResponder:
         storage: where blobs are.
         permissions: which of them this peer may move.
         settings: the largest chunk and window that this side agrees to.
+        memory: for chunks of this transfer, in bytes; asked when one begins.
     """
 
     def __init__(
@@ -73,11 +72,14 @@ class TransferResponder:
         storage: Storage,
         permissions: Permissions,
         settings: TransferSettings | None = None,
+        memory: Callable[[], int] = lambda: MAXIMUM_CHUNK_BYTES,
     ) -> None:
         self.peer = peer
         self._storage = storage
         self._permissions = permissions
         self._settings = settings or TransferSettings(window_bytes=64 << 20)
+        self._memory = memory
+        self._chunk_bytes = 0
         self._answers: deque[bytes] = deque()
         self._blob: Blob | None = None
         self._source: Source | None = None
@@ -85,7 +87,7 @@ class TransferResponder:
         self._sink: Sink | None = None
         self._receiver: ChunkReceiver | None = None
         self._must_close = False
-        self.refusals: deque[Refusal] = deque(maxlen=16)
+        self.refusals: deque[Refusal] = deque()
 
     @property
     def idle(self) -> bool:
@@ -96,6 +98,11 @@ class TransferResponder:
     def finished(self) -> bool:
         """Whether the connection must end, because a transfer was cut off."""
         return self._must_close and not self._answers
+
+    @property
+    def expected_chunk_bytes(self) -> int:
+        """The largest chunk that may arrive now: none where no push was granted, so that nothing is held for it."""
+        return self._chunk_bytes if self._receiver is not None else 0
 
     def next_frame(self) -> bytes | None:
         """What to send now, if anything."""
@@ -151,10 +158,9 @@ class TransferResponder:
             raise TransferViolation(
                 f"asked for chunks of {request.chunk_bytes} bytes in a window of {request.window_bytes}"
             )
-        return (
-            min(request.window_bytes, self._settings.window_bytes),
-            min(request.chunk_bytes, self._settings.chunk_bytes),
-        )
+        window = min(request.window_bytes, self._settings.window_bytes)
+        self._chunk_bytes = min(request.chunk_bytes, self._settings.chunk_bytes, self._memory())
+        return window, self._chunk_bytes
 
     def _begin_fetch(self, request: Fetch) -> None:
         blob = request.blob
@@ -206,7 +212,6 @@ class TransferResponder:
         self._must_close = self._must_close or self._sender is not None or self._receiver is not None
         code = next((code for kind, code in _REFUSALS.items() if isinstance(error, kind)), RefusalCode.OTHER)
         refusal = Refusal(code, _SAID_OF_THE_STORE.get(code, str(error)))
-        _log.warning("refused a transfer of %s (%s): %s", self.peer, code.name, error)
-        self.refusals.append(refusal)
+        self.refusals.append(Refusal(code, f"a transfer of {self.peer}: {error}"))
         self._answers.append(encode_refusal(refusal))
         self.close()

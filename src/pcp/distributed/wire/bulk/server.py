@@ -1,159 +1,157 @@
-"""The Shepherd's side of bulk connections: one thread each, blocking TLS, the responder machine."""
+"""The Shepherd's side of bulk connections: few threads for all of them, none of which waits for a worker."""
 
-import contextlib
 import logging
-import socket
 import ssl
 import threading
-from collections.abc import Callable
 
-from pcp.distributed.wire.bulk.framed import FramedSocket, interrupt, linger
+from pcp.distributed.wire.bulk.connection import BulkConnection, Pause
 from pcp.distributed.wire.bulk.permissions import Permissions
 from pcp.distributed.wire.bulk.responder import Storage, TransferResponder
 from pcp.distributed.wire.bulk.transfer import TransferSettings
-from pcp.distributed.wire.codec import encode_refusal
-from pcp.distributed.wire.control import ConnectionLost
-from pcp.distributed.wire.identity.revocations import Revocations
-from pcp.distributed.wire.identity.tls import (
-    BULK_PROTOCOL,
-    CertificateRefused,
-    Peer,
-    check_not_revoked,
-    check_protocol,
-    explain,
-    peer_of,
-)
+from pcp.distributed.wire.bulk.turns import Turns
+from pcp.distributed.wire.bulk.watch import Watch
 from pcp.distributed.wire.limits import WireLimits
-from pcp.distributed.wire.refusal import Refusal, RefusalCode
-from pcp.distributed.wire.traffic import Statistics, Traffic
-from pcp.errors import PCPError
+from pcp.distributed.wire.traffic import Statistics
 
 _log = logging.getLogger("pcp.wire.bulk")
 
+_TURN_BYTES = 4 << 20
+_PATIENCE_SECONDS = 0.005
+"""How long a thread waits for a worker itself, while nobody else wants it: watching costs more than a short wait."""
+_SMALLEST_CHUNK = 64 << 10
+
 
 class BulkServer:
-    """Serves accepted sockets, each in a thread, until it is closed.
+    """Serves connections of workers that have proved who they are, until it is closed.
+
+    A connection has a turn in a thread while it can send or receive, and is watched without one while it cannot. So
+    workers that are idle or slow hold no thread. Threads start with the first connection.
 
     Arguments:
-        context: TLS of the Shepherd.
         storage: where blobs are.
         permissions: who may move which of them.
         limits: bounds of time and number.
-        statistics: where connections, refusals and bytes are counted.
-        revocations: certificates that are no longer valid.
+        statistics: where refusals and bytes are counted.
         settings: the largest chunk and window to agree to.
     """
 
     def __init__(
         self,
-        context: ssl.SSLContext,
         storage: Storage,
         permissions: Permissions,
         limits: WireLimits,
         statistics: Statistics,
-        revocations: Revocations | None = None,
         settings: TransferSettings | None = None,
     ) -> None:
-        self._context = context
         self._storage = storage
         self._permissions = permissions
         self._limits = limits
         self._statistics = statistics
-        self._revocations = revocations
         self._settings = settings
         self._lock = threading.Lock()
-        self._threads: dict[threading.Thread, socket.socket] = {}
-        self._closed = False
+        self._connections: set[BulkConnection] = set()
+        self._active: set[BulkConnection] = set()
+        self._turns: Turns[BulkConnection] = Turns(limits.transfer_threads)
+        self._watch: Watch | None = None
+        self._threads: list[threading.Thread] = []
 
-    def take(self, connection: socket.socket, address: str, on_end: Callable[[], None]) -> bool:
-        """Takes over an accepted socket.
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def take(self, connection: ssl.SSLSocket, peer: str, address: str) -> None:
+        """Takes over the socket of a worker.
 
         Arguments:
-            connection: the socket; it will be closed here.
+            connection: the socket, after its handshake and not blocking; it will be closed here.
+            peer: the worker's name in its certificate.
             address: of the other side.
-            on_end: called, in the connection's thread, when it is closed.
-
-        Returns:
-            False when there are too many already; then the socket is still the caller's.
         """
+        responder = TransferResponder(
+            peer, self._storage, self._permissions, self._settings, self._chunk_memory
+        )
+        newcomer = BulkConnection(connection, address, responder, self._limits, self._statistics)
         with self._lock:
-            if self._closed or len(self._threads) >= self._limits.bulk_connections:
-                return False
-            thread = threading.Thread(
-                target=self._run, args=(connection, address, on_end), name=f"bulk {address}", daemon=True
-            )
-            self._threads[thread] = connection
-        thread.start()
-        return True
+            own = [each for each in self._connections if each.worker == peer and not each.interrupted]
+            self._connections.add(newcomer)
+        if len(own) >= self._limits.connections_per_worker:
+            self._statistics.count_refused("connections of one worker", f"{peer} ({address}) has {len(own)}")
+            _silent_the_longest(own).interrupt()
+        self._start()
+        self._turns.put(peer, newcomer)
+
+    def make_room(self) -> bool:
+        """Ends the connection that is idle the longest; returns False where none is idle."""
+        with self._lock:
+            idle = [each for each in self._connections if each not in self._active and not each.interrupted]
+        if idle:
+            _silent_the_longest(idle).interrupt()
+        return bool(idle)
 
     def close(self) -> None:
-        """Breaks all connections and waits for their threads; partial blobs stay for a resume."""
+        """Breaks all connections and waits for the threads; partial blobs stay for a resume."""
         with self._lock:
-            self._closed = True
-            threads = dict(self._threads)
-        for connection in threads.values():
-            interrupt(connection)
-        for thread in threads:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.interrupt()
+        self._turns.close()
+        for thread in self._threads:
             thread.join(self._limits.close_seconds + 1.0)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        for connection in connections:
+            self._end(connection)
 
-    def _run(self, connection: socket.socket, address: str, on_end: Callable[[], None]) -> None:
-        try:
-            self._serve(connection, address)
-        except ConnectionLost as error:
-            _log.info("bulk connection ended: %s", error)
-        except PCPError as error:
-            self._statistics.count_refused(type(error).__name__)
-            _log.warning("bulk connection of %s refused: %s", address, error)
-        except OSError as error:
-            _log.info("bulk connection of %s broke: %s", address, error)
-        except Exception:
-            _log.exception("bulk connection of %s failed", address)
-        finally:
-            connection.close()
-            with self._lock:
-                self._threads.pop(threading.current_thread(), None)
-            on_end()
+    def _start(self) -> None:
+        if self._watch is None:
+            self._watch = Watch(lambda connection: self._turns.put(connection.worker, connection))
+            self._threads = [
+                threading.Thread(target=self._run, name=f"bulk {number}", daemon=True)
+                for number in range(self._limits.transfer_threads)
+            ]
+            for thread in self._threads:
+                thread.start()
 
-    def _serve(self, connection: socket.socket, address: str) -> None:
-        connection.settimeout(self._limits.handshake_seconds)
-        secure = self._context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-        with self._lock:
-            self._threads[threading.current_thread()] = secure
-        try:
-            peer = self._handshake(secure, address)
-            framed = FramedSocket(secure, address, Traffic(self._statistics.traffic))
+    def _run(self) -> None:
+        while (connection := self._turns.take()) is not None:
+            pause = Pause.END
             try:
-                check_not_revoked(peer, self._revocations)
-            except CertificateRefused as error:
-                with contextlib.suppress(ConnectionLost):
-                    framed.send(encode_refusal(Refusal(RefusalCode.CERTIFICATE, str(error))))
-                raise
-            self._statistics.count_accepted("bulk")
-            self._answer(framed, peer.name)
-        finally:
-            linger(secure, self._limits.close_seconds)
+                pause = self._serve(connection)
+            except Exception:
+                _log.exception("the bulk connection of %s failed", connection.worker)
+            self._turns.done(connection.worker)
+            if pause is Pause.END:
+                self._end(connection)
+            elif pause is Pause.AGAIN:
+                self._turns.put(connection.worker, connection)
+            elif self._watch is not None:
+                self._watch.add(connection, pause)
 
-    def _handshake(self, secure: ssl.SSLSocket, address: str) -> Peer:
-        try:
-            secure.do_handshake()  # the socket's timeout bounds all of it, not each of its bytes
-        except OSError as error:
-            raise explain(error, address, server_side=True) from error
-        check_protocol(secure.selected_alpn_protocol(), BULK_PROTOCOL)
-        return peer_of(secure.getpeercert())
+    def _serve(self, connection: BulkConnection) -> Pause:
+        while True:
+            pause = connection.turn(_TURN_BYTES)
+            self._note(connection)
+            if pause is Pause.END or self._turns.wanted:
+                return pause
+            if pause is not Pause.AGAIN and not connection.wait(pause, _PATIENCE_SECONDS):
+                return pause
 
-    def _answer(self, framed: FramedSocket, peer: str) -> None:
-        responder = TransferResponder(peer, self._storage, self._permissions, self._settings)
-        try:
-            while not responder.finished:
-                data = responder.next_frame()
-                if data is not None:
-                    framed.send(data)
-                    continue
-                framed.set_timeout(
-                    self._limits.idle_seconds if responder.idle else self._limits.stall_seconds
-                )
-                responder.receive(framed.receive())
-        finally:
-            responder.close()
-            for refusal in responder.refusals:
-                self._statistics.count_refused(refusal.kind.name)
+    def _note(self, connection: BulkConnection) -> None:
+        with self._lock:
+            (self._active.discard if connection.idle else self._active.add)(connection)
+
+    def _chunk_memory(self) -> int:
+        with self._lock:
+            return max(_SMALLEST_CHUNK, self._limits.transfer_bytes // (1 + len(self._active)))
+
+    def _end(self, connection: BulkConnection) -> None:
+        with self._lock:
+            self._active.discard(connection)
+            if connection not in self._connections:
+                return
+            self._connections.discard(connection)
+        connection.close()
+
+
+def _silent_the_longest(connections: list[BulkConnection]) -> BulkConnection:
+    return min(connections, key=lambda each: each.moved_at)

@@ -60,7 +60,7 @@ class Credentials:
         """Reads what `save_bundle` wrote.
 
         Raises:
-            CertificateProblem: the file is not there, or does not hold a key and two certificates that fit.
+            CertificateProblem: the file is not there, or does not hold a key and two certificates that fit, or they expired.
         """
         content = read_pem(Path(path), "key file")
         blocks: dict[bytes, list[bytes]] = {}
@@ -88,6 +88,11 @@ class Credentials:
             ) from error
         if key.public_key() != certificate.public_key():
             raise CertificateProblem(f"the private key in {path} does not belong to the certificate in it")
+        if self.expires < datetime.datetime.now(datetime.UTC):
+            raise CertificateProblem(
+                f"{path} expired on {self.expires:%Y-%m-%d}; ask for a new key file "
+                "(`pcp keys worker NAME --run FOLDER`), unless the clock of this machine is wrong"
+            )
 
 
 def common_name(certificate: x509.Certificate) -> str:

@@ -34,9 +34,17 @@ class Revocations:
         Raises:
             RevocationListProblem: the file is not there, or is not such a list.
         """
+        return serial in self.serials()
+
+    def serials(self) -> frozenset[int]:
+        """All of them; the same object for as long as the file does not change.
+
+        Raises:
+            RevocationListProblem: the file is not there, or is not such a list.
+        """
         with self._lock:
             self._refresh()
-            return serial in self._serials
+            return self._serials
 
     def add(self, serials: Iterable[int], comment: str = "") -> int:
         """Revokes certificates.

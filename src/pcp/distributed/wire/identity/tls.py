@@ -19,6 +19,7 @@ CONTROL_PROTOCOL = "pcp-control/1"
 BULK_PROTOCOL = "pcp-bulk/1"
 
 _READ_BYTES = 1 << 18
+_NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED
 
 
 class CertificateRefused(PCPError):
@@ -117,22 +118,36 @@ def explain(error: Exception, address: str, *, server_side: bool = False) -> PCP
     text = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
     readable = text.lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError):
-        advice = (
-            "its key file was made by another authority"
-            if server_side
-            else "the key file belongs to another run, or this is not its Shepherd"
-        )
+        advice = _advice_on_theirs(error.verify_code, server_side)
         return CertificateRefused(
             f"the certificate of {address} is not acceptable: {error.verify_message}; {advice}"
         )
     if "ALERT" in text and ("CERTIFICATE" in text or "UNKNOWN_CA" in text):
-        advice = (
-            "it may belong to another run"
-            if server_side
-            else "use a key file made by the authority of that run (`pcp keys`)"
-        )
+        advice = _advice_on_ours(expired="EXPIRED" in text, server_side=server_side)
         return CertificateRefused(f"{address} does not accept this side's certificate ({readable}); {advice}")
     return TlsFailure(f"cannot make an encrypted channel with {address}: {readable or error}")
+
+
+def _advice_on_theirs(code: int, server_side: bool) -> str:
+    if code == _NOT_YET_VALID:
+        return "set the clocks of both machines right"
+    if code == _EXPIRED and server_side:
+        return "make it a new key file (`pcp keys worker`), unless the clock of this machine is wrong"
+    if code == _EXPIRED:
+        return "start the Shepherd again, which renews it, unless the clock of this machine is wrong"
+    if server_side:
+        return "its key file was made by another authority"
+    return "the key file belongs to another run, or this is not its Shepherd"
+
+
+def _advice_on_ours(*, expired: bool, server_side: bool) -> str:
+    if expired and server_side:
+        return "start the Shepherd again, which renews it, unless the clock of the other machine is wrong"
+    if expired:
+        return "ask for a new key file (`pcp keys worker`), unless the clock of the other machine is wrong"
+    if server_side:
+        return "it may belong to another run"
+    return "use a key file made by the authority of that run (`pcp keys`)"
 
 
 class TlsMachine:

@@ -8,7 +8,7 @@ from pcp import ops
 from pcp.errors import PCPError
 from pcp.importers.torch.table import row
 from pcp.ir import TensorSpec
-from pcp.ops.movement.arrangement import narrow
+from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import neutral
 from pcp.tensor import Tensor
 

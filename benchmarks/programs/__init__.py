@@ -1,0 +1,1 @@
+"""Training steps, gradients and prompts: PCP beside JAX and PyTorch."""

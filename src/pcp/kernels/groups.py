@@ -1,0 +1,216 @@
+"""Groups: several operations of a block that a pattern names, as one site.
+
+Where a kernel is to stand for a group, a composite takes its place: its operands are the inputs of the group, its function is a
+copy of what stood there, and an attribute says which operand is which input. Operations of the group that others use as well
+stay for them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pcp.ir import Argument, Builder, Program
+from pcp.ir.bindings import Value, ir
+from pcp.ir.composites import composite_attributes, decomposition_of, emit_composite, private_function
+from pcp.ir.toolkit.dataflow import operations_between, result_owner
+from pcp.ir.toolkit.editing import clone_operations
+from pcp.ir.toolkit.regions import returned_by, values_from_outside
+from pcp.ir.toolkit.walking import walk_block
+from pcp.kernels.regions import region_program
+from pcp.kernels.registry import FAMILIES, Family
+from pcp.rewrite.outline import SHAPES
+from pcp.rewrite.terms import Match, matched
+from pcp.tensor import Tensor, current_builder
+
+_MATCHES = "matches"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operations that are one site.
+
+    Arguments:
+        family: of kernels.
+        matches: of the family's pattern, in order; several where that joins them.
+    """
+
+    family: Family
+    matches: tuple[Match, ...]
+
+    @cached_property
+    def inputs(self) -> tuple[Value, ...]:
+        """What comes in, each once."""
+        return tuple(dict.fromkeys(value for match in self.matches for value in match.inputs.values()))
+
+    @cached_property
+    def results(self) -> tuple[Value, ...]:
+        """What goes out."""
+        return tuple(value for match in self.matches for value in match.results)
+
+    @cached_property
+    def last(self) -> ir.Operation:
+        """The operation that ends it."""
+        return result_owner(self.matches[-1].results[-1])
+
+    @cached_property
+    def members(self) -> list[ir.Operation]:
+        """What computes it, constants and changes of shape among it, each behind what it depends on."""
+        return operations_between(self.inputs, self.results)
+
+    def key(self, keys: Mapping[ir.Operation, str]) -> str:
+        """What the site is known by: the digests of the operations whose results go out."""
+        ends = [keys[result_owner(value)] for value in self.results]
+        return hashlib.sha256(" ".join([self.family.name, *ends]).encode()).hexdigest()
+
+    def takes(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
+        """Keys of the operations that are its work."""
+        return frozenset(
+            keys[op] for op in self.members if op.name not in (*SHAPES, "stablehlo.constant") and op in keys
+        )
+
+    def emit(self, builder: Builder, inputs: Sequence[Value]) -> ir.Operation:
+        """Add the composite that computes it, on other inputs, to a program."""
+
+        def fill(block: ir.Block) -> list[Value]:
+            known: dict[Value, Value] = dict(zip(self.inputs, block.arguments, strict=True))
+            return clone_operations(self.members, known, block, self.results, decomposition_of)
+
+        pattern = self.family.pattern
+        assert pattern is not None
+        places = {value: place for place, value in enumerate(self.inputs)}
+        matches = [
+            [match.form, {name: places[value] for name, value in match.inputs.items()}]
+            for match in self.matches
+        ]
+        types = [value.type for value in self.inputs]
+        symbol = private_function(builder.module.operation, pattern.name, types, fill)
+        attributes = {**self.matches[0].attributes, _MATCHES: json.dumps(matches)}
+        made = emit_composite(
+            builder, pattern.name, inputs, [value.type for value in self.results], symbol, attributes
+        )
+        return result_owner(made[0])
+
+    def region(self, around: Program, block: ir.Block) -> Program:
+        """The group alone, as a Program of its inputs. What the program around it gives up to a result of the group is state
+        of this one, too.
+
+        Arguments:
+            around: the program that it is in.
+            block: of the `main` of that.
+        """
+        return region_program(
+            self.inputs,
+            lambda builder, inputs: list(self.emit(builder, inputs).results),
+            dict(self._donated(around, block)),
+        )
+
+    def _donated(self, around: Program, block: ir.Block) -> Iterator[tuple[int, Argument]]:
+        returned, places = returned_by(block), {value: place for place, value in enumerate(self.results)}
+        own = {value: place for place, value in enumerate(self.inputs)}
+        for value, entry in zip(block.arguments, around.arguments, strict=True):
+            place = None if entry.alias is None else places.get(returned[entry.alias])
+            if value in own and place is not None:
+                yield (
+                    own[value],
+                    Argument(entry.name, entry.spec, entry.role, place, entry.kept, entry.group),
+                )
+
+
+def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.Operation] | None:
+    """The operations that stand before the end of a group and use a result, in order: they go behind its composite.
+
+    Arguments:
+        inputs: of the group.
+        results: of the group, the last one at its end.
+
+    Returns:
+        None where one of them leads back into the group.
+    """
+    members, ends, last = (
+        set(operations_between(inputs, results)),
+        set(map(result_owner, results)),
+        result_owner(results[-1]),
+    )
+    made, after = set(results), set[Value]()
+    found: list[ir.Operation] = []
+    has_begun = False
+    for view in ir.InsertionPoint(last).block.operations:
+        op = view.operation
+        has_begun = has_begun or op in ends
+        if has_begun:
+            taken = [*op.operands, *values_from_outside(op)]
+            if op in members:
+                if not after.isdisjoint(taken):
+                    return None
+            elif not after.isdisjoint(taken) or not made.isdisjoint(taken):
+                found.append(op)
+                after.update(op.results)
+        if op == last:
+            break
+    return found
+
+
+def groups_in(block: ir.Block) -> list[Group]:
+    """The groups of every family in a block and in the regions in it, in the order of their ends."""
+    patterns = [family for family in FAMILIES.values() if family.pattern is not None]
+    found: dict[tuple[str, int], list[Match]] = {}
+    blocks: list[ir.Block] = []
+    for op in walk_block(block):
+        for family in patterns:
+            assert family.pattern is not None
+            match = matched(family.pattern, op)
+            if match is None:
+                continue
+            around = ir.InsertionPoint(op).block
+            if around not in blocks:
+                blocks.append(around)
+            # Matches that are not joined are told apart by how many there were before them.
+            number = -blocks.index(around) - 1 if family.pattern.joins else len(found)
+            found.setdefault((family.name, number), []).append(match)
+    groups = [Group(FAMILIES[name], tuple(matches)) for (name, _), matches in found.items()]
+    return [
+        group
+        for group in groups
+        if _is_apart(group) and users_between(group.inputs, group.results) is not None
+    ]
+
+
+def _is_apart(group: Group) -> bool:
+    """Whether no input of a group is one of its results, and all of it is in one block."""
+    ends = [result_owner(value) for value in group.results]
+    around = ir.InsertionPoint(group.last).block
+    inside = set(group.results)
+    return all(ir.InsertionPoint(op).block == around for op in ends) and not any(
+        value in inside for value in group.inputs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One match of a group's pattern, as a kernel sees it.
+
+    Arguments:
+        form: which form of the pattern it has.
+        inputs: by their names, those that the form has.
+    """
+
+    form: str
+    inputs: Mapping[str, Tensor]
+
+
+def parts_of(op: ir.Operation) -> list[Part]:
+    """The matches that the composite of a group stands for."""
+    builder = current_builder()
+    matches: list[tuple[str, dict[str, int]]] = json.loads(composite_attributes(op)[_MATCHES])
+    return [
+        Part(form, {name: Tensor(op.operands[place], builder) for name, place in inputs.items()})
+        for form, inputs in matches
+    ]
+
+
+def attributes_of(op: ir.Operation) -> dict[str, Any]:
+    """The attributes of the composite in a group."""
+    return {name: value for name, value in composite_attributes(op).items() if name != _MATCHES}

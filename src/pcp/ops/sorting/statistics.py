@@ -1,0 +1,87 @@
+"""Further reductions, composed of the primitives and of sorting."""
+
+import math
+
+from pcp.ir import DType
+from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
+from pcp.ops.movement import ravel, reshape
+from pcp.ops.movement.axes import checked_axes, checked_axis
+from pcp.ops.movement.joining import narrow
+from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
+from pcp.ops.sorting.sorting import sort
+from pcp.tensor import Axes, ShapeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
+
+
+@operation
+def prod(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The product along the given axes (all if None); `product` under NumPy's name."""
+    return product(x, axis, keepdims)
+
+
+@operation
+def std(x: TensorLike, axis: Axes = None, keepdims: bool = False, correction: int = 0) -> Tensor:
+    """The standard deviation along the given axes; real for complex x.
+
+    Arguments:
+        correction: taken off the number of elements that the squares are divided by; 1 is Bessel's.
+    """
+    tensor = as_tensor(x)
+    axes = checked_axes("std", axis, tensor.ndim)
+    count = math.prod(tensor.shape[a] for a in axes)
+    total = sum_(squared_distances(tensor, axes), axes, keepdims)
+    return narrowed(sqrt(total / max(count - correction, 0)), tensor.dtype)
+
+
+@operation
+def count_nonzero(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """How many elements are not 0 along the given axes (all if None), as i32."""
+    return sum_(
+        convert(not_equal(x, False if as_tensor(x).dtype is DType.bool else 0), DType.i32), axis, keepdims
+    )
+
+
+@operation
+def median(x: TensorLike, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The middle element, or the mean of the two middle ones, along an axis (all elements if None); NaN if any is.
+
+    Raises:
+        ShapeMismatch: there are no elements.
+    """
+    return quantile(x, 0.5, axis, keepdims)
+
+
+@operation
+def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The element below which a share `q` of the others lies along an axis, interpolated linearly; NaN if any element is.
+
+    Arguments:
+        q: a Python number, 0 <= q <= 1.
+        axis: an axis, or None for all elements.
+
+    Raises:
+        ShapeMismatch: there are no elements, or `q` is beyond its bounds.
+    """
+    tensor = as_tensor(x)
+    if not 0 <= q <= 1:
+        raise ShapeMismatch(f"quantile: q = {q} was given; expected 0 <= q <= 1")
+    if not tensor.dtype.is_float:
+        tensor = convert(tensor, DType.f32)
+    flat = ravel(tensor) if axis is None else tensor
+    place = checked_axis("quantile", 0 if axis is None else axis, flat.ndim)
+    size = flat.shape[place]
+    if not size:
+        raise ShapeMismatch(f"quantile: axis {place} of shape {flat.shape} is empty")
+    ordered = sort(flat, place)
+    position = q * (size - 1)
+    low = min(int(position), size - 1)
+    high, share = min(low + 1, size - 1), position - low
+    below, above = narrow(ordered, place, low, low + 1), narrow(ordered, place, high, high + 1)
+    found = below if not share else below * (1 - share) + above * share
+    last = narrow(ordered, place, size - 1, size)  # NaNs are sorted to the end
+    result = where(is_nan(last), last, found)
+    if axis is None:
+        return reshape(result, (1,) * tensor.ndim if keepdims else ())
+    return result if keepdims else reshape(result, (*flat.shape[:place], *flat.shape[place + 1 :]))
+
+
+export_operations(__name__)

@@ -1,0 +1,224 @@
+"""Convolutions as StableHLO writes them: axes and attributes, derivative, batched form and cost.
+
+The cotangent of either operand of a convolution is a convolution of the cotangent of its result with the other operand, in
+which strides and dilations change places.
+
+Source: Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, chapter 4.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import integer_of
+from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.batching import Batched
+from pcp.ops.derivative import Expanded, Outgoing, Primal
+from pcp.ops.elementwise import convert
+from pcp.ops.movement import moveaxis, reshape, reverse, transpose
+from pcp.ops.promotion import promote
+from pcp.ops.windows.geometry import Pair, dilated, pairs_attribute, pairs_of, places
+from pcp.tensor import Tensor, emit
+
+_ENDS = ("bf", "oi", "bf")
+"""The first two axes of each side of a `Layout`, in StableHLO's letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The axes of operands and result: batch (or outputs), features (or inputs), then the spatial ones."""
+
+    x: tuple[int, ...]
+    kernel: tuple[int, ...]
+    result: tuple[int, ...]
+
+    @classmethod
+    def of(cls, op: ir.Operation) -> "Layout":
+        """The axes of a convolution."""
+        found = []
+        text = str(op.attributes["dimension_numbers"])
+        for ends, group in zip(_ENDS, re.findall(r"\[([^]]*)\]", text), strict=True):
+            names = group.split(", ")
+            found.append(tuple(map(names.index, (*ends, *map(str, range(len(names) - 2))))))
+        return cls(*found)
+
+    def attribute(self) -> str:
+        """StableHLO's form: `#stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>`."""
+        texts = []
+        for ends, axes in zip(_ENDS, (self.x, self.kernel, self.result), strict=True):
+            names = [*ends, *map(str, range(len(axes) - 2))]
+            texts.append(", ".join(names[axes.index(place)] for place in range(len(axes))))
+        return f"#stablehlo.conv<[{texts[0]}]x[{texts[1]}]->[{texts[2]}]>"
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """The attributes of a convolution; windows of one number for each spatial axis."""
+
+    layout: Layout
+    strides: tuple[int, ...]
+    padding: tuple[Pair, ...]
+    x_dilation: tuple[int, ...]
+    kernel_dilation: tuple[int, ...]
+    feature_groups: int
+    batch_groups: int
+
+    def of(self, x: Tensor, kernel: Tensor) -> Tensor:
+        """The convolution of two tensors of one element type."""
+        x_axes, k_axes, r_axes = self.layout.x, self.layout.kernel, self.layout.result
+        sizes = [0] * x.ndim
+        sizes[r_axes[0]] = x.shape[x_axes[0]] // self.batch_groups
+        sizes[r_axes[1]] = kernel.shape[k_axes[0]]
+        for i, place in enumerate(r_axes[2:]):
+            wide = dilated(x.shape[x_axes[2 + i]], self.x_dilation[i])
+            reach = dilated(kernel.shape[k_axes[2 + i]], self.kernel_dilation[i])
+            sizes[place] = places(wide, self.padding[i], reach, self.strides[i])
+        attributes: dict[str, Any] = {
+            "window_strides": self.strides,
+            "padding": pairs_attribute(self.padding),
+            "lhs_dilation": self.x_dilation,
+            "rhs_dilation": self.kernel_dilation,
+            "dimension_numbers": self.layout.attribute(),
+            "feature_group_count": self.feature_groups,
+            "batch_group_count": self.batch_groups,
+        }
+        return emit("convolution", (x, kernel), (TensorSpec(tuple(sizes), x.dtype),), attributes)
+
+
+def _of(primal: Primal) -> Convolution:
+    layout = Layout.of(primal.op)
+    ones = (1,) * (len(layout.x) - 2)
+    return Convolution(
+        layout,
+        primal.integers("window_strides") or ones,
+        pairs_of(primal, len(ones)),
+        primal.integers("lhs_dilation") or ones,
+        primal.integers("rhs_dilation") or ones,
+        primal.integer("feature_group_count"),
+        primal.integer("batch_group_count"),
+    )
+
+
+def convolution_cotangents(primal: Primal, g: Tensor) -> Outgoing:
+    """The cotangents of both operands, or the same convolution by a kernel that is already turned."""
+    conv = _of(primal)
+    x, kernel = primal.inputs
+    turned = [i for i, flag in enumerate(_reversal(primal)) if flag]
+    if turned:
+        again = convert(conv.of(x, reverse(kernel, [conv.layout.kernel[2 + i] for i in turned])), g.dtype)
+        return Expanded([again])
+    dtype = promote(g.dtype, promote(x.dtype, kernel.dtype))
+    g, wide_x, wide_kernel = (convert(t, dtype) for t in (g, x, kernel))
+    if not g.size:
+        return [None, None]
+    return [
+        convert(_to_x(conv, g, wide_x, wide_kernel), x.dtype) if primal.active[0] else None,
+        convert(_to_kernel(conv, g, wide_x, wide_kernel), kernel.dtype) if primal.active[1] else None,
+    ]
+
+
+def _reversal(primal: Primal) -> list[bool]:
+    if "window_reversal" not in primal.op.attributes:
+        return []
+    return [bool(flag) for flag in ir.DenseBoolArrayAttr(primal.op.attributes["window_reversal"])]
+
+
+def _to_x(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
+    layout, groups = conv.layout, max(conv.feature_groups, conv.batch_groups)
+    turned = reverse(kernel, layout.kernel[2:]) if len(layout.kernel) > 2 else kernel
+    extents = _extents(conv, g, x, kernel)
+    padding = tuple((reach - low - 1, wide - result + low) for low, wide, reach, result in extents)
+    back = Convolution(
+        Layout(layout.result, (layout.kernel[1], layout.kernel[0], *layout.kernel[2:]), layout.x),
+        conv.x_dilation,
+        padding,
+        conv.strides,
+        conv.kernel_dilation,
+        groups,
+        1,
+    )
+    found = back.of(g, regrouped(turned, layout.kernel[0], layout.kernel[1], groups))
+    # With batch groups, what comes out as features of a group belongs to a part of the batch.
+    return regrouped(found, layout.x[1], layout.x[0], conv.batch_groups)
+
+
+def _extents(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Iterator[tuple[int, int, int, int]]:
+    """For each spatial axis: the padding in front, and how far input, kernel and result reach."""
+    layout = conv.layout
+    for i, (low, _) in enumerate(conv.padding):
+        wide = dilated(x.shape[layout.x[2 + i]], conv.x_dilation[i])
+        reach = dilated(kernel.shape[layout.kernel[2 + i]], conv.kernel_dilation[i])
+        yield low, wide, reach, dilated(g.shape[layout.result[2 + i]], conv.strides[i])
+
+
+def _to_kernel(conv: Convolution, g: Tensor, x: Tensor, kernel: Tensor) -> Tensor:
+    layout, extents = conv.layout, _extents(conv, g, x, kernel)
+
+    def swapped(axes: tuple[int, ...]) -> tuple[int, ...]:
+        return (axes[1], axes[0], *axes[2:])
+
+    back = replace(
+        conv,
+        layout=Layout(swapped(layout.x), swapped(layout.result), swapped(layout.kernel)),
+        strides=conv.kernel_dilation,
+        padding=tuple((low, result - wide + reach - low - 1) for low, wide, reach, result in extents),
+        kernel_dilation=conv.strides,
+        feature_groups=conv.batch_groups,
+        batch_groups=conv.feature_groups,
+    )
+    return back.of(x, g)
+
+
+def regrouped(tensor: Tensor, source: int, target: int, groups: int) -> Tensor:
+    """The tensor with axis `source` cut into groups, which become the slower part of axis `target`."""
+    if groups == 1:
+        return tensor
+    shape = list(tensor.shape)
+    cut = reshape(tensor, (*shape[:source], groups, shape[source] // groups, *shape[source + 1 :]))
+    order = [axis for axis in range(cut.ndim) if axis != source]
+    order.insert(order.index(target if target < source else target + 1), source)
+    shape[source] //= groups
+    shape[target] *= groups
+    return reshape(transpose(cut, order), shape)
+
+
+def batched_convolution(batched: Batched) -> list[Tensor]:
+    """Samples become images or groups of one convolution."""
+    attributes, layout = batched.op.attributes, Layout.of(batched.op)
+    groups = {n: integer_of(attributes[n]) for n in ("feature_group_count", "batch_group_count")}
+    x, kernel = batched.operand(0), batched.operand(1)
+    grown = layout.result[1]
+    if batched.flags == [True, False] and groups["batch_group_count"] == 1:
+        x, grown = _folded(x, layout.x[0]), layout.result[0]
+    elif batched.flags == [False, True] and set(groups.values()) == {1}:
+        kernel = _folded(kernel, layout.kernel[0])
+    else:
+        # Every sample is a group of its own.
+        kind, axis = ("batch", 0) if groups["batch_group_count"] > 1 else ("feature", 1)
+        x = _folded(batched.operand_with_samples(0), layout.x[axis])
+        kernel = _folded(batched.operand_with_samples(1), layout.kernel[0])
+        groups[f"{kind}_group_count"] *= batched.size
+    (spec,) = batched.specs
+    shape = list(spec.shape)
+    shape[grown] *= batched.size
+    (made,) = batched.clone_with([x, kernel], groups, [TensorSpec(tuple(shape), spec.dtype)])
+    shape[grown : grown + 1] = [batched.size, spec.shape[grown]]
+    return [moveaxis(reshape(made, shape), grown, 0)]
+
+
+def _folded(tensor: Tensor, axis: int) -> Tensor:
+    """The first axis as the slower part of another, which is counted without it."""
+    shape = list(tensor.shape[1:])
+    shape[axis] *= tensor.shape[0]
+    return reshape(moveaxis(tensor, 0, axis), shape)
+
+
+def convolution_flops(op: ir.Operation) -> int:
+    """The kernel has one weight for each input it combines and each output feature."""
+    kernel = spec_of(op.operands[1].type).shape
+    outputs = kernel[Layout.of(op).kernel[0]]
+    return 2 * spec_of(op.results[0].type).size * math.prod(kernel) // outputs

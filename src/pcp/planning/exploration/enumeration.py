@@ -1,0 +1,168 @@
+"""All valid paths of a program, best first, as far as the database and the cost model know."""
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+
+from pcp.backends import Device, Target
+from pcp.ir import Program
+from pcp.kernels import Kernel, Site, cover, replaced
+from pcp.planning.added import register_added
+from pcp.planning.chosen import Conditions, Database, check_tolerance, evidence_of
+from pcp.planning.exploration.best_first import best_first
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.prediction.cost_model import estimated_seconds
+from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.tuning import kernel_label
+from pcp.planning.search.whole import Whole
+
+Option = tuple[float, Kernel | None]
+"""Seconds of one call, and the kernel; None is the operation itself."""
+
+
+def paths(
+    program: Program,
+    device: str | Device | Target | None = None,
+    tolerance: float | None = None,
+    database: Database = None,
+    *,
+    uniform: bool = False,
+) -> Iterator[Path]:
+    """Every valid way to run a program, the best first, one at a time: there are far more than can be listed.
+
+    The order is that of the database where it knows, else of the cost model; times of sites are added up.
+
+    Arguments:
+        program: any Program.
+        device: where it is to run, or a target; None takes the default.
+        tolerance: leaves out kernels whose own error is known to exceed it, and paths whose error is; None leaves out none.
+        database: of measurements, or its file; None takes the user's.
+        uniform: whether equal sites have equal kernels.
+
+    Raises:
+        InvalidTolerance: the tolerance is no number from 0 on.
+    """
+    if tolerance is not None:
+        check_tolerance(tolerance)
+    register_added()
+    target = Target.of(device)
+    conditions = Conditions(target, target.device.capacity, database, budget=0.0)
+
+    def found() -> Iterator[Path]:
+        with evidence_of(conditions) as evidence:
+            classes = site_classes(prepared(program, tolerance), target.device.kind, tolerance)
+            bad = _too_wrong(program, tolerance, evidence)
+            whole = Whole(program, math.inf if tolerance is None else tolerance, target)
+            for path in combinations(whole, classes, evidence, uniform=uniform):
+                if path.digest not in bad:
+                    yield path
+
+    return found()
+
+
+def combinations(
+    whole: Whole,
+    classes: Sequence[SiteClass],
+    evidence: Evidence,
+    *,
+    uniform: bool,
+    banned: Collection[tuple[str, str]] = (),
+) -> Iterator[Path]:
+    """The paths made of every combination of kernels, best first; the plain path is one of them.
+
+    Arguments:
+        whole: the program as the user wrote it; its tolerance leaves out kernels that are known to be less exact alone.
+        classes: of the sites of the prepared program.
+        evidence: what is known of them.
+        uniform: whether equal sites have equal kernels.
+        banned: pairs of a class's digest and a kernel's name that are left out; it may grow meanwhile.
+    """
+    groups: list[tuple[SiteClass, tuple[Site, ...], list[Option]]] = []
+    for each in classes:
+        known = _options(each, evidence, whole.tolerance)
+        for sites in [each.sites] if uniform else [(site,) for site in each.sites]:
+            trips = sum(site.trips for site in sites)
+            groups.append((each, sites, [(trips * seconds, kernel) for seconds, kernel in known]))
+    for picked in _picked(groups, banned):
+        kernels = {
+            site.key: kernel
+            for (_, sites, _), kernel in zip(groups, picked, strict=True)
+            if kernel is not None
+            for site in sites
+        }
+        apart = cover(site for _, sites, _ in groups for site in sites if site.key in kernels)
+        if len(apart) < len(kernels):
+            if not uniform:
+                continue  # it comes without those that overlap, too
+            kernels = {site.key: kernels[site.key] for site in apart}
+        path = whole.path(kernels)
+        if not kernels:
+            yield whole.plain
+        if not path.is_plain:
+            yield path
+
+
+def _picked(
+    groups: Sequence[tuple[SiteClass, tuple[Site, ...], list[Option]]], banned: Collection[tuple[str, str]]
+) -> Iterator[tuple[Kernel | None, ...]]:
+    """A kernel for each group, the best first.
+
+    What is banned leaves the lists, so that no combination with it is ever made. Where more was banned meanwhile, it begins
+    anew with shorter lists, and passes over what it gave before.
+    """
+    given: set[tuple[Kernel | None, ...]] = set()
+    while True:
+        count = len(banned)
+        left = [
+            [
+                (seconds, kernel)
+                for seconds, kernel in choice
+                if kernel is None or (each.digest, kernel.name) not in banned
+            ]
+            for each, _, choice in groups
+        ]
+        for combination in best_first([[seconds for seconds, _ in choice] for choice in left]):
+            picked = tuple(choice[index][1] for choice, index in zip(left, combination, strict=True))
+            if picked in given:
+                continue
+            given.add(picked)
+            yield picked
+            if len(banned) != count:
+                break
+        else:
+            return
+
+
+def _options(each: SiteClass, evidence: Evidence, tolerance: float | None) -> list[Option]:
+    """The kernels of a class that are not known to fail or to be too wrong, with measured or estimated seconds of one call."""
+    known = evidence.known(each.digest)
+    guess = each.estimate / each.uses if each.uses else each.estimate
+    model = evidence.cost_model
+    learnt = None if known else model.plain_seconds(each.region, each.family)
+    measured = [row.typical / row.ratio for row in known.values() if row.seconds and row.plain_seconds]
+    plain = min(measured, default=learnt or guess)
+    found: list[Option] = [(plain, None)]
+    for kernel in each.kernels:
+        row = known.get(kernel_label(kernel))
+        forecast = model.forecast(each.region, kernel_label(kernel)) if row is None else None
+        if forecast is not None:
+            found.append((plain * forecast.ratio, kernel))
+        elif row is None:
+            estimate = estimated_seconds(replaced(each.region, kernel))
+            found.append((plain * estimate / guess if guess > 0 else estimate, kernel))
+        elif row.failure is None and (
+            not tolerance or row.least_tolerance is None or row.least_tolerance <= tolerance
+        ):
+            found.append((plain * row.ratio if row.seconds else plain, kernel))
+    return found
+
+
+def _too_wrong(program: Program, tolerance: float | None, evidence: Evidence) -> set[str]:
+    rows = evidence.known(program.digest)
+    return {
+        path
+        for path, row in rows.items()
+        if (row.failure is not None and row.error is None)
+        or (tolerance and row.least_tolerance is not None and row.least_tolerance > tolerance)
+    }

@@ -1,0 +1,95 @@
+"""Exploring: measuring one path after another in the background, so that later plans are answered from the database."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from pcp.backends import Device, Target
+from pcp.backends.base import CompileOptions
+from pcp.ir import Program
+from pcp.ir.expecting import expect_program
+from pcp.planning import capacity
+from pcp.planning.chosen import BUDGET, Conditions, Database, evidence_of, example_of
+from pcp.planning.exploration.enumeration import combinations
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.search.evidence import Progress
+from pcp.planning.search.site_classes import SiteClass, site_classes
+from pcp.planning.search.tuning import tune
+from pcp.planning.search.whole import Whole, culprit
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """A path that was looked at."""
+
+    path: Path
+    measurement: Measurement
+    is_new: bool
+
+
+def explore(
+    program: Program,
+    device: str | Device | Target | None = None,
+    *,
+    database: Database = None,
+    budget: float = BUDGET,
+    example: Sequence[Any] | None = None,
+    options: CompileOptions = MappingProxyType({}),
+    progress: Callable[[Progress], object] | None = None,
+) -> Iterator[Explored]:
+    """Measure a program's paths, best first, until the time is up or all were measured; what is known already is not measured.
+
+    Kernels of all classes of sites are measured alone first. Whole paths then have equal kernels at equal sites; a kernel that
+    does not run in the whole program is left out from then on.
+
+    Arguments:
+        program: any Program.
+        device: where, or a target; None takes the default.
+        database: where measurements go, or its file; None takes the user's.
+        budget: seconds in which measurements may begin.
+        example: one call's arguments, to measure on; None makes random ones.
+        options: of the compiler.
+        progress: told before every measurement.
+
+    Returns:
+        An iterator; leaving it ends the exploration, and another one goes on from there.
+
+    Raises:
+        InvalidBudget: the budget is no number of seconds.
+        TreeMismatch: the example is nested otherwise than the program's arguments.
+    """
+    expect_program(program, "pcp.explore")
+    target = Target.of(device, options)
+    limit = capacity.memory_limit(target.device, None)
+    conditions = Conditions(target, limit, database, budget, example, progress)
+    evidence = evidence_of(conditions)
+    whole = Whole(program, math.inf, target, *example_of(program, example))
+
+    def walk() -> Iterator[Explored]:
+        with evidence:
+            sites = site_classes(prepared(program), target.device.kind)
+            tune(sites, evidence)
+            banned: set[tuple[str, str]] = set()
+            for path in combinations(whole, sites, evidence, uniform=True, banned=banned):
+                before = evidence.measured
+                row = whole.measured(path, evidence)
+                if row is None:
+                    return
+                yield Explored(path, row, evidence.measured > before)
+                if whole.is_broken(row) and path.choices:
+                    chosen = _by_class(path, sites)
+                    digest = culprit(whole, sites, chosen, evidence)
+                    if digest is None:
+                        return
+                    banned.add((digest, chosen[digest].name))
+
+    return walk()
+
+
+def _by_class(path: Path, sites: Sequence[SiteClass]) -> dict[str, Any]:
+    kernels = path.kernels()
+    return {each.digest: kernels[each.sites[0].key] for each in sites if each.sites[0].key in kernels}

@@ -1,0 +1,222 @@
+"""Whether a kernel holds at a site: at its very shapes, on operands of several kinds, in the process that measures it.
+
+What was tried elsewhere says nothing of these shapes. This runs in the child, beside the measurement of the kernel; what is
+compared with is the plain operation, on the processor.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.base import Buffer
+from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.judge import result_name
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable, timed
+
+Array = np.ndarray[Any, Any]
+Stage = Callable[[str], None]
+
+LARGEST = 0.3
+"""The largest error on any operands, of the whole and of every slice."""
+LEAST, TIMES = 1e-2, 1000.0
+"""What may be wrong on other operands than normal ones: so many times the error on those, but at least this."""
+ROUNDING = 8.0
+"""Roundings by which two calls on the same operands may differ; the order of atomic additions is left to chance."""
+FEWEST = 16
+"""Elements of a result from which on its own norm is its scale; fewer may be small by chance."""
+REPEATS = 3
+MANY = 1 << 24
+"""Elements of the operands and results from which on only the kinds of operands are tried that matter most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of operands at a site.
+
+    Arguments:
+        name: for messages.
+        floats: from a generator, the array on which the kernel was judged and whether it is the first, to another array.
+        integers: from a generator and the array to another one of values in it.
+        is_judged: whether errors are compared; otherwise only what is not finite.
+        matters: whether it is tried at large sites, too.
+    """
+
+    name: str
+    floats: Callable[[np.random.Generator, Array, bool], Array]
+    integers: Callable[[np.random.Generator, Array], Array]
+    is_judged: bool = True
+    matters: bool = False
+
+
+def _skewed(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
+    """Rows of unlike size."""
+    shape = (*array.shape[:-1], 1) if array.ndim else ()
+    made: Array = array * np.exp(0.5 * rng.standard_normal(shape))
+    return made
+
+
+def _equal(rng: np.random.Generator, array: Array) -> Array:
+    return np.full_like(array, array.reshape(-1)[rng.integers(array.size)])
+
+
+def _zipf(rng: np.random.Generator, array: Array) -> Array:
+    ranks = np.exp(rng.random(array.shape) * math.log(array.size + 1.0)) - 1.0
+    made: Array = array.reshape(-1)[np.minimum(ranks.astype(np.int64), array.size - 1)]
+    return made
+
+
+def _as_it_is(rng: np.random.Generator, array: Array) -> Array:  # noqa: ARG001  (as all kinds)
+    return array
+
+
+def _large(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
+    return 100.0 * array
+
+
+def _half_masked(rng: np.random.Generator, array: Array, first: bool) -> Array:  # noqa: ARG001  (as all kinds)
+    made = array.copy()
+    if first and made.ndim:
+        made[..., : made.shape[-1] // 2] = -np.inf
+    return made
+
+
+def _with_nan(rng: np.random.Generator, array: Array, first: bool) -> Array:
+    made = array.copy()
+    if first:
+        made.reshape(-1)[rng.integers(made.size)] = np.nan
+    return made
+
+
+KINDS = (
+    Kind("skewed", _skewed, _equal, matters=True),
+    Kind("differently skewed", _skewed, _zipf),
+    Kind("large", _large, _as_it_is, is_judged=False),
+    Kind("masked", _half_masked, _as_it_is, matters=True),
+    Kind("NaN", _with_nan, _as_it_is),
+)
+
+
+def fault_at_site(
+    subject: Subject, candidate: Runnable, nonfinite: str, *, bits: bool, stage: Stage
+) -> tuple[Failure, str] | None:
+    """What is wrong with a kernel at a site, if anything.
+
+    Arguments:
+        subject: the operation alone, and operands that the kernel is measured on.
+        candidate: the operation computed by the kernel.
+        nonfinite: what the kernel claims of infinities and NaN; see `Kernel.nonfinite`.
+        bits: whether it has to return the bits of the operation.
+        stage: told whose code runs.
+    """
+
+    def called(which: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
+        stage("candidate" if which is candidate else "judging")
+        results, _ = timed(which, buffers, subject.target)
+        stage("judging")
+        return [np.asarray(result) for result in results]
+
+    first = subject.inputs[0]
+    plain, found = called(subject.plain, first), called(candidate, first)
+    for _ in range(REPEATS):
+        again = called(candidate, first)
+        if not all(is_noise(a, b, bits) for a, b in zip(found, again, strict=True)):
+            return (
+                Failure.nondeterministic,
+                "at its site it returns something else for the same operands, by more than roundings",
+            )
+    error = max((_error(y, right, 1.0) for y, right in zip(found, plain, strict=True)), default=0.0)
+    limit = min(LARGEST, max(LEAST, TIMES * error))
+    del plain, found, again
+    for kind, buffers in _operands(subject):
+        plain, found = called(subject.plain, buffers), called(candidate, buffers)
+        usual = _usual(buffers)
+        for place, (y, right) in enumerate(zip(found, plain, strict=True)):
+            fault = _fault(y, right, kind, limit, usual, nonfinite, bits)
+            if fault is not None:
+                name = result_name(subject.program, place)
+                return fault[0], f"at its site, on {kind.name} operands, result {name} {fault[1]}"
+    return None
+
+
+def _operands(subject: Subject) -> Iterator[tuple[Kind, list[Buffer]]]:
+    entries = subject.program.arguments
+    specs = [entry.spec for entry in entries] + [entry.spec for entry in subject.program.results]
+    sizes = sum(spec.size for spec in specs)
+    base = [np.asarray(buffer) for buffer in subject.inputs[0]]
+    floats = [place for place, entry in enumerate(entries) if entry.spec.dtype.is_float]
+    for count, kind in enumerate(KINDS):
+        if sizes > MANY and not kind.matters:
+            continue
+        rng = np.random.default_rng([7, count])
+        made = []
+        for place, (entry, array) in enumerate(zip(entries, base, strict=True)):
+            if place in floats and array.size:
+                wide = kind.floats(rng, array.astype(np.float32, copy=False), place == floats[0])
+                array = wide.astype(entry.spec.dtype.numpy)
+            elif not entry.spec.dtype.is_differentiable and array.size and entry.spec.dtype.kind != "bool":
+                array = kind.integers(rng, array).astype(array.dtype, copy=False)
+            made.append(subject.target.place(array, entry.spec))
+        yield kind, subject.completed(made)
+
+
+def _fault(
+    y: Array, right: Array, kind: Kind, limit: float, usual: float, nonfinite: str, bits: bool
+) -> tuple[Failure, str] | None:
+    if y.dtype.kind not in "fV":
+        return None if np.array_equal(y, right) else (Failure.inaccurate, "is not that of the operation")
+    y, right = (array.astype(np.float64) for array in (y, right))
+    finite, expected = np.isfinite(y), np.isfinite(right)
+    skipped = nonfinite == "skips" and (expected.all() or not finite.all())
+    if (finite & ~expected).any() and not skipped:
+        return Failure.not_finite, "is finite where infinities or NaN are expected"
+    if nonfinite != "spreads" and (~finite & expected).any():
+        return Failure.not_finite, "is infinite or NaN where finite numbers are expected"
+    if bits and not np.array_equal(y, right, equal_nan=True):
+        return Failure.inaccurate, "is not bit for bit that of the operation"
+    if kind.is_judged:
+        error = _error(y, right, usual)
+        if error > limit:
+            return Failure.inaccurate, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
+    return None
+
+
+def _usual(buffers: Sequence[Buffer]) -> float:
+    """The size of usual operands: what cancels out to 0 has errors of that scale."""
+    sizes = []
+    for buffer in buffers:
+        array = np.asarray(buffer)
+        if array.dtype.kind in "fV":
+            wide = array.astype(np.float64)
+            sizes.append(float(np.sqrt(np.mean(np.where(np.isfinite(wide), wide, 0.0) ** 2))))
+    return max(sizes, default=1.0)
+
+
+def _error(y: Array, right: Array, usual: float) -> float:
+    """The error of the whole or of a slice, whichever is larger; what is exactly 0 is judged on the scale of usual numbers.
+
+    So is what has few elements, which may be small by chance.
+    """
+    if y.dtype.kind not in "fV":
+        return 0.0
+    both = np.isfinite(y) & np.isfinite(right)
+    y, right = (np.where(both, each, 0).astype(np.float64) for each in (y, right))
+    own = scale_of(right)
+    if right.size < FEWEST or own.whole == 0.0:
+        own = Scale.of_elements(max(usual, own.whole / math.sqrt(max(1, right.size))) or 1.0, right.shape)
+    found = distance(y, right, own)
+    return max(found.error, found.slice_error)
+
+
+def is_noise(a: Array, b: Array, bits: bool) -> bool:
+    """Whether two results for the same operands differ by roundings at most."""
+    if a.tobytes() == b.tobytes():
+        return True
+    if bits or a.dtype.kind not in "fV" or not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return False
+    roundings = ROUNDING * 2.0 ** (-8 if a.dtype.itemsize == 2 else -24 if a.dtype.itemsize == 4 else -53)
+    return _error(b, a, 1.0) <= roundings

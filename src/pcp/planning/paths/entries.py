@@ -1,0 +1,100 @@
+"""The entries of a Path in a file of JSON, checked: whoever wrote the file, what comes out of it is a path."""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pcp.errors import PCPError
+
+FORMAT = 1
+
+
+class NotAPath(PCPError):
+    """A file that holds no Path."""
+
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LIBRARY = re.compile("[0-9a-f]{32}")
+_LARGEST = 2**63
+_FIELDS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("program", lambda v: _is_digest(v), "64 hexadecimal digits"),
+    ("prepared", lambda v: v == "" or _is_digest(v), "64 hexadecimal digits, or nothing"),
+    ("backend", lambda v: isinstance(v, str) and v != "", "the name of a backend, as xla"),
+    ("hardware", lambda v: isinstance(v, str), "a text"),
+    ("versions", lambda v: isinstance(v, str), "a text"),
+    ("options", lambda v: _is_list_of(v, _is_option), "pairs of a name, and a text, number or boolean"),
+    (
+        "choices",
+        lambda v: _is_list_of(v, _is_choice),
+        "a site of 64 hexadecimal digits, a kernel and its version, and of a native library the digest, each",
+    ),
+)
+"""Of the entries of a file, all of which it must have: whether a value is one, and what is expected."""
+
+
+def entries_of(text: str) -> dict[str, Any]:
+    """The entries of a path in a JSON text, all there and each of its kind.
+
+    Raises:
+        NotAPath: there is no path in it.
+    """
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise NotAPath(
+            f"this is not a path: {text[:40]!r} is not JSON ({error}); expected what Path.save writes"
+        ) from None
+    if not isinstance(found, dict) or "format" not in found:
+        raise NotAPath(f"this is not a path: {text[:40]!r}; expected JSON as Path.save writes it")
+    if found["format"] != FORMAT:
+        raise NotAPath(
+            f"the path has format {found['format']!r:.40}; this version of PCP reads format {FORMAT}"
+        )
+    for name, is_right, expected in _FIELDS:
+        if name not in found:
+            raise NotAPath(
+                f"the path has no {name}; expected JSON as Path.save writes it: plan again and save that"
+            )
+        if not is_right(found[name]):
+            raise NotAPath(
+                f"the {name} of the path is {found[name]!r:.60}; expected {expected}: plan again and save that"
+            )
+    sites, options = ([entry[0] for entry in found[name]] for name in ("choices", "options"))
+    if len(set(sites)) < len(sites) or len(set(options)) < len(options):
+        raise NotAPath(
+            "the path chooses twice for one site or option; expected one choice for each: plan again"
+        )
+    return found
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -_LARGEST <= value < _LARGEST
+
+
+def _is_list_of(value: object, is_entry: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(is_entry, value))
+
+
+def _is_option(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
+        return False
+    value = entry[1]
+    is_real = isinstance(value, float) and math.isfinite(value)
+    return isinstance(value, str | bool) or is_real or _is_integer(value)
+
+
+def _is_choice(entry: Any) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) in (3, 4)
+        and _is_digest(entry[0])
+        and isinstance(entry[1], str)
+        and _is_integer(entry[2])
+        and all(isinstance(library, str) and _LIBRARY.fullmatch(library) for library in entry[3:])
+    )

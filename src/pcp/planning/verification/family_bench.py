@@ -1,0 +1,119 @@
+"""All kernels of a family on the problems of that family: where each can stand, how fast it is there, and how wrong."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pcp.autodiff import vjp
+from pcp.backends import Target
+from pcp.ir import Program
+from pcp.kernels import FAMILIES, Family, Site, kernel_named, replaced, sites_of
+from pcp.kernels.problems import DEFINITIONS, Problem, UnknownProblem, problem, problems_of
+from pcp.planning.judging.oracle import widened
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.hardware import hardware_of
+from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.verification.expected import differentiable
+from pcp.rewrite.raising import raised
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel on one problem, as it was measured."""
+
+    problem: Problem
+    kernel: str
+    measurement: Measurement
+
+
+def family_named(name: str) -> tuple[Family, str]:
+    """A family of kernels, and the family whose problems it occurs in: for gradients the one that they are of.
+
+    Raises:
+        UnknownProblem: there is no such family, or no problems of it.
+    """
+    of = {family.gradient: family.name for family in FAMILIES.values() if family.gradient}
+    known = [each for each in FAMILIES if of.get(each, each) in DEFINITIONS]
+    if name not in known:
+        raise UnknownProblem(f"there is no family {name!r}; choose one of {', '.join(known)}")
+    return FAMILIES[name], of.get(name, name)
+
+
+def sites_in(of: Problem, family: Family, platform: str) -> list[Site]:
+    """The sites of a family in a problem, or in its gradient; none where no kernel applies."""
+    program = raised(of.reference())
+    if family.name != of.family:
+        program = vjp(program, wrt=differentiable(of))
+    return [site for site in sites_of(program, platform) if site.family == family.name]
+
+
+def reach(name: str, platform: str) -> tuple[dict[str, int], int]:
+    """On how many problems of a family, standard and large, each of its kernels can stand, and how many there are.
+
+    Raises:
+        UnknownProblem: as `family_named`.
+    """
+    family, base = family_named(name)
+    problems = [*problems_of(base), *(problem(base, form) for form in DEFINITIONS[base].forms)]
+    counts = dict.fromkeys(family.kernels, 0)
+    for each in problems:
+        for kernel in {kernel for site in sites_in(each, family, platform) for kernel in site.kernels}:
+            counts[kernel] += 1
+    return counts, len(problems)
+
+
+def bench_family(
+    name: str,
+    bench: Bench,
+    target: Target,
+    database: ProfileDatabase | None,
+    seconds: float,
+    starting: Callable[[str], object] = lambda words: None,  # noqa: ARG005  (says nothing)
+) -> Iterator[Row]:
+    """Measure every kernel of a family on a large problem of every form.
+
+    Arguments:
+        database: that rows are added to; None keeps none.
+        seconds: that a kernel and the plain program are timed in turn.
+        starting: called with what is measured next.
+
+    Raises:
+        UnknownProblem: as `family_named`.
+        DatabaseUnusable: the database cannot be written.
+    """
+    family, base = family_named(name)
+    hardware = hardware_of(target)
+    for form in DEFINITIONS[base].forms:
+        of = problem(base, form)
+        for site in sites_in(of, family, target.device.kind)[:1]:
+            exact = widened(site.region)
+            inputs = Recipe(ranges=_ranges(of, site.region))
+            for kernel_name in site.kernels:
+                kernel = kernel_named(kernel_name)
+                starting(f"{kernel_name} on {of}")
+                request = Request(
+                    site.region,
+                    replaced(site.region, kernel),
+                    f"{kernel.name}@{kernel.version}",
+                    exact=exact,
+                    inputs=inputs,
+                    target=target,
+                    timing_seconds=seconds,
+                    site=kernel.nonfinite,
+                )
+                measurement = bench.measure(request)
+                if database is not None:
+                    database.add(measurement, hardware=hardware, about=str(of))
+                yield Row(of, kernel_name, measurement)
+
+
+def _ranges(of: Problem, region: Program) -> tuple[tuple[str, int, int], ...]:
+    """Integers of a region lie where those of the problem do."""
+    limits = list(of.ranges.values())
+    return tuple(
+        (entry.name, 0, limits[0])
+        for entry in region.arguments
+        if limits and not entry.spec.dtype.is_differentiable
+    )

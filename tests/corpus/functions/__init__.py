@@ -1,0 +1,1 @@
+"""Functions of JAX, by families: each module has a list `CASES`."""

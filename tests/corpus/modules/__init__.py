@@ -1,0 +1,1 @@
+"""Layers and models of flax, equinox and PyTorch: each module has a list `CASES`."""

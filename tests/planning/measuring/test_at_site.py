@@ -1,0 +1,158 @@
+"""A kernel is verified at the very shapes of its site: on operands of several kinds, and in repeated calls."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp import backends, nn
+from pcp.backends import Target
+from pcp.ir import Program
+from pcp.planning.measuring.at_site import fault_at_site
+from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import PythonFunction
+from pcp.planning.measuring.subject import Subject
+from pcp.planning.measuring.timing import Runnable
+from pcp.planning.measuring.trial import tried
+
+DEVICE = backends.device("cpu:0")
+TARGET = Target.of("cpu:0")
+Altered = Callable[[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]], list[np.ndarray[Any, Any]]]
+
+
+class Altering:
+    """An executable whose results are altered by a function of its arguments and of the sound results."""
+
+    def __init__(self, program: Program, alter: Altered) -> None:
+        self._compiled = backends.backend().compile(program, DEVICE, {}, cache=False)
+        self._alter = alter
+        self.memory = self._compiled.memory
+
+    def run(self, buffers: Any) -> list[Any]:
+        results = [np.array(result) for result in self._compiled.run(buffers)]
+        made = self._alter([np.asarray(buffer) for buffer in buffers], results)
+        backend = backends.backend()
+        entries = zip(made, self._specs(results), strict=True)
+        return [backend.place(array, spec, DEVICE, alias=False) for array, spec in entries]
+
+    def _specs(self, results: list[np.ndarray[Any, Any]]) -> list[Any]:
+        return [pcp.spec(result.shape, "f32").spec for result in results]
+
+
+def fault_of(
+    program: Program, alter: Altered, tmp_path: Path, nonfinite: str = "nan", *, bits: bool = False
+) -> tuple[Failure, str] | None:
+    recipe = Recipe(seed=3, sets=1, ranges=index_ranges(program))
+    subject = Subject(program, None, recipe, None, (), TARGET, tmp_path)
+    candidate = Runnable(Altering(program, alter), program.arguments)
+    return fault_at_site(subject, candidate, nonfinite, bits=bits, stage=lambda _: None)
+
+
+SOFTMAX = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((40, 64), "f32"))
+EMBEDDED = pcp.vjp(
+    pcp.trace(lambda e, t: nn.embedding(t, e), pcp.spec((30, 8), "f32"), pcp.spec((600,), "i32")), wrt=0
+)
+
+
+def halved_where_often(arguments: Any, results: Any) -> Any:
+    tokens = next(each for each in arguments if each.dtype.kind == "i")
+    counts = np.bincount(tokens.reshape(-1), minlength=30)
+    return [np.where((counts > 200)[:, None], 0.5 * each, each) for each in results]
+
+
+def without_nan(arguments: Any, results: Any) -> Any:  # noqa: ARG001  (as all of these)
+    return [np.nan_to_num(each) for each in results]
+
+
+def overflowing(arguments: Any, results: Any) -> Any:
+    return [np.where(np.abs(arguments[0]).max() > 88.0, np.float32(np.nan), each) for each in results]
+
+
+def masked_wrongly(arguments: Any, results: Any) -> Any:
+    masked = np.isneginf(arguments[0]).any(-1, keepdims=True)
+    return [np.where(masked, np.float32(1 / 64), each) for each in results]
+
+
+def rowwise_wrong(arguments: Any, results: Any) -> Any:
+    large = np.abs(arguments[0]).max(-1, keepdims=True) > 5.0
+    return [np.where(large, each[:, ::-1], each) for each in results]
+
+
+calls = itertools.count()
+
+
+def noisy(scale: float) -> Altered:
+    def alter(arguments: Any, results: Any) -> Any:  # noqa: ARG001  (as all of these)
+        factor = np.float32(1.0 + scale * (next(calls) % 2))
+        return [each * factor for each in results]
+
+    return alter
+
+
+@pytest.mark.parametrize(
+    ("program", "alter", "failure", "words"),
+    [
+        (EMBEDDED, halved_where_often, Failure.inaccurate, "on skewed operands, result 0 has an error of 0.5"),
+        (SOFTMAX, without_nan, Failure.not_finite, "on NaN operands, result 0 is finite where infinities or NaN"),
+        (SOFTMAX, overflowing, Failure.not_finite, "on large operands, result 0 is infinite or NaN where"),
+        (SOFTMAX, masked_wrongly, Failure.inaccurate, "on masked operands, result 0 has an error of"),
+        (SOFTMAX, rowwise_wrong, Failure.inaccurate, "skewed operands, result 0 has an error of"),
+        (SOFTMAX, noisy(1e-3), Failure.nondeterministic, "returns something else for the same operands"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_only_on_some_operands_is_found(
+    program: Program, alter: Altered, failure: Failure, words: str, tmp_path: Path
+) -> None:
+    found = fault_of(program, alter, tmp_path)
+    assert found is not None
+    assert found[0] is failure
+    assert words in found[1]
+
+
+LOSS = pcp.trace(lambda x: pcp.logsumexp(x, -1).mean(), pcp.spec((40, 64), "f32"))
+
+
+def test_a_wrong_result_of_one_element_is_found(tmp_path: Path) -> None:
+    def halved_where_unlike(arguments: Any, results: Any) -> Any:
+        largest = np.abs(arguments[0]).max()
+        return [np.where(largest > 5.0, 0.5 * each, each) for each in results]
+
+    found = fault_of(LOSS, halved_where_unlike, tmp_path)
+    assert found is not None
+    assert "skewed operands, result 0 has an error of 0.5" in found[1]
+    assert fault_of(LOSS, lambda _, results: results, tmp_path) is None
+    noise = fault_of(LOSS, noisy(1e-3), tmp_path)
+    assert noise is not None
+    assert noise[0] is Failure.nondeterministic
+
+
+def test_a_sound_one_is_accepted_and_noise_of_the_last_bit_is_not_exact(tmp_path: Path) -> None:
+    assert fault_of(SOFTMAX, lambda _, results: results, tmp_path, bits=True) is None
+    assert fault_of(SOFTMAX, noisy(2.0**-23), tmp_path) is None
+    exact = fault_of(SOFTMAX, noisy(2.0**-23), tmp_path, bits=True)
+    assert exact is not None
+    assert exact[0] is Failure.nondeterministic
+
+
+def test_a_trial_at_a_site_refuses_what_the_site_shows(tmp_path: Path) -> None:
+    file = tmp_path / "candidate.py"
+    file.write_text(
+        "import jax, jax.numpy as jnp\n"
+        "def softmax(x):\n"
+        "    e = jnp.exp(x)\n"
+        "    return e / e.sum(-1, keepdims=True)\n"
+    )
+    subject = Subject(SOFTMAX, None, Recipe(sets=1), None, (), TARGET, tmp_path)
+    candidate = PythonFunction(str(file), "softmax")
+
+    def trial(site: str | None) -> Failure | None:
+        return tried(subject, candidate, None, 1, 0.0, None, lambda _: None, site).failure
+
+    assert trial(None) is None
+    assert trial("nan") is Failure.not_finite

@@ -1,0 +1,216 @@
+"""A path that was measured in a child is compared once more in the process that will use it."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.backends import Target
+from pcp.ir.bindings import ir
+from pcp.kernels import FAMILIES, Kernel, sites_of
+from pcp.kernels.artifact import StableHLO
+from pcp.kernels.named import Named, is_named, tensors
+from pcp.planning.chosen import PathDiffers
+from pcp.planning.measuring.hardware import hardware_of, versions
+from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
+from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.search import in_place
+from pcp.planning.search.tuning import kernel_label
+from pcp.planning.search.whole import Whole
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
+
+CPU = Target.of("cpu:0")
+
+
+def _times(factor: float, name: str) -> Kernel:
+    """The plain softmax, times a factor."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        x, axis = tensors(op)[0], Named.of(op).attributes["axis"]
+        e = pcp.exp(x - x.max(axis, keepdims=True))
+        return [e / e.sum(axis, keepdims=True) * factor]
+
+    return Kernel(name, Effect.reassociating, "for tests", is_named("pcp.softmax"), StableHLO(build))
+
+
+WRONG = _times(0.5, "softmax.wrong")
+ROUNDED = _times(1.0 + 2.0**-21, "softmax.rounded")
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> pcp.Program:
+    """A program with one site, at which a wrong kernel may stand."""
+    kernels = FAMILIES["softmax"].kernels
+    monkeypatch.setattr(FAMILIES["softmax"], "kernels", {**kernels, WRONG.name: WRONG, ROUNDED.name: ROUNDED})
+    monkeypatch.setattr(in_place, "_compared", set())
+    return pcp.trace(lambda x: pcp.softmax(x, -1) * 2.0, pcp.spec((6, 33), "f32"))
+
+
+def path_by(program: pcp.Program, name: str) -> Path:
+    [site] = sites_of(prepared(program, 1e-2), "cpu")
+    return Path.of(program, {site.key: FAMILIES["softmax"].kernels[name]}, {}, 1e-2)
+
+
+def test_a_sound_path_is_the_same_here_and_another_is_not(program: pcp.Program) -> None:
+    whole = Whole(program, 1e-3, CPU)
+    assert in_place.difference_here(whole, path_by(program, "softmax.reciprocal")) is None
+    said = in_place.difference_here(whole, path_by(program, WRONG.name))
+    assert said is not None
+    assert "from that of the plain program; the tolerance is 0.001" in said
+
+
+@pytest.mark.usefixtures("program")
+def test_results_that_are_nothing_but_roundings_are_no_difference() -> None:
+    program = pcp.trace(
+        lambda x, y: (pcp.softmax(x, -1).sum(-1) - 1.0) * y, pcp.spec((64, 33), "f32"), pcp.spec((64,), "f32")
+    )
+    [site] = sites_of(prepared(program, 1e-3), "cpu")
+    path = Path.of(program, {site.key: ROUNDED}, {}, 1e-3)
+    rng = np.random.default_rng(5)
+    example = [rng.standard_normal(shape).astype(np.float32) for shape in ((64, 33), (64,))]
+    x, y = example
+    results = [np.asarray(pcp.plan(each).run(x, y)) for each in (program, path.applied(program))]
+    assert np.linalg.norm(results[0] - results[1]) > 0.1 * np.linalg.norm(results[0])
+    whole = Whole(program, 1e-3, CPU, [example], "these")
+    assert in_place.difference_here(whole, path) is None
+
+
+def test_a_path_that_differs_is_dropped_and_recorded(program: pcp.Program, tmp_path: FilePath) -> None:
+    database = ProfileDatabase(tmp_path / "profile.sqlite")
+    hardware = hardware_of(CPU)
+    [site] = sites_of(prepared(program, 1e-2), "cpu")
+    times = {"seconds": (0.1, 0.1, 0.1, 0.1, 0.1, 0.1), "plain_seconds": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0)}
+
+    def claim(subject: str, path: str, of: Path | None) -> None:
+        row = Measurement(
+            subject, path, hardware.digest, versions(), error=1e-6, plain_error=1e-7, when=1.0, **times
+        )
+        database.add(row, path=of, hardware=hardware)
+
+    wrong = path_by(program, WRONG.name)
+    claim(site.region.digest, kernel_label(WRONG), None)
+    claim(Whole(program, 1e-2, CPU).subject, wrong.digest, wrong)
+    plan = pcp.plan(program, tolerance=1e-2, database=database, budget=0)
+    assert plan.path.is_plain
+    rows = [row for row in database.measurements(path=wrong.digest) if row.failure is not None]
+    assert [row.failure for row in rows] == [Failure.differs_here]
+    assert rows[0].detail.startswith("result 0 differs by ")
+
+
+def test_a_process_in_which_every_path_differs_says_so(
+    program: pcp.Program, tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pcp.planning.chosen.difference_here", lambda *_: "result 0 is 0")
+    with pytest.raises(PathDiffers, match="the last one because result 0 is 0; run `pcp doctor`"):
+        pcp.plan(program, tolerance=1e-2, database=tmp_path / "profile.sqlite", budget=0)
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Tensor, int], list[Tensor]]) -> Kernel:
+    """A kernel of softmax's family whose results are made from the right ones."""
+
+    def build(op: ir.Operation) -> list[Tensor]:
+        x, axis = tensors(op)[0], Named.of(op).attributes["axis"]
+        e = pcp.exp(x - x.max(axis, keepdims=True))
+        return wrong(e / e.sum(axis, keepdims=True), axis)
+
+    kernel = Kernel(
+        "softmax.planted",
+        Effect.reassociating,
+        "for tests",
+        is_named("pcp.softmax"),
+        StableHLO(build),
+    )
+    kernels = {**FAMILIES["softmax"].kernels, kernel.name: kernel}
+    monkeypatch.setattr(FAMILIES["softmax"], "kernels", kernels)
+    monkeypatch.setattr(in_place, "_compared", set())
+    return kernel
+
+
+def said_of(program: pcp.Program, kernel: Kernel, tolerance: float, **more: Any) -> str | None:
+    sites = sites_of(prepared(program, tolerance), "cpu")
+    kernels = {site.key: kernel for site in sites if kernel.name in site.kernels}
+    path = Path.of(program, kernels, {}, tolerance)
+    return in_place.difference_here(Whole(program, tolerance, CPU, **more), path)
+
+
+def without_a_row(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [pcp.where(pcp.iota(y.shape, 0) == 17, 0.0, y)]
+
+
+def halved(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [0.5 * y]
+
+
+def reversed_(y: Tensor, axis: int) -> list[Tensor]:
+    return [pcp.ops.flip(y, axis)]
+
+
+def right(y: Tensor, axis: int) -> list[Tensor]:  # noqa: ARG001  (as all of these)
+    return [y * (1.0 + 2.0**-21)]
+
+
+ROWS = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((20_000, 8), "f32"))
+SMALL = pcp.trace(lambda x: pcp.softmax(x, -1)[0, :3], pcp.spec((4, 8), "f32"))
+SCALAR = pcp.trace(lambda x: pcp.softmax(x, -1)[0, 0] - 0.01, pcp.spec((4, 8), "f32"))
+INTEGERS = pcp.trace(lambda x: pcp.argmax(pcp.softmax(x, -1), -1), pcp.spec((600, 8), "f32"))
+HALVES = pcp.trace(lambda x: pcp.softmax(x, -1), pcp.spec((50, 8), "bf16"))
+
+
+@pytest.mark.parametrize(
+    ("program", "wrong", "said"),
+    [
+        (
+            ROWS,
+            without_a_row,
+            r"a slice of result 0 \(axis 0, index 17\) differs by .* tolerance for slices is 0.1",
+        ),
+        (SMALL, halved, "result 0 differs by 0.5 from that of the plain program; the tolerance is 0.01"),
+        (SCALAR, halved, "result 0 differs by "),
+        (INTEGERS, reversed_, r"a share of .* of result 0 differs from that of the plain program"),
+        (HALVES, halved, "result 0 differs by 0.5"),
+    ],
+)
+def test_one_wrong_row_a_wrong_small_result_and_wrong_integers_are_refused(
+    program: pcp.Program, wrong: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = said_of(program, planted(monkeypatch, wrong), 1e-2)
+    assert found is not None
+    assert re.match(said, found), found
+
+
+@pytest.mark.parametrize("program", [ROWS, SMALL, SCALAR, INTEGERS, HALVES])
+def test_roundings_of_them_are_no_difference(program: pcp.Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said_of(program, planted(monkeypatch, right), 1e-2) is None
+
+
+def test_a_result_that_is_ignored_is_not_compared_here_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = pcp.trace(lambda x: (pcp.softmax(x, -1), x.sum()), pcp.spec((6, 8), "f32"))
+    kernel = planted(monkeypatch, halved)
+    assert said_of(program, kernel, 1e-2) is not None
+    assert said_of(program, kernel, 1e-2, ignored=(0,)) is None
+
+
+def test_bits_are_compared_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = said_of(ROWS, planted(monkeypatch, right), 0.0)
+    assert said == "result 0 is not bit for bit that of the plain program"
+
+
+def test_a_wrong_update_does_not_hide_behind_the_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(weights: Tensor, x: Tensor) -> Tensor:
+        return (pcp.softmax(x @ weights, -1) ** 2).mean()
+
+    shapes = pcp.spec((8, 5), "f32"), pcp.spec((16, 8), "f32")
+    step = pcp.training_step(pcp.trace(loss, *shapes), pcp.optimizers.sgd(1e-3, momentum=0.0))
+    kernel = planted(monkeypatch, lambda y, _: [1.5 * y])
+    updated = {entry.alias for entry in step.arguments}
+    others = tuple(place for place in range(len(step.results)) if place not in updated)
+    said = said_of(step, kernel, 1e-2, ignored=others)
+    assert said is not None
+    assert "params" in said

@@ -1,0 +1,143 @@
+"""Searches whose time does not suffice: what they begin with, what they keep for the end, and what they say."""
+
+from collections.abc import Callable
+from pathlib import Path as FilePath
+
+import pytest
+from tests.planning.fake_bench import FakeBench, chain, counted_in, kernels, set_strategy
+
+import pcp
+from pcp.kernels import FAMILIES, Kernel
+from pcp.planning.measuring.bench import PlainProgramFailed
+from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.request import Request
+
+pytestmark = pytest.mark.usefixtures("bench")
+
+
+def takes(
+    seconds: Callable[[Request], float], bench: FakeBench, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], float]:
+    """Let every measurement take some seconds; returns the clock."""
+    now, measure = [0.0], bench.measure
+
+    def measured(request: Request) -> Measurement:
+        now[0] += seconds(request)
+        return measure(request)
+
+    monkeypatch.setattr(bench, "measure", measured)
+    monkeypatch.setattr("pcp.planning.search.evidence.time.monotonic", lambda: now[0])
+    return lambda: now[0]
+
+
+def test_a_search_that_is_cut_short_says_so_and_goes_on(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(lambda _: 1.0, bench, monkeypatch)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=12)
+    assert "not everything was measured" in str(plan)
+    assert 0 < len(bench.requests) < 10
+
+
+def test_a_budget_of_0_takes_what_is_known(bench: FakeBench, file: FilePath) -> None:
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=0)
+    assert plan.path.is_plain
+    assert bench.requests == []
+    assert "not everything was measured" in str(plan)
+    assert "the error of the plain path is not known: the time was up" in str(plan)
+    known = pcp.plan(chain(), tolerance=1e-2, database=file)
+    bench.requests.clear()
+    assert pcp.plan(chain(), tolerance=1e-2, database=file, budget=0).path == known.path
+    assert bench.requests == []
+
+
+def test_where_time_is_short_a_kernel_is_tried_everywhere_first(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert [counted_in(each)["logistic"] for each in bench.wholes] == [6, 0]
+    assert kernels(plan) == {"sine.fast": 6}
+    assert "not everything was measured" in str(plan)
+    monkeypatch.undo()
+
+
+def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.errors["tanh"] = 6e-3  # of six of them 1.5e-2, of two 8.5e-3
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(2))
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert [counted_in(each)["tanh"] for each in bench.wholes] == [6, 2]
+    assert kernels(plan) == {"sine.fast": 2}
+
+
+def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.none", "sine.fast")))
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(2, at_sites=False))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    bench.requests.clear()
+    bench.fails = lambda request: Failure.not_finite if request.site and not request.timing_seconds else None
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeBench, "measure", _stopping_after(0))
+        assert kernels(pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)) == {}
+    assert {request.site for request in bench.requests} == {"nan"}
+    assert all(request.path.endswith("@1 at its site") for request in bench.requests)
+
+
+def test_a_kernel_that_fails_everywhere_is_no_loss(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",),))
+    bench.fails = lambda request: Failure.run_error if counted_in(request)["tanh"] == 6 else None
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=10)
+    assert sum(counted_in(each)["tanh"] == 6 for each in bench.wholes) == 1
+    assert kernels(plan)["sine.fast"] == 4
+    bench.requests.clear()
+    pcp.plan(chain(), tolerance=1e-2, database=file)
+    assert bench.requests == []
+
+
+def _stopping_after(count: int, *, at_sites: bool = True) -> object:
+    measure = FakeBench.measure
+
+    def measured(self: FakeBench, request: Request) -> object:
+        if len(self.requests) >= count and (request.timing_seconds or not at_sites):
+            raise PlainProgramFailed("the machine is needed otherwise")
+        return measure(self, request)
+
+    return measured
+
+
+@pytest.mark.parametrize(("most_kept_back", "taken"), [(0.3, "sine.fast"), (0.0, "sine.middle")])
+def test_time_is_kept_back_to_verify_the_fastest_path_and_where_it_was_not_enough_the_next_best_is_taken(
+    most_kept_back: float, taken: str, bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kernel, "is_added", property(lambda kernel: kernel.name == "sine.fast"))
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.fast",), ("sine.none", "sine.middle")))
+    set_strategy(monkeypatch, large_seconds=0.0, for_whole=0.0, most_kept_back=most_kept_back, site_calls=1)
+    # A kernel alone takes long, so that the three classes are not gone through in time.
+    clock = takes(lambda request: 10.0 if request.timing_seconds else 3.0, bench, monkeypatch)
+    plan = pcp.plan(chain(), tolerance=1e-2, database=file, budget=50.0)
+    assert kernels(plan) == {taken: 6}
+    verified = {each.subject for each in bench.requests if each.path.startswith("sine.fast")}
+    said = "0.20 of the plain time, is not used: sine.fast was not verified for sine (f32["
+    if taken == "sine.fast":
+        assert len(verified) == 3  # classes of sites
+        assert said not in str(plan)
+        assert clock() <= 50.0
+    else:
+        assert len(verified) < 3
+        assert said in str(plan)
+        assert "the time was up" in str(plan)
+    assert "not everything was measured; plan again with a larger budget" in str(plan)
+    monkeypatch.undo()
