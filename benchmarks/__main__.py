@@ -12,6 +12,7 @@ BENCHMARKS = {
         "prefill": "the logits of a prompt beside JAX and PyTorch",
     },
     "planning": {
+        "native_kernels": "native kernels beside XLA's own code for the same sites",
         "plan_depth": "what planning takes with depth",
         "plan_overhead": "what calling a Plan costs",
         "plan_repeat": "how alike plannings of one program are that know nothing of each other",

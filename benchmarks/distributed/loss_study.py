@@ -13,15 +13,7 @@ import numpy as np
 import pcp
 from benchmarks.distributed.attacks import attack
 from benchmarks.distributed.fleet import Fleet, StackedBatches, trained_alone
-from pcp.distributed.algorithms import (
-    Algorithm,
-    DataParallel,
-    DecoupledDiLoCo,
-    DiLoCo,
-    SparseLoCo,
-    StreamingDiLoCo,
-    segment_steps,
-)
+from pcp.distributed.algorithms import ALGORITHMS, Algorithm, segment_steps
 from pcp.distributed.compression import codec
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
@@ -30,13 +22,8 @@ from pcp.training.data.token_file import TokenFile
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.gpt2_recipe import GPT2Recipe
 
-ALGORITHMS: dict[str, type[Any]] = {
-    "data_parallel": DataParallel,
-    "diloco": DiLoCo,
-    "streaming": StreamingDiLoCo,
-    "decoupled": DecoupledDiLoCo,
-    "sparse": SparseLoCo,
-}
+KINDS: dict[str, type[Any]] = {name.replace("-", "_"): kind for name, kind in ALGORITHMS.items()}
+"""The algorithms by the names that results give them."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +31,7 @@ class Run:
     """What one run is; equal values give equal runs.
 
     Arguments:
-        algorithm: one of `ALGORITHMS`.
+        algorithm: one of `KINDS`.
         options: its arguments, sorted.
         learning_rate: largest inner learning rate.
         seed: of parameters and data.
@@ -79,7 +66,7 @@ class Run:
     @property
     def label(self) -> str:
         """The algorithm and what is not its default, for people."""
-        usual = {field.name: field.default for field in fields(ALGORITHMS[self.algorithm])}
+        usual = {field.name: field.default for field in fields(KINDS[self.algorithm])}
         shown = {
             name: value
             for name, value in self.options
@@ -90,7 +77,7 @@ class Run:
 
     def described(self) -> Algorithm:
         """The algorithm."""
-        made: Algorithm = ALGORITHMS[self.algorithm](**dict(self.options))
+        made: Algorithm = KINDS[self.algorithm](**dict(self.options))
         return made
 
     @property

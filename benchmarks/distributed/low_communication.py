@@ -27,7 +27,7 @@ import jax
 
 from benchmarks.distributed.attacks import ATTACKS
 from benchmarks.distributed.fleet import StackedBatches
-from benchmarks.distributed.loss_study import ALGORITHMS, Run, recipe_of, stored, trained
+from benchmarks.distributed.loss_study import KINDS, Run, recipe_of, stored, trained
 from pcp.training.data.token_file import TokenFile, write_token_file
 from pcp.training.data.tokenizer import CharacterTokenizer
 
@@ -292,7 +292,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu:0", help="where everything is computed")
     add("--budget", type=float, default=1e9, metavar="SECONDS", help="begin no run that would end later")
     add("--algorithms", type=lambda text: text.split(","), default=["data_parallel", "diloco", "streaming", "sparse"],
-        help=f"of {', '.join(ALGORITHMS)}")  # fmt: skip
+        help=f"of {', '.join(KINDS)}")  # fmt: skip
     add("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3])
     add(
         "--learning-rates",

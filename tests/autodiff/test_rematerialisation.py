@@ -81,7 +81,7 @@ def test_batched_products_are_made_again_where_only_others_are_kept() -> None:
         return pcp.mean(pcp.exp(pcp.exp(pcp.einsum("bij,bkj->bik", x @ w, x))))
 
     def products(policy: str) -> list[str]:
-        text = pcp.grad(program, remat=policy).text
+        text = pcp.value_and_grad(program, remat=policy).text
         return [line for line in text.splitlines() if "dot_general" in line]
 
     program = pcp.trace(scores, np.ones((2, 3, 4)), np.ones((4, 4)))
@@ -218,8 +218,8 @@ def test_vjp_and_auxiliary_results_take_policies() -> None:
 
 def test_functions_take_policies_inside_of_a_trace() -> None:
     given = arguments(2, 5)
-    plain = pcp.trace(lambda p, x: pcp.grad(stack(layer))(p, x), *given)
-    again = pcp.trace(lambda p, x: pcp.grad(stack(layer), remat="nothing_saveable")(p, x), *given)
+    plain = pcp.trace(lambda p, x: pcp.value_and_grad(stack(layer))(p, x), *given)
+    again = pcp.trace(lambda p, x: pcp.value_and_grad(stack(layer), remat="nothing_saveable")(p, x), *given)
     assert again.text.count("dot_general") > plain.text.count("dot_general")
     assert_same(run(again, *given), run(plain, *given))
 

@@ -11,6 +11,7 @@ import pytest
 import pcp
 from pcp.autodiff import RULES
 from pcp.autodiff.rules.composites import KEPT
+from pcp.ops.record import RECORDS, Kind
 from tests.autodiff.rows import ROWS
 from tests.autodiff.rows.elementwise import ZERO
 from tests.autodiff.rows.row import Array, Row
@@ -23,12 +24,9 @@ CASES = [
 ]
 # Tested where several replicas stand for one: test_collectives.py.
 COLLECTIVES = {
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "collective_permute",
-    "collective_broadcast",
+    name.removeprefix("stablehlo.")
+    for name, record in RECORDS.items()
+    if record.kind is Kind.communication and callable(record.derivative)
 }
 # Tested in tests/composites, and in test_annotations.py: some have no kernel on a CPU, or call functions that a traced
 # program does not hold.

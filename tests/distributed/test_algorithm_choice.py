@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.algorithm_choice import ALGORITHM_NAMES, algorithm_of, check_settings, quorum_of
+from pcp.distributed.algorithm_choice import algorithm_of, check_settings, quorum_of
 from pcp.distributed.algorithms import (
+    ALGORITHMS,
     DataParallel,
     DecoupledDiLoCo,
     DiLoCo,
@@ -101,7 +102,7 @@ def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: 
 
 def test_only_decoupled_runs_go_on_without_the_slowest_unless_asked() -> None:
     config = TrainingConfig(workers=2)
-    assert {name: quorum_of(config.replaced(algorithm=name)) for name in ALGORITHM_NAMES} == {
+    assert {name: quorum_of(config.replaced(algorithm=name)) for name in ALGORITHMS} == {
         "data-parallel": 1.0,
         "diloco": 1.0,
         "streaming": 1.0,

@@ -9,8 +9,8 @@ import pytest
 import pcp
 from pcp import kernels, nn
 from pcp.kernels import OverlappingSites, Site, apply_kernels, cover, kernel_named, sites_of
+from pcp.planning.exploration import enumeration
 from pcp.planning.judging.oracle import widened
-from pcp.planning.paths import enumeration
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
 from pcp.planning.search.selection import ErrorModel, select

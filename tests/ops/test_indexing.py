@@ -10,7 +10,8 @@ from tests.execution import QUICK
 
 import pcp
 from pcp import ops
-from pcp.ops.indexing.gathering import WindowAxes, gather, scatter
+from pcp.ir.toolkit.walking import every_operation
+from pcp.ops.indexing.gathering import ATTRIBUTES, WindowAxes, gather, scatter
 from pcp.tensor import DTypeMismatch, IndexOutOfBounds, ShapeMismatch
 
 
@@ -172,6 +173,30 @@ def test_scatter_adds_repeated_indices_and_drops_those_outside() -> None:
     expected[[1, 3]] = updates[:2]
     np.testing.assert_array_equal(replaced, expected)
     np.testing.assert_array_equal(gathered, base[[1, 3, 1, 3, 0]])
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        WindowAxes((2,), (1,), (1,), 2, (0,), (0,)),
+        WindowAxes((0, 2), (2,), (2, 0), 0, (), ()),
+        WindowAxes((0,), (1,), (1,), 2, (0,), (1,)),
+    ],
+)
+def test_the_axes_of_gathers_and_scatters_are_read_as_they_were_written(axes: WindowAxes) -> None:
+    sizes = tuple(1 if axis in axes.absent else 2 for axis in range(3))
+    places = (2, 3) if axes.vector == 0 else (3, 3, 1)
+
+    def function(x: pcp.Tensor, i: pcp.Tensor) -> pcp.Tensor:
+        read = gather(x, i, axes, sizes)
+        assert axes.sizes(x, read) == sizes
+        return scatter(x, i, read, axes)
+
+    module = pcp.trace(function, pcp.spec((3, 3, 3), "f32"), pcp.spec(places, "i32")).module()
+    found = [
+        (op.name, WindowAxes.of(op)) for op in every_operation(module.operation) if op.name in ATTRIBUTES
+    ]
+    assert found == [("stablehlo.gather", axes), ("stablehlo.scatter", axes)]
 
 
 @pytest.mark.parametrize(

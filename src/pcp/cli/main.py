@@ -1,6 +1,7 @@
 """`pcp`: finds the command, and turns exceptions into messages and exit codes."""
 
 import argparse
+import errno
 import importlib
 import json
 import logging
@@ -98,6 +99,14 @@ def _main(arguments: Sequence[str] | None) -> int:
     except PCPError as error:
         _complain(error, getattr(parsed, "json", False))
         return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = f" of {error.filename}" if error.filename else ""
+        print(
+            f"pcp: the disk{place} is full: {error.strerror}. Free some space and try again", file=sys.stderr
+        )
+        return 1
     except BrokenPipeError:
         # Whoever read the output has gone; python would complain again when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

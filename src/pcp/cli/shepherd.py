@@ -8,6 +8,7 @@ from pcp.cli.keys import authority_of
 from pcp.cli.local_run import address_of
 from pcp.distributed.algorithm_choice import check_settings
 from pcp.distributed.coordinator import EventLogWriteFailed
+from pcp.distributed.shepherd.disk import NoRoom
 from pcp.distributed.shepherd.new_run import check_run
 from pcp.distributed.shepherd.process import RunFailed, Shepherd
 from pcp.distributed.shepherd.serving import PATIENCE_SECONDS, serve
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
             number = serve(shepherd, address_of(folder), host, port, announce)
         except PortInUse as error:
             raise PortInUse(f"{error}. To go on: pcp shepherd {folder.path} --listen HOST:PORT") from None
-        except (EventLogWriteFailed, RunFailed) as error:
+        except (EventLogWriteFailed, NoRoom, RunFailed) as error:
             print(f"pcp: {error}", file=sys.stderr)
             return 1
     if number:

@@ -28,8 +28,8 @@ A worker receives programs, never code. It verifies and compiles every program i
 time before it runs the program. A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
 refuses ends and says why.
 
-exit codes: 0 the run is complete; 1 it failed (a bug); 2 an argument or a file is wrong, or the Shepherd refuses this worker;
-130 and 143 interrupted
+exit codes: 0 the run is complete; 1 it failed (a bug, or a program that does not end); 2 an argument or a file is wrong, or
+the Shepherd refuses this worker; 130 and 143 interrupted
 
 examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem
@@ -80,7 +80,13 @@ def run(arguments: argparse.Namespace) -> int:
         facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
         print(json.dumps({"worker": credentials.name} | facts), flush=True)
     print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
-    return 0 if stopped.finished else 128 + number
+    code = 0 if stopped.finished else 1 if worker.stuck else 128 + number
+    if worker.left_behind:
+        print("pcp: a program that was still running was ended with the process", file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
 
 
 async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:

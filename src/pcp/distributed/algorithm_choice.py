@@ -4,30 +4,11 @@ import dataclasses
 from types import MappingProxyType
 from typing import Any
 
-from pcp.distributed.algorithms import (
-    Algorithm,
-    DataParallel,
-    DecoupledDiLoCo,
-    DiLoCo,
-    InvalidAlgorithm,
-    SparseLoCo,
-    StreamingDiLoCo,
-)
+from pcp.distributed.algorithms import ALGORITHMS, Algorithm, InvalidAlgorithm
 from pcp.distributed.compression import InvalidCodec, UnknownCodec, codec
 from pcp.distributed.merging import MERGES
 from pcp.distributed.wire import WireLimits
 from pcp.training.recipes.config import ALGORITHM_CHOICES, OWN, InvalidTrainingConfig, TrainingConfig
-
-ALGORITHM_NAMES: MappingProxyType[str, Any] = MappingProxyType(
-    {
-        "data-parallel": DataParallel,
-        "diloco": DiLoCo,
-        "streaming": StreamingDiLoCo,
-        "decoupled": DecoupledDiLoCo,
-        "sparse": SparseLoCo,
-    }
-)
-"""The descriptions by the names that settings give them."""
 
 _QUORUM = {"decoupled": 0.5}
 
@@ -48,16 +29,16 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
     Raises:
         InvalidTrainingConfig: a name is unknown, or a setting is none of the algorithm's, or out of its range.
     """
-    if config.algorithm not in ALGORITHM_NAMES:
+    if config.algorithm not in ALGORITHMS:
         raise InvalidTrainingConfig(
-            f"algorithm is {config.algorithm!r}; expected one of {', '.join(ALGORITHM_NAMES)}"
+            f"algorithm is {config.algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
         )
-    kind = ALGORITHM_NAMES[config.algorithm]
+    kind = ALGORITHMS[config.algorithm]
     choices = {name: getattr(config, name) for name in ALGORITHM_CHOICES if name != "quorum"}
     given = {name: value for name, value in choices.items() if value not in (OWN, "")}
     for name, value in given.items():
         if name not in _settings_of(kind):
-            others = [each for each, other in ALGORITHM_NAMES.items() if name in _settings_of(other)]
+            others = [each for each, other in ALGORITHMS.items() if name in _settings_of(other)]
             raise InvalidTrainingConfig(
                 f"{name} is {value}, but the algorithm {config.algorithm} does not use it; leave it out, or choose "
                 f"--algorithm {' or '.join(others)}"

@@ -1,5 +1,6 @@
 """Kernels: ways to compute an operation, by family; and sites, the places of a program where they can stand."""
 
+from pcp.kernels import activations as activations
 from pcp.kernels import attention as attention
 from pcp.kernels import cross_entropy as cross_entropy
 from pcp.kernels import embedding as embedding

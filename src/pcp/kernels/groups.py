@@ -15,7 +15,7 @@ from typing import Any
 from pcp.ir import Argument, Builder, Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_attributes, decomposition_of, emit_composite, private_function
-from pcp.ir.toolkit.dataflow import operations_between, result_owner
+from pcp.ir.toolkit.dataflow import operations_between, result_owner, users_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import returned_by, values_from_outside
 from pcp.ir.toolkit.walking import walk_block
@@ -66,9 +66,13 @@ class Group:
         return hashlib.sha256(" ".join([self.family.name, *ends]).encode()).hexdigest()
 
     def takes(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
-        """Keys of the operations that are its work."""
+        """Keys of the operations that a kernel makes needless: those that nothing outside of the group uses."""
+        own = {result_owner(value) for value in self.results}
+        for op in reversed(self.members):
+            if all(user in own for user in users_of(op)):
+                own.add(op)
         return frozenset(
-            keys[op] for op in self.members if op.name not in (*SHAPES, "stablehlo.constant") and op in keys
+            keys[op] for op in own if op.name not in (*SHAPES, "stablehlo.constant") and op in keys
         )
 
     def emit(self, builder: Builder, inputs: Sequence[Value]) -> ir.Operation:

@@ -21,7 +21,6 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.attributes import (
     describe_location,
-    dimension_numbers,
     flag_of,
     integer_of,
     integers_of,
@@ -222,10 +221,6 @@ class Primal:
     def flag(self, name: str) -> bool:
         """An attribute that is a boolean; false if it is absent."""
         return name in self.op.attributes and flag_of(self.op.attributes[name])
-
-    def numbers(self, name: str) -> dict[str, tuple[int, ...]]:
-        """The fields of a dimension numbers attribute, single integers as tuples of one."""
-        return dimension_numbers(str(self.op.attributes[name]))
 
     def take_accumulated(self, index: int) -> Cotangent:
         """Take over the cotangent that an operand has so far: the rule adds to it and returns the sum."""

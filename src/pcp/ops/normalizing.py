@@ -2,7 +2,7 @@
 
 from pcp.composites import named
 from pcp.ops.elementwise import exp, is_finite, log, where
-from pcp.ops.movement import reshape, stop_gradient
+from pcp.ops.movement import squeeze, stop_gradient
 from pcp.ops.movement.axes import checked_axis
 from pcp.ops.reductions.primitives import max_, narrowed, sum_, widened
 from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_operations, operation
@@ -31,9 +31,7 @@ def logsumexp(x: TensorLike, axis: int = -1, keepdims: bool = False) -> Tensor:
     largest = _largest(tensor, place)
     finite = where(is_finite(largest), largest, 0)  # nothing can be taken off an infinity
     total = log(sum_(exp(tensor - finite), place, keepdims=True)) + finite
-    if not keepdims:
-        total = reshape(total, (*tensor.shape[:place], *tensor.shape[place + 1 :]))
-    return narrowed(total, as_tensor(x).dtype)
+    return narrowed(total if keepdims else squeeze(total, place), as_tensor(x).dtype)
 
 
 def softmax_form(x: Tensor, axis: int) -> Tensor:

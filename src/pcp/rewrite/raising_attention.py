@@ -12,17 +12,21 @@ not have, so any order of axes, any number of batch axes and heads in groups are
 The function is the matched form itself, so no number changes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_attributes, composite_name, decomposition_of
-from pcp.ir.toolkit.attributes import comparison_direction, dimension_numbers
+from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.rewrite.matching import Found, Pattern, compare, match
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor, current_builder
+
+Names = tuple[int, ...]
 
 BETWEEN = 64
 """Operations, at most, that are looked at between the product and the softmax, and in a mask."""
@@ -60,18 +64,18 @@ def raise_attention(op: ir.Operation) -> list[Tensor] | None:
     """softmax(scale * q k^T, masked) v."""
     for side in (0, 1) if not _is_constrained(op) else ():
         weights = View.of(op.operands[side])
-        softmax = softmax_of(weights)
-        if softmax is None or weights.source().value != _softmax_result(weights):
+        softmax = softmax_of(weights) if weights.source().axes == weights.axes else None
+        if softmax is None:
             continue
-        named = _second_product(op, side, softmax[1])
-        scores = named and _scores(Scores(softmax[0]), softmax[1])
-        factors = scores and _first_product(scores.product, softmax[1])
+        axis = softmax[1]
+        named = _second_product(op, side, axis)
+        scores = named and _scores(Scores(softmax[0]), axis)
+        factors = scores and _first_product(scores.product, axis)
         if not named or not scores or not factors or len(scores.masks) > 1 or len(scores.biases) > 1:
             continue
-        query, key, query_axes, key_axes = factors
-        operands = [query, key, op.operands[1 - side]]
+        operands = [*factors.values(), op.operands[1 - side]]
         attributes: dict[str, Number] = {
-            "query": query_axes, "key": key_axes, "value": named[0], "result": named[1], "axis": softmax[1],
+            **dict(zip(("query", "key"), factors, strict=True)), "value": named[0], "result": named[1], "axis": axis,
             "scale": scores.scale, "causal": scores.offset is not None,
         }  # fmt: skip
         if scores.offset is not None:
@@ -94,61 +98,49 @@ def _is_constrained(op: ir.Operation) -> bool:
     )
 
 
-def _softmax_result(weights: View) -> Value | None:
-    """The value of the softmax itself: it must be seen without a change of axes."""
-    source = weights.source()
-    return source.value if source.axes == weights.axes else None
-
-
-def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The axes of the value and of the result of the product with the weights, if it sums over the keys."""
+def _product_axes(op: ir.Operation, result: Names, contracted: int) -> tuple[Names, Names] | None:
+    """The names of the axes of a product's operands, from those of its result; None if it sums over several."""
     numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    ours, theirs = ("lhs", "rhs") if side == 0 else ("rhs", "lhs")
-    if numbers.get(f"{ours}_contracting_dimensions") != (axis,):
-        return None
-    rank = len(spec_of(op.operands[1 - side].type).shape)
-    value = [FREE] * rank
-    (keys,) = numbers[f"{theirs}_contracting_dimensions"]
-    value[keys] = axis
-    batch = numbers.get(f"{ours}_batching_dimensions", ())
-    for place, axis_of_batch in zip(numbers.get(f"{theirs}_batching_dimensions", ()), batch, strict=True):
-        value[place] = axis_of_batch
-    if value.count(FREE) != 1:
-        return None
-    scores_rank = len(spec_of(op.operands[side].type).shape)
-    free = [place for place in range(scores_rank) if place != axis and place not in batch]
+    sides: list[Names] = []
+    free = iter(result[len(numbers.get("lhs_batching_dimensions", ())) :])
+    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
+        summed = numbers.get(f"{side}_contracting_dimensions", ())
+        known = dict(zip(numbers.get(f"{side}_batching_dimensions", ()), result, strict=False))
+        known |= dict.fromkeys(summed, contracted)
+        rank = len(spec_of(operand.type).shape)
+        sides.append(tuple(known[place] if place in known else next(free) for place in range(rank)))
+        if len(summed) != 1:
+            return None
+    return sides[0], sides[1]
+
+
+def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[Names, Names] | None:
+    """The axes of the value and of the result of the product with the weights, if it sums over the keys."""
+    weights = tuple(range(len(spec_of(op.operands[side].type).shape)))
+    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    batch = numbers.get(f"{('lhs', 'rhs')[side]}_batching_dimensions", ())
+    free = tuple(place for place in weights if place != axis and place not in batch)
+    others = len(spec_of(op.results[0].type).shape) - len(batch) - len(free)
     result = (*batch, *free, FREE) if side == 0 else (*batch, FREE, *free)
-    return tuple(value), result
+    axes = _product_axes(op, result, axis) if others == 1 else None
+    return (axes[1 - side], result) if axes is not None and axes[side] == weights else None
 
 
-def _first_product(product: View, axis: int) -> tuple[Value, Value, tuple[int, ...], tuple[int, ...]] | None:
-    """Query, key and their axes, if it is a product over one axis whose one side has the axis of the keys."""
+def _first_product(product: View, axis: int) -> dict[Names, Value] | None:
+    """Query and key by their axes, if it is a product over one axis whose one side has the axis of the keys."""
     source = product.source()
     op = source.made_by("dot_general")
-    axes = [axis for axis in source.axes if axis is not None]
-    if op is None or len(axes) < len(source.axes) or _is_constrained(op):
+    names = tuple(axis for axis in source.axes if axis is not None)
+    if op is None or len(names) < len(source.axes) or _is_constrained(op):
         return None
-    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    sides = []
-    batch = len(numbers.get("lhs_batching_dimensions", ()))
-    place = batch
-    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
-        contracted = numbers.get(f"{side}_contracting_dimensions", ())
-        if len(contracted) != 1:
-            return None
-        names = [CONTRACTED] * len(spec_of(operand.type).shape)
-        for order, at in enumerate(numbers.get(f"{side}_batching_dimensions", ())):
-            names[at] = axes[order]
-        for at in range(len(names)):
-            if at not in contracted and at not in numbers.get(f"{side}_batching_dimensions", ()):
-                names[at] = axes[place]
-                place += 1
-        sides.append((operand, tuple(names)))
-    (left, left_names), (right, right_names) = sides
-    if axis in left_names and axis not in right_names:
-        left, left_names, right, right_names = right, right_names, left, left_names
-    shared = [name for name in right_names if name not in left_names]
-    return (left, right, left_names, right_names) if shared == [axis] else None
+    axes = _product_axes(op, names, CONTRACTED)
+    if axes is None:
+        return None
+    sides = list(zip(axes, op.operands, strict=True))
+    if axis in axes[0] and axis not in axes[1]:
+        sides.reverse()
+    shared = [name for name in sides[1][0] if name not in sides[0][0]]
+    return dict(sides) if shared == [axis] else None
 
 
 def _scores(found: Scores, axis: int) -> Scores | None:
@@ -172,8 +164,7 @@ def _before(found: Scores, axis: int) -> list[Scores]:
         fill = selected[2].number()
         if fill is None or fill > LOWEST or found.fill not in (None, fill) or found.scale != 1:
             return []
-        masked = _masked(replace(found, product=selected[1], fill=fill), selected[0], axis)
-        return [] if masked is None else [masked]
+        return [_masked(replace(found, product=selected[1], fill=fill), selected[0], axis)]
     terms = view.operands("add")
     if terms is not None and found.scale == 1 and found.fill is None:
         return [
@@ -191,7 +182,7 @@ def _before(found: Scores, axis: int) -> list[Scores]:
     return []
 
 
-def _masked(found: Scores, mask: View, axis: int) -> Scores | None:
+def _masked(found: Scores, mask: View, axis: int) -> Scores:
     """The scores with one more mask: its conjuncts, of which one may say that a query sees no later keys."""
     for conjunct in conjuncts(mask):
         causal = _causal(conjunct, axis)
@@ -204,19 +195,22 @@ def _masked(found: Scores, mask: View, axis: int) -> Scores | None:
 
 def _causal(mask: View, axis: int) -> tuple[int, int] | None:
     """The axis of the queries and the offset in: number of the query + offset >= number of the key."""
-    sides = mask.operands("compare")
-    op = mask.made_by("compare")
-    if sides is None or op is None:
-        return None
-    direction = comparison_direction(op)
-    if direction in ("LE", "LT"):
-        sides = sides[::-1]
-    elif direction not in ("GE", "GT"):
-        return None
-    query, key = (counted(side) for side in sides)
-    if query is None or key is None or key[0] != axis or query[0] == axis:
-        return None
-    return query[0], query[1] - key[1] - (direction in ("GT", "LT"))
+    for direction in ("GE", "GT"):
+        found = match(compare(direction, _count("query"), _count("key")), mask)
+        if found is not None and found["key"][0] == axis != found["query"][0]:
+            return found["query"][0], found["query"][1] - found["key"][1] - (direction == "GT")
+    return None
+
+
+def _count(name: str) -> Pattern:
+    """Places along an axis, counted from a number."""
+
+    def counts(view: View, found: Found) -> Iterator[Found]:
+        known = counted(view)
+        if known is not None:
+            yield {**found, name: known}
+
+    return counts
 
 
 def read_mask(op: ir.Operation) -> list[Tensor] | None:

@@ -54,7 +54,7 @@ def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     """(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * scale (+ bias), or the same without the mean."""
     for name, form in FORMS.items():
         for found in matches(form, View.of(last.results[0])):
-            parameters = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
+            parameters: dict[str, View] = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
             if found["epsilon"] >= 0 and all(is_along(each, found["axis"]) for each in parameters.values()):
                 return None if _is_scaled_next(last, found) else _outlined(name, last, found, parameters)
     return None

@@ -48,14 +48,16 @@ LOG_SOFTMAX = either(op("subtract", value("shifted"), LOG_SUM_EXP), _composite("
 
 def softmax_of(view: View) -> Softmax | None:
     """What a value is the softmax of: e / sum(e), e = exp(x - max x)."""
-    found = match(SOFTMAX, view)
-    return found and (found["x"], found["axis"])
+    return _operand(match(SOFTMAX, view))
 
 
 def log_softmax_of(view: View) -> Softmax | None:
     """What a value is the logarithm of the softmax of: d - log sum(exp d), d = x - max x."""
-    found = match(LOG_SOFTMAX, view)
-    return found and (found["x"], found["axis"])
+    return _operand(match(LOG_SOFTMAX, view))
+
+
+def _operand(found: Found | None) -> Softmax | None:
+    return None if found is None else (found["x"], found["axis"])
 
 
 def raise_softmax(last: ir.Operation) -> list[Tensor] | None:

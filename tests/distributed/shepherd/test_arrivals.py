@@ -1,13 +1,14 @@
 """A store that tells what peers have completed."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.shepherd.arrivals import ArrivalStore
-from pcp.distributed.wire.blob_files import DigestMismatch, blob_of
+from pcp.distributed.wire.blob_files import DigestMismatch, StoreFull, blob_of
 from pcp.distributed.wire.blobs import BlobStore
 
 CONTENT = np.random.default_rng(2).bytes(1000)
@@ -19,8 +20,13 @@ def arrived() -> list[Blob]:
 
 
 @pytest.fixture
-def arrivals(store: BlobStore, arrived: list[Blob]) -> ArrivalStore:
-    return ArrivalStore(store, arrived.append)
+def lacking() -> list[tuple[int, str]]:
+    return []
+
+
+@pytest.fixture
+def arrivals(store: BlobStore, arrived: list[Blob], lacking: list[tuple[int, str]]) -> ArrivalStore:
+    return ArrivalStore(store, arrived.append, lambda size, error: lacking.append((size, str(error))))
 
 
 def test_a_blob_is_told_of_when_all_of_it_is_here(
@@ -58,3 +64,23 @@ def test_what_is_put_there_by_this_process_is_not_told_of(
     blob = BlobStore(tmp_path / "blobs").put(CONTENT)
     assert arrivals.has(blob)
     assert arrived == []
+
+
+def test_a_blob_that_there_is_no_room_for_is_told_of(
+    arrivals: ArrivalStore, lacking: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    blob = blob_of(CONTENT)
+    sink = arrivals.begin(blob, "ada")
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(StoreFull):
+        sink.write(CONTENT)
+    sink.close()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(StoreFull):
+        arrivals.begin(blob, "bob")
+    assert [size for size, error in lacking if "No space left" in error or "the disk is full" in error] == [
+        1000
+    ] * 2

@@ -22,6 +22,9 @@ from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.worker import adoptions as worker_adoptions
+from pcp.distributed.worker import pushes
+from pcp.distributed.worker.connection import Turn as WorkerTurn
+from pcp.distributed.worker.effects import UploadUpdate
 
 Patch = pytest.MonkeyPatch
 
@@ -105,6 +108,15 @@ def leases_never_expire(patch: Patch) -> None:
 
 def peers_do_not_bound_a_lease(patch: Patch) -> None:
     patch.setattr(Turn, "peers", lambda turn: PeersPace())  # noqa: ARG005
+
+
+def a_failed_upload_is_tried_at_every_tick(patch: Patch) -> None:
+    def upload_again(turn: WorkerTurn) -> None:
+        for lease_id, push in turn.state.pushes.items():
+            if push.upload_attempts:
+                turn.effects.append(UploadUpdate(lease_id, push.update.payload))
+
+    patch.setattr(pushes, "upload_again", upload_again)
 
 
 def silence_not_noticed(patch: Patch) -> None:
@@ -277,6 +289,7 @@ PLANTED = [
     (leases_never_expire, 30),
     (peers_do_not_bound_a_lease, 30),
     (silence_not_noticed, 30),
+    (a_failed_upload_is_tried_at_every_tick, 60),
     (carried_cells_counted_twice, 10),
     (carried_cells_lost_with_their_worker, 10),
     (mask_ignored, 10),

@@ -33,7 +33,7 @@ from pcp.distributed.worker.events import (
     PieceRepeated,
     StateUploadFailed,
 )
-from tests.distributed.worker.bench import LEASE, PARAMETERS, PAYLOAD, Bench
+from tests.distributed.worker.bench import LEASE, PARAMETERS, PAYLOAD, WELCOME, Bench
 
 BEFORE, AFTER, RESULT, PUSH = (Blob(bytes([number]) * 32, 50) for number in (31, 32, 33, 34))
 REPEAT = Repeat(77, replace(LEASE, lease_id=77), BEFORE, (), 0, 2, opening=False, push=True)
@@ -89,12 +89,41 @@ def test_states_that_are_not_here_are_not_promised(bench: Bench) -> None:
 
 def test_an_upload_that_fails_is_repeated_after_a_pause(bench: Bench) -> None:
     trained(bench)
+    bench.hear(AskStates(21, (AFTER.digest,)))
     bench.do(StateUploadFailed(bench.now, AFTER, "reset by peer"))
     bench.wait(0.01)
     assert UploadState(AFTER) not in bench.effects
     bench.wait(0.5)
     assert UploadState(AFTER) in bench.effects
     bench.wait(0.5)
+    assert UploadState(AFTER) not in bench.effects
+
+
+def test_an_upload_that_always_fails_ends(bench: Bench) -> None:
+    trained(bench)
+    bench.hear(AskStates(21, (AFTER.digest,)))
+    tries, notices = 1, list[str]()
+    while bench.now < 600.0:
+        if UploadState(AFTER) in bench.effects:
+            bench.do(StateUploadFailed(bench.now, AFTER, "the peer refused it"))
+            notices += [each.message for each in bench.made(Notice)]
+        bench.wait(0.25)
+        tries += UploadState(AFTER) in bench.effects
+    assert tries == len(notices) == 8
+    assert notices[-1] == "the upload of a state failed 8 times and ends: the peer refused it"
+    bench.connect()
+    bench.hear(AskStates(22, (AFTER.digest,)))
+    assert UploadState(AFTER) in bench.effects, "it begins anew when an audit asks anew"
+
+
+def test_a_restarted_shepherd_gets_no_states_that_the_one_before_asked_for(bench: Bench) -> None:
+    trained(bench)
+    bench.hear(AskStates(21, (AFTER.digest,)))
+    bench.lose()
+    bench.connect(replace(WELCOME, generation=12))
+    bench.do(StateUploadFailed(bench.now, AFTER, "the Shepherd did not ask for it"))
+    assert bench.effects == []
+    bench.wait(60.0)
     assert UploadState(AFTER) not in bench.effects
 
 

@@ -137,6 +137,20 @@ def test_pauses_start_again_once_a_connection_is_good(bench: Bench) -> None:
     assert bench.made(Connect)[0].after_seconds <= 0.25
 
 
+def test_a_worker_without_a_shepherd_gives_up_after_a_day() -> None:
+    bench, tries = Bench(), 0
+    while not (stops := bench.made(Stop)):
+        [connect] = bench.made(Connect)
+        tries += 1
+        bench.now += connect.after_seconds
+        bench.do(Disconnected(bench.now, 0, "refused"))
+    assert stops == [Stop(False, "for 24 hours no connection to the Shepherd was good: refused")]
+    assert 86400.0 < bench.now < 86400.0 + 31.0
+    assert 86400 / 30 < tries < 86400 / 15 + 20
+    bench.do(Disconnected(bench.now, 0, "refused"))
+    assert bench.effects == []
+
+
 def test_a_lease_survives_a_short_loss_of_the_connection(bench: Bench) -> None:
     bench.train()
     bench.lose()

@@ -75,6 +75,22 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
     return Trainer
 
 
+def trains_until_aborted(trainer: type[Trainer]) -> tuple[threading.Event, threading.Event]:
+    """Let the first lease be trained until it is given up; returns what tells of its beginning and of its end."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def trains(lease: Lease, aborted: Callable[[], bool]) -> None:
+        if lease.lease_id == 1:
+            begun.set()
+            while not aborted():
+                threading.Event().wait(0.005)
+            ended.set()
+            raise LeaseAborted
+
+    trainer.trains = staticmethod(trains)
+    return begun, ended
+
+
 class Shepherd:
     """Scripts, one for each connection that comes, and what workers said."""
 
@@ -187,17 +203,7 @@ def test_blobs_that_an_earlier_process_left_are_removed(shepherd: Shepherd) -> N
 def test_a_revoked_lease_is_given_up_and_the_next_is_trained(
     shepherd: Shepherd, trainer: type[Trainer]
 ) -> None:
-    begun, given_up = threading.Event(), threading.Event()
-
-    def trains(lease: Lease, aborted: Callable[[], bool]) -> None:
-        if lease.lease_id == 1:
-            begun.set()
-            while not aborted():
-                threading.Event().wait(0.005)
-            given_up.set()
-            raise LeaseAborted
-
-    trainer.trains = staticmethod(trains)
+    begun, given_up = trains_until_aborted(trainer)
 
     async def script(connection: ControlConnection) -> None:
         await shepherd.begin(connection)
@@ -380,16 +386,7 @@ def test_a_shepherd_that_vanishes_is_looked_for_and_the_lease_goes_on(
 def test_a_worker_that_is_asked_to_stop_gives_its_lease_back(
     shepherd: Shepherd, trainer: type[Trainer]
 ) -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    def trains(_lease: Lease, aborted: Callable[[], bool]) -> None:
-        begun.set()
-        while not aborted():
-            threading.Event().wait(0.005)
-        ended.set()
-        raise LeaseAborted
-
-    trainer.trains = staticmethod(trains)
+    begun, ended = trains_until_aborted(trainer)
 
     async def script(connection: ControlConnection) -> None:
         await shepherd.begin(connection)

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,3 +140,28 @@ def test_a_curve_takes_the_later_of_two_measurements() -> None:
     ]
     records += [{"step": 9}, {"loss": 7}]
     assert curve(records, "loss") == ([1, 2, 3], [4.0, 3.0, 2.0])
+
+
+def test_records_that_found_no_room_are_counted_and_leave_no_torn_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with JSONLinesFile(path) as file:
+        file.write({"step": 1})
+        with monkeypatch.context() as patch:
+            patch.setattr(file, "_file", _Full(file._file))
+            file.write({"step": 2})
+            file.write({"step": 3})
+        file.write({"step": 4})
+    missing = {"event": "trouble", "message": "2 records are missing here: they could not be written"}
+    assert read_metrics(path) == [{"step": 1}, missing, {"step": 4}]
+
+
+class _Full:
+    """A file on a disk that takes three more bytes of each write."""
+
+    def __init__(self, file: Any) -> None:
+        self.name, self.fileno, self.truncate, self._write = file.name, file.fileno, file.truncate, file.write
+
+    def write(self, data: bytes) -> int:
+        return int(self._write(data[:3]))

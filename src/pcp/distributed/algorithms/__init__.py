@@ -4,6 +4,9 @@ The arithmetic of an outer step is a Program built elsewhere; here stands only t
 its arguments.
 """
 
+from types import MappingProxyType
+from typing import Any
+
 from pcp.distributed.algorithms.base import (
     Algorithm,
     Amount,
@@ -20,8 +23,16 @@ from pcp.distributed.algorithms.diloco import DiLoCo
 from pcp.distributed.algorithms.sparse import SparseLoCo
 from pcp.distributed.algorithms.streaming import StreamingDiLoCo
 
-ALGORITHMS: tuple[type, ...] = (DataParallel, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo)
-"""Every algorithm that a run's plan may name."""
+ALGORITHMS: MappingProxyType[str, Any] = MappingProxyType(
+    {
+        "data-parallel": DataParallel,
+        "diloco": DiLoCo,
+        "streaming": StreamingDiLoCo,
+        "decoupled": DecoupledDiLoCo,
+        "sparse": SparseLoCo,
+    }
+)
+"""Every algorithm that a run may have, by the name that settings give it."""
 
 __all__ = [
     "ALGORITHMS",

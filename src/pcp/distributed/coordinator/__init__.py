@@ -4,7 +4,12 @@ from pcp.distributed.coordinator import effects, events
 from pcp.distributed.coordinator.config import InvalidRunConfig, RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.invariants import BooksDoNotBalance, check_books
 from pcp.distributed.coordinator.log import records
-from pcp.distributed.coordinator.log.event_log import CorruptEventLog, EventLog, EventLogWriteFailed
+from pcp.distributed.coordinator.log.event_log import (
+    CorruptEventLog,
+    EventLog,
+    EventLogFull,
+    EventLogWriteFailed,
+)
 from pcp.distributed.coordinator.log.serialisation import UnknownRecord, decode, encode
 from pcp.distributed.coordinator.log.storage import DirectoryStorage, RunLocked, Storage
 from pcp.distributed.coordinator.machine import Coordinator, EmptyEventLog
@@ -20,6 +25,7 @@ __all__ = [
     "DirectoryStorage",
     "EmptyEventLog",
     "EventLog",
+    "EventLogFull",
     "EventLogWriteFailed",
     "Fragment",
     "ImpossibleRecord",

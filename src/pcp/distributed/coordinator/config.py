@@ -8,7 +8,7 @@ from pcp.distributed.coordinator.log.serialisation import register, storable
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 
-register(Blob, DataRange, *ALGORITHMS)
+register(Blob, DataRange, *ALGORITHMS.values())
 
 
 class InvalidRunConfig(PCPError):

@@ -82,11 +82,12 @@ class OuterStepDone:
 
 @dataclass(frozen=True, slots=True)
 class OuterStepFailed:
-    """An outer step cannot be computed; the run ends."""
+    """An outer step cannot be computed; the run ends, unless the disk only lacked room: then it is tried again."""
 
     now: float
     round: int
     reason: str
+    lacked_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)

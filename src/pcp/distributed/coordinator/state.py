@@ -113,9 +113,11 @@ class State:
         merge_seconds: of an outer step.
         upload_seconds: from an update to its blob; 0 where uploads come first.
         outer_step_running: whether RunOuterStep is out.
+        outer_step_retry: no outer step before this time.
         checkpointing: version being written; -1 for none.
         checkpoint_blobs: what that checkpoint reads.
         checkpoint_retry: no checkpoint before this time.
+        checkpoints_failed: in a row.
         last_tick: when the last Tick came.
         finished: whether Finish was said.
     """
@@ -143,9 +145,11 @@ class State:
     merge_seconds: float = 0.0
     upload_seconds: float = 0.0
     outer_step_running: bool = False
+    outer_step_retry: float = 0.0
     checkpointing: int = -1
     checkpoint_blobs: frozenset[Blob] = frozenset()
     checkpoint_retry: float = 0.0
+    checkpoints_failed: int = 0
     last_tick: float | None = None
     finished: bool = False
 

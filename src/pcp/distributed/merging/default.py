@@ -6,12 +6,13 @@ import numpy as np
 
 from pcp import ops
 from pcp.backends import Device
+from pcp.distributed.merging import few
 from pcp.distributed.merging.accumulation import Accumulator, borders
 from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Verdict, shares
 from pcp.distributed.merging.clip import clip_reason, clipped
 from pcp.distributed.merging.history import remembered, replayed
 from pcp.distributed.merging.measuring import leaf_norm
-from pcp.distributed.merging.sketch import SIGNATURE, signatures, sketch
+from pcp.distributed.merging.sketch import BUCKETS, SIGNATURE, signatures, sketch
 from pcp.planning import plan
 from pcp.tensor import Tensor
 from pcp.tracing import spec, trace
@@ -20,7 +21,6 @@ ALIGNED = 0.5  # of the median cosine: honest workers on equal data lie within a
 ALIKE = 0.5  # cosine of what two contributions have beside the common direction; about 0 for independent data
 IDENTICAL = 1e-3  # shorter than this share of the contribution, what is beside the centre is rounding
 REMEMBERED = 1024  # contributions that are known again
-FEWEST = 3  # of two contributions that disagree nobody can say which is hostile
 
 
 class Default(Merge):
@@ -30,6 +30,9 @@ class Default(Merge):
     2. each leaf's norm is clipped to the median of what the others' would be with as many batches;
     3. what has less than half the usual cosine with the coordinate median of all is left out;
     4. those that agree in what nobody else has (copies, accomplices) share the weight of one.
+
+    Of two contributions there is no median: neither may be longer than the other or than is usual in this run, and where
+    they contradict each other, only the one counts that agrees more with earlier rounds (`few`).
 
     The coordinate median and the cosines are those of sketches, so that two passes and the memory of one vector do.
     Nobody's weight is ever more than its share of the batches among those that remain.
@@ -52,7 +55,11 @@ class Default(Merge):
 
     def initial_state(self) -> State:
         """No contribution was seen."""
-        return {"seen": np.zeros((REMEMBERED, SIGNATURE), np.float32)}
+        return {
+            "seen": np.zeros((REMEMBERED, SIGNATURE), np.float32),
+            "norms": np.zeros((few.ROUNDS, len(self.segments)), np.float32),
+            "direction": np.zeros(len(self.segments) * BUCKETS, np.float32),
+        }
 
     def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
         """See `Merge.__call__`."""
@@ -62,9 +69,19 @@ class Default(Merge):
         # Where everything was seen before, the training stands still, and nobody is the odd one.
         usable = finite & ~old if (finite & ~old).any() else finite
         shares(weights, usable)  # raises where nothing is
-        scale = clipped(norms, bounds(norms, weights, usable))
+        past, before = (np.asarray(state[name], np.float64) for name in ("norms", "direction"))
+        is_few = usable.sum() < few.FEWEST
+        bound = few.bounded(norms, weights, usable, past) if is_few else bounds(norms, weights, usable)
+        scale = clipped(norms, bound)
         pictures = (sketches * scale[:, :, None]).reshape(len(weights), -1)
-        aligned, cosines = direction(pictures, usable)
+        contradiction = is_few and few.contradict(pictures, usable)
+        standstill = contradiction and not before.any()
+        if standstill:
+            scale = np.zeros_like(scale)
+        if contradiction and not standstill:
+            aligned, cosines = few.nearest(pictures, usable, before)
+        else:
+            aligned, cosines = direction(pictures, usable)
         alike = companions(pictures, aligned)
         share = shares(weights / alike, aligned)
         total = self._accumulator.total(loaders, share[:, None] * scale)
@@ -72,13 +89,22 @@ class Default(Merge):
         reasons = [
             NOT_FINITE if not finite[i]
             else "it was merged in an earlier round" if not usable[i]
+            else "the two contradict each other, and no earlier round says which is right, so neither counts"
+            if standstill
+            else f"it contradicts the other, which agrees more with earlier rounds (its cosine is {cosines[i]:.2f})"
+            if contradiction and not aligned[i]
             else f"its cosine with the median of all is {cosines[i]:.2f}, the usual one is {usual:.2f}" if not aligned[i]
             else f"{alike[i]} contributions are alike and share the weight of one" if alike[i] > 1
             else clip_reason(norms[i], scale[i])
             for i in range(len(weights))
         ]  # fmt: skip
         verdicts = tuple(Verdict(float(a), b) for a, b in zip(share, reasons, strict=True))
-        return Merged(total, verdicts, {"seen": remembered(state["seen"], marks[finite])})
+        after = {
+            "seen": remembered(state["seen"], marks[finite]),
+            "norms": past if standstill else few.remembered_norms(past, (norms * scale)[aligned]),
+            "direction": before if standstill else few.remembered_direction(before, share @ pictures),
+        }
+        return Merged(total, verdicts, after)
 
     def _looks(self, loaders: Sequence[Loader]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows = [self._look.run(load()) for load in loaders]
@@ -116,7 +142,7 @@ def direction(pictures: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.
     cosines = pictures @ centre / np.where(lengths > 0, lengths, np.inf)
     usual = np.median(cosines[usable])
     # Where even the median contribution has no direction in common with the others, nobody is the odd one.
-    if usable.sum() < FEWEST or usual <= 0:
+    if usable.sum() < few.FEWEST or usual <= 0:
         return usable, cosines
     return usable & (cosines >= ALIGNED * usual), cosines
 

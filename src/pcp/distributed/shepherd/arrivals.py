@@ -1,9 +1,11 @@
 """A store of blobs that tells when one has arrived from a peer."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.wire.blob_files import BlobReader, PartialBlob
+from pcp.distributed.wire.blob_files import BlobReader, PartialBlob, StoreFull
 from pcp.distributed.wire.blobs import BlobStore
 
 
@@ -13,11 +15,18 @@ class ArrivalStore:
     Arguments:
         store: where the blobs are.
         arrived: told every blob that a peer has completed, in the thread of its connection, before the peer hears so.
+        lacks: told the bytes of a blob that there is no room for, and the error, in that thread.
     """
 
-    def __init__(self, store: BlobStore, arrived: Callable[[Blob], None]) -> None:
+    def __init__(
+        self,
+        store: BlobStore,
+        arrived: Callable[[Blob], None],
+        lacks: Callable[[int, BaseException], None],
+    ) -> None:
         self._store = store
         self._arrived = arrived
+        self._lacks = lacks
 
     def has(self, blob: Blob) -> bool:
         """Whether the blob is complete."""
@@ -29,27 +38,44 @@ class ArrivalStore:
 
     def begin(self, blob: Blob, owner: str) -> "ArrivingBlob":
         """The blob, for writing."""
-        return ArrivingBlob(self._store.begin(blob, owner), self._arrived)
+        with self._room_for(blob):
+            return ArrivingBlob(self._store.begin(blob, owner), self._arrived, self._room_for)
+
+    @contextlib.contextmanager
+    def _room_for(self, blob: Blob) -> Iterator[None]:
+        try:
+            yield
+        except StoreFull as error:
+            self._lacks(blob.size, error)
+            raise
 
 
 class ArrivingBlob:
     """A blob that a peer sends."""
 
-    def __init__(self, partial: PartialBlob, arrived: Callable[[Blob], None]) -> None:
+    def __init__(
+        self,
+        partial: PartialBlob,
+        arrived: Callable[[Blob], None],
+        room_for: Callable[[Blob], AbstractContextManager[None]],
+    ) -> None:
         self._partial = partial
         self._arrived = arrived
+        self._room_for = room_for
         self.offset = partial.offset
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes."""
         try:
-            self._partial.write(data)
+            with self._room_for(self._partial.blob):
+                self._partial.write(data)
         finally:
             self.offset = self._partial.offset
 
     def finish(self) -> None:
         """Make the blob what it was announced as, and tell."""
-        self._partial.finish()
+        with self._room_for(self._partial.blob):
+            self._partial.finish()
         self._arrived(self._partial.blob)
 
     def close(self) -> None:

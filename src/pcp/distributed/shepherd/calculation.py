@@ -21,6 +21,7 @@ from pcp.distributed.coordinator.events import (
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.lane import Lane
 from pcp.distributed.messages import Blob
+from pcp.distributed.shepherd.disk import Disk, lacks_room
 from pcp.distributed.shepherd.evaluation import EvaluationQueue, Evaluator
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.reports import Record, steps_behind
@@ -31,6 +32,9 @@ from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder, save_state
 
 log = logging.getLogger("pcp.distributed.shepherd")
+
+RESULTS = 4
+"""Blobs of about the size of the parameters that an outer step leads to: new ones, a change, two moments."""
 
 GRACE_SECONDS = 5.0
 """How long a computation that is under way may take to end when the Shepherd stops."""
@@ -45,12 +49,20 @@ class Calculation:
         algorithm: how it is merged.
         store: where blobs are.
         merger: the arithmetic.
+        disk: told where it lacks room.
     """
 
     def __init__(
-        self, folder: RunFolder, recipe: Recipe, algorithm: Algorithm, store: BlobStore, merger: Merger
+        self,
+        folder: RunFolder,
+        recipe: Recipe,
+        algorithm: Algorithm,
+        store: BlobStore,
+        merger: Merger,
+        disk: Disk,
     ) -> None:
         self._folder = folder
+        self._disk = disk
         self._recipe = recipe
         self._algorithm = algorithm
         self._merger = merger
@@ -168,7 +180,9 @@ class Calculation:
         try:
             parameters, change, outer = self._merger.merge(effect)
         except (PCPError, OSError) as error:
-            return OuterStepFailed(self._now(), effect.round, str(error))
+            if lacked := lacks_room(error):
+                self._disk.lacks(RESULTS * effect.parameters.size, error)
+            return OuterStepFailed(self._now(), effect.round, str(error), lacked)
         log.info("the outer step of round %d took %.1f ms", effect.round, 1e3 * (self._now() - began))
         return OuterStepDone(self._now(), effect.round, parameters, change, outer)
 

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pcp.distributed.algorithm_choice import algorithm_of
-from pcp.distributed.coordinator import Coordinator, DirectoryStorage, EventLog, RunLocked, encode
+from pcp.distributed.coordinator import (
+    Coordinator,
+    DirectoryStorage,
+    EventLog,
+    EventLogFull,
+    RunLocked,
+    encode,
+)
 from pcp.distributed.coordinator.effects import (
     Append,
     Close,
@@ -50,6 +57,7 @@ from pcp.distributed.messages import (
 )
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
+from pcp.distributed.shepherd.disk import Disk
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
 from pcp.distributed.shepherd.reports import Record, Reporter, refusal_record
@@ -124,7 +132,8 @@ class Shepherd:
         restored = Coordinator.restore(records) if records else None
         algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
         merger = Merger(recipe, algorithm, self._store)
-        self._calculation = Calculation(folder, recipe, algorithm, self._store, merger)
+        self._disk = Disk(folder.path, self._trouble)
+        self._calculation = Calculation(folder, recipe, algorithm, self._store, merger, self._disk)
         self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
         self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
         if self._coordinator.state.run.config.audits.rate:
@@ -153,7 +162,8 @@ class Shepherd:
         Raises:
             PortInUse, CannotListen: the address cannot be listened on.
             RunFailed: the run cannot go on.
-            EventLogWriteFailed: what the run decides cannot be kept.
+            EventLogWriteFailed: what the run decides cannot be kept, for the disk fails.
+            NoRoom: the disk has been full for a day.
         """
         with contextlib.closing(self._storage):
             return await self._run(host, port, ready, patience_seconds)
@@ -189,7 +199,11 @@ class Shepherd:
                     port,
                     self._credentials,
                     self._serve,
-                    ArrivalStore(self._store, lambda blob: self._call(self._uploads.arrived, blob)),
+                    ArrivalStore(
+                        self._store,
+                        lambda blob: self._call(self._uploads.arrived, blob),
+                        self._disk.lacks,
+                    ),
                     self._announcements,
                     revocations=self._revocations,
                     limits=self._limits,
@@ -257,8 +271,9 @@ class Shepherd:
         revoked: frozenset[int] = frozenset()
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._events.put_nowait(Tick(self._now()))
-            self._uploads.drop_unclaimed(self._coordinator.state)
+            if not self._disk.full():  # else nobody can deliver, and no lease grows older
+                self._events.put_nowait(Tick(self._now()))
+                self._uploads.drop_unclaimed(self._coordinator.state)
             if self._revocations is None or (now := self._revocations.serials()) is revoked:
                 continue
             revoked = now
@@ -292,9 +307,35 @@ class Shepherd:
         while True:
             event = await self._events.get()
             for effect in self._coordinator.handle(event):
-                self._perform(effect)
+                if isinstance(effect, Append):
+                    await self._append(encode(effect.record), effect.sync)
+                else:
+                    self._perform(effect)
             if isinstance(event, MessageReceived) and isinstance(event.message, Update | States):
                 self._uploads.told(event.message, self._coordinator.state)
+
+    async def _append(self, record: bytes, sync: bool) -> None:
+        """Write to the event log, as soon as there is room; nothing that follows may happen before."""
+        while True:
+            try:
+                self._log.append(record, sync)
+                return
+            except EventLogFull as error:
+                self._disk.lacks(len(record), error)
+            while self._disk.full():
+                await asyncio.sleep(TICK_SECONDS)
+
+    def _compact(self, snapshot: bytes) -> None:
+        try:
+            self._log.compact(snapshot)
+        except EventLogFull as error:
+            log.warning("the event log stays as long as it is until the next checkpoint: %s", error)
+            self._disk.lacks(len(snapshot), error)
+
+    def _trouble(self, message: str) -> None:
+        """Tell the operator something, from any thread."""
+        log.warning("%s", message)
+        self._call(self._report, {"event": "trouble", "message": message})
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -304,10 +345,8 @@ class Shepherd:
                 if found := self._connections.pop(connection, None):
                     log.info("closing the connection of %s: %s", found.address, reason)
                     self._close(found.close())
-            case Append(record, sync):
-                self._log.append(encode(record), sync)
             case Compact(snapshot):
-                self._log.compact(snapshot)
+                self._compact(snapshot)
             case RunOuterStep() | CompareStates() | WriteCheckpoint():
                 self._calculation.perform(effect)
             case DeleteBlob(blob):

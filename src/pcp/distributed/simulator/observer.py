@@ -22,6 +22,7 @@ from pcp.distributed.coordinator.state import HeldLease
 from pcp.distributed.messages import Assign, Blob, Lease, Outcome, UpdateReply, Welcome
 from pcp.distributed.simulator.witness import InvariantViolated, Witness, require
 
+MOST_TRIES = 16  # of one upload by one process; an audit may ask for a state more than once
 Merge = tuple[OuterStepTaken, int, tuple[Contribution, ...]]
 
 
@@ -39,6 +40,7 @@ class Observer:
         self.spoilt: set[int] = set()  # these may be carried, unread
         self.verdicts: Counter[str] = Counter()
         self.most_in_flight = 0
+        self._tries: Counter[tuple[str, int, object]] = Counter()
         self._witness, self._value_of = witness, value_of
         self._unsynced: list[Merge] = []
         self._admitted: set[int] = set()
@@ -51,6 +53,12 @@ class Observer:
         self._generations: dict[str, tuple[int, bytes]] = {}
         self._epoch = 0
         self._durable_version = 0
+
+    def tried(self, worker: str, incarnation: int, effect: object) -> None:
+        """Take note that a worker's process performs an effect that it repeats where it fails; object if there is no end."""
+        key = worker, incarnation, effect
+        self._tries[key] += 1
+        require(self._tries[key] <= MOST_TRIES, f"{worker} tries {effect} again and again")
 
     def heard(self, worker: str, now: float) -> None:
         """Take note that the Shepherd handled a message of a worker, or learned that its connection is gone."""

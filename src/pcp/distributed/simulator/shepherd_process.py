@@ -1,5 +1,6 @@
 """A simulated Shepherd process: it performs the coordinator's effects under virtual time, and can stop between any two."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING
 from pcp.distributed.coordinator import (
     Coordinator,
     EventLog,
+    EventLogFull,
     EventLogWriteFailed,
     check_books,
     effects,
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
 
 Inbound = Callable[[float], events.Event]
+
+ROOM_SECONDS = 1.0
+"""How often a Shepherd whose disk is full looks for room."""
 
 
 class ShepherdProcess:
@@ -181,7 +186,13 @@ class ShepherdProcess:
         world = self.world
         self._die_if_due(effect)
         world.trace("shepherd", effect)
-        self._perform(effect)
+        try:
+            self._perform(effect)
+        except EventLogFull:
+            self._effects.appendleft(effect)  # nothing that follows may happen before there is room
+            self._syncing = True
+            world.clock.after(ROOM_SECONDS, self._looked_for_room)
+            return
         if not self.alive:
             return
         world.observer.performed(effect, self._hellos.__getitem__, self._clock.now)
@@ -199,6 +210,11 @@ class ShepherdProcess:
             self._syncing = False
             self.world.storage.settle()
             self.world.observer.synced()
+            self._work()
+
+    def _looked_for_room(self) -> None:
+        if self.alive:
+            self._syncing = False
             self._work()
 
     def _die_if_due(self, effect: effects.Effect) -> None:
@@ -222,7 +238,8 @@ class ShepherdProcess:
             case effects.Append(record, sync):
                 self._log.append(encode(record), sync)
             case effects.Compact(snapshot):
-                self._log.compact(snapshot)
+                with contextlib.suppress(EventLogFull):  # the old segment goes on
+                    self._log.compact(snapshot)
             case effects.RunOuterStep():
                 self._compute(0.05, 1.0, lambda: self._outer_step(effect))
             case effects.WriteCheckpoint():
@@ -252,7 +269,7 @@ class ShepherdProcess:
             changed = self.blobs.put(training.encode(change)) if algorithm.download != "f32" else None
         except StoreFull as error:
             reason = str(error)
-            self.post(lambda now: events.OuterStepFailed(now, effect.round, reason))
+            self.post(lambda now: events.OuterStepFailed(now, effect.round, reason, lacked_room=True))
         else:
             self.post(lambda now: events.OuterStepDone(now, effect.round, parameters, changed, outer))
 

@@ -44,7 +44,7 @@ class WorkerProcess:
     """
 
     def __init__(self, world: "Simulation", index: int, incarnation: int) -> None:
-        self.world, self._index = world, index
+        self.world, self._index, self._incarnation = world, index, incarnation
         self._machine = world.worker_machines[index]
         self.blobs = self._machine.blobs
         self.name = f"worker-{index}"
@@ -144,6 +144,8 @@ class WorkerProcess:
 
     def _perform(self, effect: effects.Effect) -> None:
         world = self.world
+        if isinstance(effect, effects.UploadUpdate | effects.UploadState):
+            world.observer.tried(self.name, self._incarnation, effect)
         match effect:
             case effects.Connect(seconds):
                 world.clock.after(seconds, self._connect)

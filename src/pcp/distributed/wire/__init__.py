@@ -47,12 +47,8 @@ from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
 from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
 from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
-from pcp.distributed.wire.control import (
-    ConnectionLost,
-    ControlConnection,
-    PeerNotAcceptable,
-    RefusedByPeer,
-)
+from pcp.distributed.wire.connection_errors import ConnectionLost, PeerNotAcceptable, RefusedByPeer
+from pcp.distributed.wire.control import ControlConnection
 from pcp.distributed.wire.control_client import connect
 from pcp.distributed.wire.frames import FrameError, FrameKind
 from pcp.distributed.wire.identity.certificates import Authority

@@ -21,6 +21,7 @@ from pcp.distributed.wire.connection import (
     Side,
     TooMuchInFlight,
 )
+from pcp.distributed.wire.connection_errors import ConnectionLost, PeerNotAcceptable, RefusedByPeer
 from pcp.distributed.wire.fairness import TokenBucket
 from pcp.distributed.wire.frames import FrameKind
 from pcp.distributed.wire.identity.revocations import Revocations
@@ -44,36 +45,6 @@ _BYTES_OF_A_MESSAGE = 4096
 """A larger message is charged as so many."""
 _LAST_READS = 64
 """Pieces that are still read from a peer that does not stop sending when the connection closes."""
-
-
-class ConnectionLost(PCPError):
-    """The connection broke, or the other side closed it without a Goodbye."""
-
-
-class RefusedByPeer(PCPError):
-    """The other side does not want this connection.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
-
-class PeerNotAcceptable(PCPError):
-    """This side ended the connection, because of who the other is or of what it sent; it was told.
-
-    Arguments:
-        refusal: why.
-        message: what to tell a person.
-    """
-
-    def __init__(self, refusal: Refusal, message: str) -> None:
-        super().__init__(message)
-        self.refusal = refusal
 
 
 class ControlConnection:

@@ -5,7 +5,8 @@ import socket
 
 from pcp.distributed.messages import Goodbye, Hello, Welcome
 from pcp.distributed.wire.connection import Side
-from pcp.distributed.wire.control import ConnectionLost, ControlConnection
+from pcp.distributed.wire.connection_errors import ConnectionLost
+from pcp.distributed.wire.control import ControlConnection
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.tls import CONTROL_PROTOCOL, client_context
 from pcp.distributed.wire.limits import WireLimits

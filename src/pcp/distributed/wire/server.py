@@ -18,7 +18,8 @@ from pcp.distributed.wire.bulk.responder import Storage
 from pcp.distributed.wire.bulk.server import BulkServer
 from pcp.distributed.wire.bulk.transfer import TransferSettings
 from pcp.distributed.wire.connection import Side
-from pcp.distributed.wire.control import ControlConnection, PeerNotAcceptable
+from pcp.distributed.wire.connection_errors import PeerNotAcceptable
+from pcp.distributed.wire.control import ControlConnection
 from pcp.distributed.wire.doorway import Doorway, Stranger
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.revocations import Revocations

@@ -18,7 +18,10 @@ from pcp.distributed.worker.events import (
     PieceRepeated,
     StateUploadFailed,
 )
-from pcp.distributed.worker.state import Repetition
+from pcp.distributed.worker.state import Repetition, StateUpload
+
+STATE_UPLOADS = 8
+"""How often the upload of a state is tried, with pauses that double; an audit that still wants it asks again."""
 
 STATES_KNOWN = 64
 """Of which the size is remembered; the trainer keeps fewer."""
@@ -40,6 +43,10 @@ def asked(turn: Turn, message: AskStates) -> None:
         turn.effects.append(Notice(f"audit {message.audit} asks for states that are not here any more"))
         return
     turn.send(States(message.audit, blobs))
+    uploads = turn.state.state_uploads
+    uploads.update((blob, StateUpload()) for blob in blobs)
+    for blob in list(uploads)[: max(0, len(uploads) - STATES_KNOWN)]:
+        del uploads[blob]
     turn.effects += [UploadState(blob) for blob in blobs]
 
 
@@ -52,16 +59,25 @@ def worked(turn: Turn, event: PieceRepeated | PieceFailed | StateUploadFailed) -
 
 
 def _upload_later(turn: Turn, event: StateUploadFailed) -> None:
-    turn.state.late_states[event.blob] = turn.now + turn.config.retry_seconds(0)
-    turn.effects.append(Notice(f"the upload of a state failed: {event.reason}"))
+    uploads = turn.state.state_uploads
+    if event.blob not in uploads:
+        return  # it was asked for by a Shepherd that is gone
+    failed = uploads[event.blob].failed + 1
+    if failed >= STATE_UPLOADS:
+        del uploads[event.blob]
+        turn.effects.append(Notice(f"the upload of a state failed {failed} times and ends: {event.reason}"))
+        return
+    pause = turn.config.retry_seconds(failed - 1)
+    uploads[event.blob] = StateUpload(failed, turn.now + pause)
+    turn.effects.append(Notice(f"the upload of a state failed ({event.reason}); again in {pause:.1f} s"))
 
 
 def upload_again(turn: Turn) -> None:
     """Upload the states whose pause is over."""
-    late = turn.state.late_states
-    for blob in [blob for blob, when in late.items() if turn.now >= when]:
-        del late[blob]
-        turn.effects.append(UploadState(blob))
+    for blob, upload in list(turn.state.state_uploads.items()):
+        if upload.retry is not None and turn.now >= upload.retry:
+            turn.state.state_uploads[blob] = StateUpload(upload.failed)
+            turn.effects.append(UploadState(blob))
 
 
 def repeat(turn: Turn, wanted: Repeat) -> None:

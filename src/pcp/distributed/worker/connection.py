@@ -77,8 +77,18 @@ def connected(turn: Turn, connection: int) -> None:
 def lost(turn: Turn, reason: str) -> None:
     """Come back later; the lease goes on for now, since the Shepherd keeps it for a worker that soon reconnects."""
     state = turn.state
-    pause = turn.config.retry_seconds(state.attempts)
     state.connection, state.welcomed, state.since = 0, False, turn.now
+    if not state.attempts:
+        state.alone_since = turn.now
+    elif turn.now - state.alone_since > turn.config.patience_seconds:
+        turn.drop_all("no Shepherd")
+        hours = turn.config.patience_seconds / 3600
+        turn.effects.append(
+            Stop(False, f"for {hours:.0f} hours no connection to the Shepherd was good: {reason}")
+        )
+        state.stopped = True
+        return
+    pause = turn.config.retry_seconds(state.attempts)
     state.attempts += 1
     turn.effects.append(Notice(f"no connection to the Shepherd ({reason}); trying again in {pause:.1f} s"))
     turn.effects.append(Connect(pause))
@@ -95,6 +105,7 @@ def welcome(turn: Turn, message: Welcome) -> None:
     state = turn.state
     if (message.generation, message.run_id) != (state.generation, state.run_id):
         turn.drop_all("it belongs to an earlier membership")
+        state.state_uploads.clear()
         state.fresh_needed = True
     state.generation, state.run_id = message.generation, message.run_id
     state.heartbeat_seconds = message.heartbeat_seconds

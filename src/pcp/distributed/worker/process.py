@@ -74,6 +74,8 @@ class WorkerProcess:
                 abandon_seconds=120.0,
             )
         )
+        self.stuck = False
+        """Whether the process ends because a program does not."""
         self._connections: dict[int, ControlConnection] = {}
         self._last_connection = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -106,6 +108,11 @@ class WorkerProcess:
         finally:
             await self._end()
 
+    @property
+    def left_behind(self) -> bool:
+        """Whether a program still ran at the end: Python then must not be taken down under it."""
+        return self._workshop.left_behind
+
     def stop(self, reason: str) -> None:
         """Leave the run; to be called in the loop's thread."""
         self._events.put_nowait(Stopping(self._now(), reason))
@@ -126,6 +133,9 @@ class WorkerProcess:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
+            if not self.stuck and (stuck := self._workshop.stuck()):
+                self.stuck = True
+                self.stop(f"{stuck}; nothing can end it but the end of this process. Start the worker again")
 
     async def _handle_events(self) -> None:
         while not self._outcome.done():

@@ -22,6 +22,7 @@ class WorkerConfig:
         greeting_seconds: how long the Shepherd may take to answer a hello.
         missed_heartbeats: unanswered heartbeats after which the Shepherd counts as gone.
         abandon_seconds: how long leases are worked on without a connection.
+        patience_seconds: how long connections are tried of which none is good.
     """
 
     worker: str
@@ -34,6 +35,7 @@ class WorkerConfig:
     greeting_seconds: float = 10.0
     missed_heartbeats: int = 4
     abandon_seconds: float = 60.0
+    patience_seconds: float = 86400.0
 
     def retry_seconds(self, attempt: int) -> float:
         """Return the pause before a new connection: doubling, and spread so that not all come at once.
@@ -125,6 +127,19 @@ class Repetition:
     missing: set[Blob]
 
 
+@dataclass(frozen=True, slots=True)
+class StateUpload:
+    """The upload of a state that an audit asked for.
+
+    Arguments:
+        failed: how often.
+        retry: when to try again; None while it is tried.
+    """
+
+    failed: int = 0
+    retry: float | None = None
+
+
 @dataclass(slots=True)
 class WorkerState:
     """The state of a worker.
@@ -138,6 +153,7 @@ class WorkerState:
         last_beat: when the last heartbeat left.
         beats: heartbeats sent.
         attempts: connections tried since one was good.
+        alone_since: when the first of them was tried.
         generation, run_id: of the membership; 0 and empty before the first.
         heartbeat_seconds: as the Shepherd wishes.
         preparing, prepared: descriptions of the run being prepared, and ready.
@@ -147,7 +163,7 @@ class WorkerState:
         versions: of the fragments that the trainer adopted.
         repetition: for an audit.
         known: the worker's own states that an audit may ask for, by digest.
-        late_states: when to upload again what an audit asked for.
+        state_uploads: what audits asked for last.
         results: of the last repetition.
         fresh_needed: whether something was lost that the Shepherd may count on, so that only a fresh lease can begin.
         stopped: whether Stop was said.
@@ -161,6 +177,7 @@ class WorkerState:
     last_beat: float = 0.0
     beats: int = 0
     attempts: int = 0
+    alone_since: float = 0.0
     generation: int = 0
     run_id: str = ""
     heartbeat_seconds: float = 1.0
@@ -172,7 +189,7 @@ class WorkerState:
     versions: dict[int, int] = field(default_factory=dict)
     repetition: Repetition | None = None
     known: dict[bytes, Blob] = field(default_factory=dict)
-    late_states: dict[Blob, float] = field(default_factory=dict)
+    state_uploads: dict[Blob, StateUpload] = field(default_factory=dict)
     results: tuple[Blob, ...] = ()
     fresh_needed: bool = True
     stopped: bool = False

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pcp.distributed.job import Job
@@ -62,6 +63,9 @@ log = logging.getLogger("pcp.distributed.worker")
 GRACE_SECONDS = 5.0
 """How long a step or a transfer that is under way may take to end when the worker stops."""
 
+STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
+"""How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
+
 PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
 """What may go wrong while a run is prepared and not go wrong the next time."""
 
@@ -85,6 +89,23 @@ Work = (
 
 class NotOffered(PCPError):
     """The description of a run names a blob that the Shepherd did not offer."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """What is trained or repeated now.
+
+    Arguments:
+        what: in words.
+        given_up: whether it is wanted no more.
+        began: when.
+        noticed: when it was first seen to go on although it is given up.
+    """
+
+    what: str
+    given_up: Callable[[], bool]
+    began: float
+    noticed: float | None = None
 
 
 class Workshop:
@@ -122,6 +143,9 @@ class Workshop:
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
+        self._under_way: _UnderWay | None = None
+        self.left_behind = False
+        """Whether a program still ran when everything else had ended."""
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
 
@@ -186,7 +210,22 @@ class Workshop:
         for client in (self._down, self._up, self._aside):
             await asyncio.to_thread(client.close)
         lanes = (self._training, self._fetches, self._uploads, self._states)
-        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+        ended = await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+        self.left_behind = not all(ended)
+
+    def stuck(self) -> str:
+        """Say what goes on long after it was given up, such as a program with an endless loop; empty where nothing does."""
+        under_way, now = self._under_way, self._now()
+        if under_way is None or not under_way.given_up():
+            return ""
+        if under_way.noticed is None:
+            under_way.noticed = now
+        ran = under_way.noticed - under_way.began
+        if now - under_way.noticed < min(max(ran, STUCK_SECONDS), LONGEST_STUCK_SECONDS):
+            return ""
+        return (
+            f"{under_way.what} was given up, but its program still runs {now - under_way.noticed:.0f} s later"
+        )
 
     def _now(self) -> float:
         return time.monotonic()
@@ -226,16 +265,23 @@ class Workshop:
         trainer = self._trainer
         if trainer is None or self._lease_id != lease.lease_id:
             return None
+
+        def aborted() -> bool:
+            return self._lease_id != lease.lease_id
+
+        self._under_way = _UnderWay(f"lease {lease.lease_id}", aborted, self._now())
         try:
             done = trainer.train(
                 lease,
                 lambda steps, seconds: self._post(LeaseProgress(self._now(), lease.lease_id, steps, seconds)),
-                lambda: self._lease_id != lease.lease_id,
+                aborted,
             )
         except LeaseAborted:
             return None
         except (PCPError, OSError) as error:
             return LeaseFailed(self._now(), lease.lease_id, str(error))
+        finally:
+            self._under_way = None
         log.info(
             "lease %d: %d steps in %.3f s (%.1f ms of it outside of the steps; waited %.3f s for fragments)%s",
             lease.lease_id,
@@ -260,12 +306,19 @@ class Workshop:
         trainer, began = self._trainer, self._now()
         if trainer is None or self._repeating != wanted.audit:
             return None
+
+        def aborted() -> bool:
+            return self._repeating != wanted.audit
+
+        self._under_way = _UnderWay(f"the piece of audit {wanted.audit}", aborted, began)
         try:
-            after, payload = trainer.repeat(wanted, lambda: self._repeating != wanted.audit)
+            after, payload = trainer.repeat(wanted, aborted)
         except RepetitionAborted:
             return None
         except (PCPError, OSError) as error:
             return PieceFailed(self._now(), wanted.audit, str(error))
+        finally:
+            self._under_way = None
         log.info("audit %d: %d steps repeated in %.3f s", wanted.audit, wanted.steps, self._now() - began)
         return PieceRepeated(self._now(), wanted.audit, after, payload)
 

@@ -45,6 +45,7 @@ def _digest_of(files: tuple[Path, ...]) -> str:
 LIBRARIES = {
     each.name: each
     for each in (
+        Library("activations", ("gelu", "gelu_gradient"), ("rows.h",)),
         Library("normalisation", ("norm", "residual_norm", "norm_gradient"), ("rows.h",)),
         Library("optimizers", ("adamw",), ("rows.h",)),
     )

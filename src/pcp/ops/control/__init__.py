@@ -1,1 +1,1 @@
-"""Control flow as operations of the program: loops, scans and branches."""
+"""Control flow as operations of the program: loops and branches."""

@@ -23,8 +23,8 @@ from pcp.tensor import IndexOutOfBounds, Tensor, TensorLike, emit
 
 Axes = tuple[int, ...]
 
-# The attribute of each operation, and the names of its fields in the order of `WindowAxes`.
-_NUMBERS = {
+# Of each operation its attribute, and the names of the attribute's fields in the order of `WindowAxes`.
+ATTRIBUTES = {
     "stablehlo.gather": (
         "dimension_numbers",
         ("offset_dims", "collapsed_slice_dims", "start_index_map", "index_vector_dim", "operand_batching_dims",
@@ -61,14 +61,14 @@ class WindowAxes:
     @classmethod
     def of(cls, op: ir.Operation) -> Self:
         """Those of a gather or scatter."""
-        attribute, names = _NUMBERS[op.name]
+        attribute, names = ATTRIBUTES[op.name]
         found = dimension_numbers(str(op.attributes[attribute]))
         offset, collapsed, index_map, vector, *batch = (found.get(name, ()) for name in names)
         return cls(offset, collapsed, index_map, vector[0] if vector else 0, *batch)
 
     def attribute(self, name: str) -> dict[str, str]:
         """The attribute of a gather or scatter, by its name."""
-        attribute, names = _NUMBERS[name]
+        attribute, names = ATTRIBUTES[name]
         pairs = zip(names, astuple(self), strict=True)
         fields = (f"{field} = {list(a) if isinstance(a, tuple) else a}" for field, a in pairs)
         return {attribute: f"#{name}<{', '.join(fields)}>"}

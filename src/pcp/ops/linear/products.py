@@ -13,7 +13,7 @@ from pcp.ops.batching import Batched
 from pcp.ops.derivative import Cotangent, Expansion, Primal
 from pcp.ops.elementwise import convert
 from pcp.ops.linear.dot_axes import DotAxes, led_by_first
-from pcp.ops.movement import expand_dims, moveaxis, reshape, transpose
+from pcp.ops.movement import expand_dims, moveaxis, squeeze, transpose
 from pcp.ops.movement.shape import inverse
 from pcp.ops.promotion import broadcast_shape, promote, promoted
 from pcp.ops.record import Kind, declare
@@ -81,18 +81,12 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     if right.ndim <= 2:
         return dot_general(left, right, ((left.ndim - 1,), (max(right.ndim - 2, 0),)))
     if left.ndim == 1:
-        return reshape_away(matmul(expand_dims(left, 0), right), -2)
+        return squeeze(matmul(expand_dims(left, 0), right), -2)
     lead = broadcast_shape("matmul", left.shape[:-2], right.shape[:-2])
     left = left.broadcast_to((*lead, *left.shape[-2:]))
     right = right.broadcast_to((*lead, *right.shape[-2:]))
     together = tuple(range(len(lead)))
     return dot_general(left, right, ((left.ndim - 1,), (right.ndim - 2,)), (together, together))
-
-
-def reshape_away(tensor: Tensor, axis: int) -> Tensor:
-    """The tensor without an axis of size 1."""
-    place = axis % tensor.ndim
-    return reshape(tensor, (*tensor.shape[:place], *tensor.shape[place + 1 :]))
 
 
 @operation

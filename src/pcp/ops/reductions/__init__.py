@@ -1,1 +1,1 @@
-"""Reductions: sums and extremes, cumulative ones, statistics, and sorting."""
+"""Reductions: sums, extremes and the like, cumulative ones, and the bodies that say what an operation does to scalars."""

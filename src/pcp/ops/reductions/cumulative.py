@@ -20,15 +20,6 @@ from pcp.tensor import DTypeMismatch, Tensor, TensorLike, as_tensor, export_oper
 _NUMBERS = ("signed", "unsigned", "float", "complex")
 _ORDERED = ("signed", "unsigned", "float")
 
-# name, operation that joins two elements (associative), element types, meaning
-CUMULATIVE: tuple[tuple[str, Callable[[TensorLike, TensorLike], Tensor], tuple[str, ...], str], ...] = (
-    ("cumsum", add, _NUMBERS, "sum"),
-    ("cumprod", multiply, _NUMBERS, "product"),
-    ("cummax", maximum, _ORDERED, "largest"),
-    ("cummin", minimum, _ORDERED, "smallest"),
-    ("logcumsumexp", logaddexp, ("float",), "logarithm of the sum of e^x"),
-)
-
 
 def associative_scan(
     combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, axis: int, reverse_: bool = False
@@ -64,7 +55,7 @@ def _interleaved(even: Tensor, odd: Tensor, axis: int) -> Tensor:
     return add(pad(even, at_even), pad(odd, at_odd))
 
 
-def _row(
+def _cumulative(
     name: str, combine: Callable[[TensorLike, TensorLike], Tensor], kinds: tuple[str, ...], meaning: str
 ) -> Callable[..., Tensor]:
     def apply(x: TensorLike, axis: int = -1, reverse: bool = False) -> Tensor:
@@ -87,6 +78,10 @@ def _row(
     return operation(apply)
 
 
-cumsum, cumprod, cummax, cummin, logcumsumexp = (_row(*row) for row in CUMULATIVE)
+cumsum = _cumulative("cumsum", add, _NUMBERS, "sum")
+cumprod = _cumulative("cumprod", multiply, _NUMBERS, "product")
+cummax = _cumulative("cummax", maximum, _ORDERED, "largest")
+cummin = _cumulative("cummin", minimum, _ORDERED, "smallest")
+logcumsumexp = _cumulative("logcumsumexp", logaddexp, ("float",), "logarithm of the sum of e^x")
 
 export_operations(__name__)

@@ -1,7 +1,7 @@
 """Reductions: the elements along some axes become one.
 
-The primitives are rows of a table (the StableHLO operation that combines two elements, and its neutral element); mean,
-variance and the like are composed from them.
+A primitive is the StableHLO operation that combines two elements, and its neutral element; mean, variance and the like are
+composed from them.
 
 Sums and products of 16-bit floats are accumulated in f32 and rounded once, at the end; those of booleans and of integers
 narrower than 32 bits are of 32 bits.
@@ -40,40 +40,28 @@ from pcp.tensor import (
 )
 
 _NUMBERS = ("signed", "unsigned", "float", "complex")
-
 _ORDERED = ("bool", "signed", "unsigned", "float")
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A row of the table.
+    """What the elements along some axes become.
 
     Arguments:
         name: of the function.
         combine: the StableHLO operation that joins two elements.
         start: its neutral element; "low" and "high" are the least and the greatest value.
         kinds: the element types that it takes.
-        meaning: what it gives.
     """
 
     name: str
     combine: str
     start: int | str
     kinds: tuple[str, ...]
-    meaning: str
 
 
-REDUCTIONS = {
-    row.name: row
-    for row in (
-        Reduction("sum", "add", 0, _NUMBERS, "sum"),
-        Reduction("product", "multiply", 1, _NUMBERS, "product"),
-        Reduction("max", "maximum", "low", _ORDERED, "largest element; NaN if any is"),
-        Reduction("min", "minimum", "high", _ORDERED, "smallest element; NaN if any is"),
-        Reduction("all", "and", 1, ("bool",), "whether all hold"),
-        Reduction("any", "or", 0, ("bool",), "whether any holds"),
-    )
-}
+REDUCTIONS: dict[str, Reduction] = {}
+"""Every reduction by its name."""
 
 
 def reduction_of(operation: str, name: str, dtype: DType) -> Reduction:
@@ -101,8 +89,9 @@ def widened(x: TensorLike) -> Tensor:
     tensor = as_tensor(x)
     if tensor.dtype.kind == "storage":
         raise DTypeMismatch(f"element type {tensor.dtype} was given; expected numbers; use .astype")
-    narrow = not tensor.dtype.is_differentiable or tensor.dtype.itemsize < 4
-    return convert(tensor, DType.f32) if narrow else tensor
+    if tensor.dtype.is_differentiable and tensor.dtype.itemsize >= 4:
+        return tensor
+    return convert(tensor, DType.f32)
 
 
 def narrowed(result: Tensor, like: DType) -> Tensor:
@@ -129,32 +118,39 @@ def reduce_with(combine: str, tensor: Tensor, initial: Tensor, axes: tuple[int, 
     return emit_joining("reduce", (tensor, initial), spec, {"dimensions": axes}, combine)
 
 
-def _function(row: Reduction) -> Callable[..., Tensor]:
-    accumulates = row.combine in ("add", "multiply")
+def _reduction(
+    name: str, combine: str, start: int | str, kinds: tuple[str, ...], meaning: str
+) -> Callable[..., Tensor]:
+    """The function of a reduction, which it enters in `REDUCTIONS`; `meaning` is what it documents."""
+    REDUCTIONS[name] = Reduction(name, combine, start, kinds)
+    accumulates = combine in ("add", "multiply")
 
     def apply(x: TensorLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
         tensor = as_tensor(x)
         given = tensor.dtype
-        if given.kind not in row.kinds and not (given is DType.bool and accumulates):
+        if given.kind not in kinds and not (given is DType.bool and accumulates):
             raise DTypeMismatch(
-                f"{row.name}: element type {given} was given; expected {' or '.join(row.kinds)}; use .astype"
+                f"{name}: element type {given} was given; expected {' or '.join(kinds)}; use .astype"
             )
-        axes = checked_axes(row.name, axis, tensor.ndim)
+        axes = checked_axes(name, axis, tensor.ndim)
         if accumulates:
             tensor = convert(tensor, accumulator(given))
         if axes:
-            reduced = reduce_with(row.combine, tensor, as_tensor(neutral(row.start, tensor.dtype)), axes)
+            reduced = reduce_with(combine, tensor, as_tensor(neutral(start, tensor.dtype)), axes)
             tensor = keep_dimensions(reduced, tensor, axes) if keepdims else reduced
         return narrowed(tensor, given)
 
-    apply.__name__ = apply.__qualname__ = row.name
-    apply.__doc__ = (
-        f"The {row.meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
-    )
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"The {meaning} along the given axes (all if None); `keepdims` leaves them with size 1."
     return operation(apply)
 
 
-sum_, product, max_, min_, all_, any_ = map(_function, REDUCTIONS.values())
+sum_ = _reduction("sum", "add", 0, _NUMBERS, "sum")
+product = _reduction("product", "multiply", 1, _NUMBERS, "product")
+max_ = _reduction("max", "maximum", "low", _ORDERED, "largest element; NaN if any is")
+min_ = _reduction("min", "minimum", "high", _ORDERED, "smallest element; NaN if any is")
+all_ = _reduction("all", "and", 1, ("bool",), "whether all hold")
+any_ = _reduction("any", "or", 0, ("bool",), "whether any holds")
 
 
 def keep_dimensions(reduced: Tensor, original: Tensor, axes: tuple[int, ...]) -> Tensor:

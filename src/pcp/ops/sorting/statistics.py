@@ -4,7 +4,7 @@ import math
 
 from pcp.ir import DType
 from pcp.ops.elementwise import convert, is_nan, not_equal, sqrt, where
-from pcp.ops.movement import ravel, reshape
+from pcp.ops.movement import ravel, reshape, squeeze
 from pcp.ops.movement.axes import checked_axes, checked_axis
 from pcp.ops.movement.joining import narrow
 from pcp.ops.reductions.primitives import narrowed, product, squared_distances, sum_
@@ -81,7 +81,7 @@ def quantile(x: TensorLike, q: float, axis: int | None = None, keepdims: bool = 
     result = where(is_nan(last), last, found)
     if axis is None:
         return reshape(result, (1,) * tensor.ndim if keepdims else ())
-    return result if keepdims else reshape(result, (*flat.shape[:place], *flat.shape[place + 1 :]))
+    return result if keepdims else squeeze(result, place)
 
 
 export_operations(__name__)

@@ -11,9 +11,9 @@ from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
 from pcp.ir import Program
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.linear.dot_axes import DotAxes
 from pcp.planning.instrument import flat
 from pcp.planning.prediction.cost_model import estimated_seconds
 
@@ -77,19 +77,18 @@ def _operations(block: ir.Block, trips: float) -> Iterator[tuple[ir.Operation, f
 
 def _product(op: ir.Operation) -> list[float]:
     """Sizes of a product, and which way its operands lie in memory."""
-    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    left, right = (spec_of(op.operands[place].type).shape for place in (0, 1))
-    contracted = numbers.get("lhs_contracting_dimensions", ())
-    batch = numbers.get("lhs_batching_dimensions", ())
+    axes = DotAxes.of(op)
+    left, right = (spec_of(value.type).shape for value in op.operands)
+    contracted, others = axes.contract
     depth = math.prod(left[axis] for axis in contracted)
-    batches = math.prod(left[axis] for axis in batch)
+    batches = math.prod(left[axis] for axis in axes.batch[0])
     return [
         _log(depth),
         _log(math.prod(left) / max(1, depth * batches)),
         _log(math.prod(right) / max(1, depth * batches)),
         _log(batches),
         float(len(left) - 1 in contracted),
-        float(len(right) - 1 in numbers.get("rhs_contracting_dimensions", ())),
+        float(len(right) - 1 in others),
     ]
 
 

@@ -231,7 +231,7 @@ class Evidence:
 
     def _kept_from(self, subject: str) -> float:
         """Seconds that must be left for a measurement to begin: those kept back, and as long as it should take itself."""
-        kept = self.kept_back()
+        kept = self.kept_back() if self.seconds_left else 0.0
         own = [seconds for (of, _), seconds in self.took.items() if of == subject]
         return kept + max(own or self.took.values(), default=0.0) if kept else 0.0
 

@@ -4,6 +4,8 @@ A record of a training run carries `step` and what was measured at it: `loss`, `
 `tokens_per_second`. Records that are about something else say so in `event`.
 """
 
+import contextlib
+import errno
 import json
 import logging
 import math
@@ -56,6 +58,8 @@ class MetricSink:
 class JSONLinesFile(MetricSink):
     """A file with one JSON object a line, each written whole and at once; an existing file is continued.
 
+    Records that cannot be written, because the disk is full, are left out; the next one that can says how many.
+
     Arguments:
         path: the file; its folder is made if needed. A last line that a killed run left torn is cut off.
     """
@@ -63,12 +67,26 @@ class JSONLinesFile(MetricSink):
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
+        self._lost = 0
 
     def write(self, record: Record) -> None:
         """Append one record; raises MetricNotJSON for a value that has no form in JSON."""
-        self._file.write(to_json_line(record).encode() + b"\n")
-        self._file.flush()
+        lines = to_json_line(record).encode() + b"\n"
+        if self._lost:
+            message = f"{self._lost} records are missing here: they could not be written"
+            lines = to_json_line({"event": "trouble", "message": message}).encode() + b"\n" + lines
+        length = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._lost = 0
+        except OSError as error:
+            if not self._lost:
+                logger.warning("%s lacks records from here on: %s", self._file.name, error)
+            self._lost += 1
+            with contextlib.suppress(OSError):
+                self._file.truncate(length)  # no torn line stays
 
     def close(self) -> None:
         """Close the file."""

@@ -78,7 +78,8 @@ MEANINGS = {
     "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
     "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
-"""What each setting is, but for beta1 and beta2, the decays of AdamW's moments, which no command takes."""
+"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of AdamW's moments, and wire, the
+limits of a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
 
 
 class InvalidTrainingConfig(PCPError):

@@ -10,6 +10,7 @@ from pcp.distributed.coordinator import (
     CorruptEventLog,
     DirectoryStorage,
     EventLog,
+    EventLogFull,
     EventLogWriteFailed,
     RunLocked,
     Storage,
@@ -111,11 +112,25 @@ def test_a_full_disk_leaves_the_log_readable() -> None:
     storage = MemoryStorage(disk)
     log = filled(storage)
     disk.full = True
-    with pytest.raises(
-        EventLogWriteFailed, match=r"could not be written \(.*No space left on device\); it is intact up to"
-    ):
-        log.append(b"lost" * 10, sync=True)
+    for _ in range(3):
+        with pytest.raises(EventLogFull, match=r"no room for a record of the event log: .*No space left"):
+            log.append(b"late" * 10, sync=True)
+        assert records(storage) == PAYLOADS
     disk.full = False
+    log.append(b"late" * 10, sync=True)
+    assert records(storage) == [*PAYLOADS, b"late" * 10]
+
+
+def test_a_failing_disk_ends_the_log() -> None:
+    disk = Disk(Random(3))
+    storage = MemoryStorage(disk)
+    log = filled(storage)
+    disk.fail_next_sync = True
+    with pytest.raises(
+        EventLogWriteFailed, match=r"could not be written \(.*Input/output error\); it is intact up to"
+    ) as failed:
+        log.append(b"lost" * 10, sync=True)
+    assert not isinstance(failed.value, EventLogFull)
     with pytest.raises(EventLogWriteFailed, match="the event log already failed"):
         log.append(b"refused", sync=True)
     assert records(storage) == PAYLOADS
@@ -126,9 +141,26 @@ def test_a_full_disk_in_compaction_leaves_the_old_segment() -> None:
     storage = MemoryStorage(disk)
     log = filled(storage)
     disk.full = True
-    with pytest.raises(EventLogWriteFailed, match="free some space and start the Shepherd again"):
+    with pytest.raises(EventLogFull, match="No space left"):
         log.compact(b"snapshot")
     assert records(storage) == PAYLOADS
+    disk.full = False
+    log.append(b"after", sync=False)
+    assert records(storage) == [*PAYLOADS, b"after"]
+
+
+def test_what_is_left_of_a_segment_that_had_no_room_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    log = filled(DirectoryStorage(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(EventLogWriteFailed):
+            log.compact(b"snapshot")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events-000001.log", "lock"]
 
 
 def test_compaction_leaves_the_snapshot_and_what_follows(tmp_path: Path) -> None:

@@ -150,10 +150,7 @@ def test_a_failed_checkpoint_is_tried_again() -> None:
     desk.fulfil(2)
     desk.step()
     desk.do(CheckpointFailed(desk.now, 1, "no space"))
-    assert (
-        "checkpoint 1 could not be written: no space; it will be tried again"
-        in desk.reported(Trouble)[0].message
-    )
+    assert "checkpoint 1 could not be written: no space; again in 10 s" in desk.reported(Trouble)[0].message
     desk.wait(2.0)
     assert desk.made(WriteCheckpoint) == []
     desk.wait(8.0)
@@ -265,3 +262,36 @@ def test_a_run_that_does_not_divide_ends_on_a_short_round() -> None:
     desk.fulfil(1)
     desk.step()
     assert desk.made(WriteCheckpoint)[0].final
+
+
+def test_a_run_of_which_no_checkpoint_can_be_written_ends() -> None:
+    desk = two_workers(Desk(replace(CONFIG, checkpoint_every=1, missed_heartbeats=10**6)))
+    desk.fulfil(1)
+    desk.fulfil(2)
+    desk.step()
+    tries = 0
+    while not desk.made(Finish):
+        if desk.state.checkpointing >= 0:
+            tries += 1
+            desk.do(CheckpointFailed(desk.now, 1, "no space"))
+        else:
+            desk.wait(1.0)
+    assert tries == 20
+    assert desk.made(Finish) == [Finish("20 checkpoints in a row could not be written, the last: no space")]
+    assert desk.now < 4 * 3600.0
+
+
+def test_an_outer_step_that_lacked_room_is_tried_again() -> None:
+    desk = two_workers(Desk())
+    desk.fulfil(1)
+    desk.fulfil(2)
+    step = desk.made(RunOuterStep)
+    desk.do(OuterStepFailed(desk.now, 0, "the disk is full", lacked_room=True))
+    assert desk.made(Finish) == desk.made(RunOuterStep) == []
+    assert desk.reported(Trouble)[0].message == (
+        "the outer step of round 0 waits for room on the disk: the disk is full"
+    )
+    desk.wait(0.5)
+    assert desk.made(RunOuterStep) == []
+    desk.wait(0.5)
+    assert desk.made(RunOuterStep) == step

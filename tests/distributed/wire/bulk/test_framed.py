@@ -6,7 +6,7 @@ import pytest
 
 from pcp.distributed.wire.bulk.framed import FramedSocket
 from pcp.distributed.wire.codec import encode_refusal
-from pcp.distributed.wire.control import ConnectionLost
+from pcp.distributed.wire.connection_errors import ConnectionLost
 from pcp.distributed.wire.frames import Frame, FrameError, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.traffic import Traffic

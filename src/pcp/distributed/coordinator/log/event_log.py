@@ -5,6 +5,7 @@ first record of a segment after the first is a snapshot of the whole state, so o
 ever read.
 """
 
+import errno
 import logging
 import struct
 import zlib
@@ -14,6 +15,9 @@ from pcp.distributed.coordinator.log.storage import Storage
 from pcp.errors import PCPError
 
 MAGIC = b"PCPLOG01"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk without room, or of a file that may not grow."""
+
 _HEADER = struct.Struct("<II")
 _log = logging.getLogger("pcp.distributed.event_log")
 
@@ -24,6 +28,10 @@ class CorruptEventLog(PCPError):
 
 class EventLogWriteFailed(PCPError):
     """The event log could not be written; what was written before is still readable."""
+
+
+class EventLogFull(EventLogWriteFailed):
+    """There was no room for a record; the log is as it was before, and takes the record as soon as there is."""
 
 
 def frame(payload: bytes) -> bytes:
@@ -110,13 +118,16 @@ class EventLog:
             sync: whether to return only when it survives a power failure.
 
         Raises:
-            EventLogWriteFailed: the disk is full or failing. The log takes no more records until it is
-            opened again.
+            EventLogFull: the disk is full; the same record may be appended again later.
+            EventLogWriteFailed: the disk is failing. The log takes no more records until it is opened again.
         """
         self._check()
         data = frame(payload)
         try:
             self._storage.append(self._segment, data)
+        except OSError as error:
+            raise self._fail(error, is_full=error.errno in FULL) from None
+        try:
             if sync:
                 self._storage.sync(self._segment)
         except OSError as error:
@@ -127,12 +138,16 @@ class EventLog:
         """Begin a new segment with a snapshot of the state, and drop the old one.
 
         Raises:
+            EventLogFull: the disk is full; the old segment still stands, and goes on.
             EventLogWriteFailed: as for `append`; the old segment then still stands.
         """
         self._check()
         data = MAGIC + frame(snapshot)
         try:
             self._storage.create(self._segment + 1, data)
+        except OSError as error:
+            raise self._fail(error, is_full=error.errno in FULL) from None
+        try:
             self._storage.remove(self._segment)
         except OSError as error:
             raise self._fail(error) from None
@@ -145,14 +160,18 @@ class EventLog:
                 f"the event log already failed ({self._failed}); free some space and start the Shepherd again"
             )
 
-    def _fail(self, error: OSError) -> EventLogWriteFailed:
-        # After a failed write or sync nobody knows which bytes reached the disk, so nothing more may be
-        # built on them.
+    def _fail(self, error: OSError, is_full: bool = False) -> EventLogWriteFailed:
+        # After another failed write, or a failed sync, nobody knows which bytes reached the disk, so nothing more
+        # may be built on them.
         self._failed = str(error)
         try:
             self._storage.truncate(self._segment, self._length)
         except OSError as second:
             _log.error("the torn end of the event log stays until it is next opened: %s", second)
+            is_full = False
+        if is_full:
+            self._failed = ""
+            return EventLogFull(f"there is no room for a record of the event log: {error}")
         return EventLogWriteFailed(
             f"the event log could not be written ({error}); it is intact up to its last record: free some space and start the "
             f"Shepherd again, the run goes on from there"

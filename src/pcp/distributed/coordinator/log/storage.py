@@ -82,6 +82,9 @@ class DirectoryStorage:
         try:
             _write_all(descriptor, data)
             os.fsync(descriptor)
+        except OSError:
+            aside.unlink()  # what is there of it takes room
+            raise
         finally:
             os.close(descriptor)
         self._release()  # an open descriptor would go on writing to the file that the rename replaces

@@ -119,7 +119,7 @@ def _close(turn: Turn, round: Round) -> None:
 def _begin_outer_step(turn: Turn) -> None:
     state, run = turn.state, turn.state.run
     head = run.in_flight[0] if run.in_flight else None
-    if head is None or not head.closed or state.outer_step_running:
+    if head is None or not head.closed or state.outer_step_running or turn.now < state.outer_step_retry:
         return
     state.outer_step_running = True
     state.clocks[head.number].closed = turn.now
@@ -180,5 +180,13 @@ def _forgotten_uploads(state: State) -> frozenset[Blob]:
 
 
 def outer_step_failed(turn: Turn, event: OuterStepFailed) -> None:
-    """End this process's part in the run; a restart tries the same step again."""
+    """Try the step again if it lacked room, else end this process's part in the run; a restart tries it again, too."""
+    state = turn.state
+    if event.lacked_room:
+        state.outer_step_running = False
+        state.outer_step_retry = turn.now + state.run.config.heartbeat_seconds
+        turn.report(
+            Trouble(f"the outer step of round {event.round} waits for room on the disk: {event.reason}")
+        )
+        return
     ending.fail(turn, f"the outer step of round {event.round} failed: {event.reason}")

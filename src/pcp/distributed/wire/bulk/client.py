@@ -14,7 +14,7 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.wire.bulk.chunks import TransferError, TransferRefused
 from pcp.distributed.wire.bulk.framed import FramedSocket, interrupt
 from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester, TransferSettings
-from pcp.distributed.wire.control import ConnectionLost
+from pcp.distributed.wire.connection_errors import ConnectionLost
 from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.tls import (

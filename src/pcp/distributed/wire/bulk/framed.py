@@ -6,7 +6,7 @@ import socket
 import ssl
 from typing import Protocol
 
-from pcp.distributed.wire.control import ConnectionLost
+from pcp.distributed.wire.connection_errors import ConnectionLost
 from pcp.distributed.wire.frames import HEADER_BYTES, TRANSFER_LIMITS, Frame, FrameDecoder, kind_of
 from pcp.distributed.wire.identity.tls import CertificateRefused, explain
 from pcp.distributed.wire.traffic import Traffic

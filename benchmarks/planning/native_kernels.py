@@ -1,0 +1,95 @@
+"""Native kernels beside XLA's own code for the same sites, each alone: in turn in one process, by the fastest call of each.
+
+Sites of GPT-2 124M at 1024 tokens, and AdamW over 19 million parameters in 16 arrays. A gradient that takes residuals is
+measured with those of its forward kernel. Run: `python -m benchmarks native_kernels`.
+"""
+
+import argparse
+import json
+from typing import Any
+
+import pcp
+from pcp import Program, kernels, nn
+from pcp.kernels.residuals import with_residuals
+from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.random_inputs import Recipe
+from pcp.planning.measuring.request import Request
+from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.raising import raised
+
+ROWS, VECTOR = pcp.spec((1024, 768), "f32"), pcp.spec((768,), "f32")
+WIDE, WIDE_VECTOR = pcp.spec((1024, 3072), "f32"), pcp.spec((3072,), "f32")
+
+
+def gradient(function: Any, *specs: Any) -> Program:
+    """A function of some arguments but the last, times that, and the gradients of those."""
+    loss = pcp.trace(lambda *x: (function(*x[:-1]) * x[-1]).sum(), *specs)
+    return pcp.value_and_grad(raised(loss), wrt=tuple(range(len(specs) - 1)))
+
+
+def adamw() -> Program:
+    """A training step whose loss is cheap."""
+    weights = {f"w{i}": pcp.spec((768, 3072), "f32") for i in range(8)}
+    weights |= {f"b{i}": VECTOR for i in range(8)}
+
+    def loss(given: Any, x: Any) -> Any:
+        return sum(((x @ w) ** 2 if w.ndim == 2 else w**2).sum() for w in given.values())
+
+    return pcp.training_step(
+        loss, pcp.optimizers.adamw(1e-3), weights, pcp.spec((1, 768), "f32"), clip_norm=1.0
+    )
+
+
+def programs() -> dict[str, Program]:
+    """What the sites are taken from."""
+    return {
+        "layer norm": gradient(nn.layer_norm, ROWS, VECTOR, VECTOR, ROWS),
+        "RMS norm": gradient(nn.rms_norm, ROWS, VECTOR, ROWS),
+        "residual, layer norm": pcp.trace(lambda x, r, s, b: (x + r, nn.layer_norm(x + r, s, b)), ROWS, ROWS, VECTOR, VECTOR),
+        "residual, RMS norm": pcp.trace(lambda x, r, s: (x + r, nn.rms_norm(x + r, s)), ROWS, ROWS, VECTOR),
+        "bias, GELU": gradient(lambda x, b: nn.gelu(x + b), WIDE, WIDE_VECTOR, WIDE),
+        "AdamW": adamw(),
+    }  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this benchmark."""
+    parser.add_argument("--seconds", type=float, default=6.0, help="to time each site for (default: 6)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, and print a line for each site."""
+    with Bench() as bench:
+        for name, program in programs().items():
+            sites = kernels.sites_of(prepared(program), "cpu")
+            for site in (each for each in sites if f"{each.family}.native" in each.kernels):
+                kernel = kernels.kernel_named(f"{site.family}.native")
+                given = with_residuals(site, kernel, "cpu")
+                row = bench.measure(
+                    Request(
+                        site.region if given is None else given.subject,
+                        kernels.replaced(site.region, kernel) if given is None else given.candidate,
+                        kernel.name,
+                        inputs=Recipe(sets=1),
+                        calls=30,
+                        timing_seconds=arguments.seconds,
+                        residuals=None if given is None else given.residuals,
+                    )
+                )
+                if row.failure is not None:
+                    print(f"{name}: {kernel.name} failed: {row.detail}", flush=True)
+                    continue
+                best, plain = min(row.seconds), min(row.plain_seconds)
+                facts = {
+                    "where": name,
+                    "kernel": kernel.name,
+                    "seconds": best,
+                    "plain": plain,
+                    "ratio": best / plain,
+                }
+                print(
+                    json.dumps(facts)
+                    if arguments.json
+                    else f"{name:22}{kernel.name:34}{1e3 * best:8.2f} ms, XLA {1e3 * plain:8.2f} ms: {best / plain:.2f}",
+                    flush=True,
+                )
