@@ -29,6 +29,10 @@ COMMON = (
 )
 VECTORS = (
     (
+        ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_bf16", "fma"),
+        ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mfma"),
+    ),
+    (
         ("avx512f", "avx512bw", "avx512vl", "avx512dq", "fma"),
         ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma"),
     ),

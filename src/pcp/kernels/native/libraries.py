@@ -48,6 +48,7 @@ LIBRARIES = {
         Library("activations", ("gelu", "gelu_gradient"), ("rows.h",)),
         Library("normalisation", ("norm", "residual_norm", "norm_gradient"), ("rows.h",)),
         Library("optimizers", ("adamw",), ("rows.h",)),
+        Library("products", ("product_f32", "product_bf16"), ("panels.h", "rows.h", "scratch.h")),
     )
 }
 """Every library by its name."""

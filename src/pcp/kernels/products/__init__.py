@@ -1,3 +1,5 @@
 """Products of tensors: kernels for `dot_general`."""
 
-from pcp.kernels.products import stablehlo as stablehlo
+from pcp.kernels.products import stablehlo as stablehlo  # isort: split
+
+from pcp.kernels.products import native as native

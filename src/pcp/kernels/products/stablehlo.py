@@ -75,7 +75,10 @@ register_family(
         "product",
         "sums of products over pairs of axes",
         lambda op: op.name == "stablehlo.dot_general",
-        everywhere=(("product.tf32",), ("product.bf16_blocked", "product.bf16")),
+        everywhere=(
+            ("product.tf32", "product.native"),
+            ("product.native_bf16", "product.bf16_blocked", "product.bf16"),
+        ),
     )
 )
 for _name, _terms, _about in (

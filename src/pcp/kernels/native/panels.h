@@ -1,0 +1,218 @@
+// Panels: what the innermost loop of a product reads. A panel of the left operand has kHigh rows, one of the right kWide columns;
+// what belongs to one place of the inner dimension lies together.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+namespace pcp {
+
+// The innermost loop keeps kHigh rows and kWide columns of sums in registers: 28 of 32 of AVX-512, 12 of 16 of AVX2 or SSE.
+#if defined(__AVX512F__)
+constexpr int kRegister = 16, kHigh = 14;
+#elif defined(__AVX2__)
+constexpr int kRegister = 8, kHigh = 6;
+#else
+constexpr int kRegister = 4, kHigh = 6;
+#endif
+constexpr int kWide = 2 * kRegister;
+typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
+typedef Register Sums[kHigh][2];
+
+// Of the inner dimension at once: so much of a right panel fills two thirds of the first cache, with float32.
+constexpr int64_t kDeep = 256;
+
+inline int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
+#if defined(__AVX512F__)
+inline __mmask16 first_lanes(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : count > 0 ? (1 << count) - 1 : 0);
+}
+
+// Sixteen by sixteen words: rows become columns.
+inline void transpose(__m512i r[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+#endif
+
+// A word of a panel is a float32 number.
+struct Singles {
+  using Word = float;
+  static constexpr int64_t kNumbers = 1;  // of the inner dimension in a word
+
+  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+    for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
+      Register a, b;
+      std::memcpy(&a, right, sizeof a);
+      std::memcpy(&b, right + kRegister, sizeof b);
+#pragma GCC unroll 16
+      for (int i = 0; i < kHigh; ++i) {
+        sums[i][0] += left[i] * a;
+        sums[i][1] += left[i] * b;
+      }
+    }
+  }
+
+  static Word word(const float* at, int64_t, bool) { return *at; }
+#if defined(__AVX512F__)
+  // Sixteen words of one lane, whose numbers lie side by side; `count` numbers are there.
+  static __m512i of_lane(const float* at, int64_t count) {
+    return _mm512_castps_si512(_mm512_maskz_loadu_ps(first_lanes(count), at));
+  }
+  // One word of each of sixteen lanes that lie side by side.
+  static __m512i of_lanes(const float* at, int64_t, bool, __mmask16 there) {
+    return _mm512_castps_si512(_mm512_maskz_loadu_ps(there, at));
+  }
+#endif
+};
+
+// A word of a panel is two numbers that follow each other in the inner dimension, rounded to bfloat16, the first in the lower
+// half. They are multiplied exactly and added up in float32.
+struct Pairs {
+  using Word = uint32_t;
+  static constexpr int64_t kNumbers = 2;
+
+#if defined(__AVX512BF16__)
+  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+    for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
+      const __m512bh a = (__m512bh)_mm512_loadu_si512(right), b = (__m512bh)_mm512_loadu_si512(right + kRegister);
+#pragma GCC unroll 16
+      for (int i = 0; i < kHigh; ++i) {
+        const __m512bh x = (__m512bh)_mm512_set1_epi32(static_cast<int>(left[i]));
+        sums[i][0] = (Register)_mm512_dpbf16_ps((__m512)sums[i][0], x, a);
+        sums[i][1] = (Register)_mm512_dpbf16_ps((__m512)sums[i][1], x, b);
+      }
+    }
+  }
+#else
+  typedef Word Words __attribute__((vector_size(sizeof(Register))));
+
+  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+    for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide)
+      for (int half = 0; half < 2; ++half) {
+        Words pairs;
+        std::memcpy(&pairs, right + half * kRegister, sizeof pairs);
+        const Register first = (Register)(pairs << 16), second = (Register)(pairs & 0xffff0000u);
+#pragma GCC unroll 16
+        for (int i = 0; i < kHigh; ++i)
+          sums[i][half] += number(left[i] << 16) * first + number(left[i] & 0xffff0000u) * second;
+      }
+  }
+  static float number(Word bits) {
+    float found;
+    std::memcpy(&found, &bits, sizeof found);
+    return found;
+  }
+#endif
+
+  static Word word(const float* at, int64_t apart, bool both) {
+    return rounded(at[0]) | (both ? rounded(at[apart]) << 16 : 0);
+  }
+  // The upper half of a number that is rounded to nearest, ties to even; NaN stays NaN.
+  static Word rounded(float x) {
+    Word bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+#if defined(__AVX512BF16__)
+  static __m512i of_lane(const float* at, int64_t count) {
+    const __m512 first = _mm512_maskz_loadu_ps(first_lanes(count), at);
+    const __m512 second = _mm512_maskz_loadu_ps(first_lanes(count - 16), at + 16);
+    return (__m512i)_mm512_cvtne2ps_pbh(second, first);
+  }
+  static __m512i of_lanes(const float* at, int64_t apart, bool both, __mmask16 there) {
+    const auto narrow = [](__m512 x) { return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x)); };
+    const __m512i low = narrow(_mm512_maskz_loadu_ps(there, at));
+    if (!both) return low;
+    return _mm512_or_epi32(low, _mm512_slli_epi32(narrow(_mm512_maskz_loadu_ps(there, at + apart)), 16));
+  }
+#elif defined(__AVX512F__)
+  static __m512i rounded(__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x), odd = _mm512_and_epi32(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i near = _mm512_add_epi32(_mm512_add_epi32(bits, odd), _mm512_set1_epi32(0x7fff));
+    const __mmask16 wrong = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_srli_epi32(_mm512_mask_or_epi32(near, wrong, bits, _mm512_set1_epi32(0x400000)), 16);
+  }
+  static __m512i of_lane(const float* at, int64_t count) {
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i first = rounded(_mm512_maskz_loadu_ps(first_lanes(count), at));
+    const __m512i second = rounded(_mm512_maskz_loadu_ps(first_lanes(count - 16), at + 16));
+    const __m512i low = _mm512_permutex2var_epi32(first, even, second);
+    const __m512i high = _mm512_permutex2var_epi32(first, _mm512_add_epi32(even, _mm512_set1_epi32(1)), second);
+    return _mm512_or_epi32(low, _mm512_slli_epi32(high, 16));
+  }
+  static __m512i of_lanes(const float* at, int64_t apart, bool both, __mmask16 there) {
+    const __m512i low = rounded(_mm512_maskz_loadu_ps(there, at));
+    if (!both) return low;
+    return _mm512_or_epi32(low, _mm512_slli_epi32(rounded(_mm512_maskz_loadu_ps(there, at + apart)), 16));
+  }
+#endif
+};
+
+// Words from one panel to the next. Registers are stored whole, so up to sixteen words behind a panel are written.
+template <typename Form, int kLanesHere>
+constexpr int64_t kPanel = kLanesHere * kDeep / Form::kNumbers + 16;
+
+// Copies a panel of `deep` numbers, kDeep at most. Number k of lane l lies at `at[l * lane + k * step]`; `lanes` of them are
+// there, the others are 0.
+template <typename Form, int kLanesHere>
+void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
+  constexpr int64_t kNumbers = Form::kNumbers;
+  const int64_t words = divided_up(deep, kNumbers);
+#if defined(__AVX512F__)
+  if (lane == 1) {
+    for (int64_t w = 0; w < words; ++w, at += kNumbers * step)
+      for (int64_t l = 0; l < kLanesHere; l += 16)
+        _mm512_storeu_si512(to + w * kLanesHere + l,
+                            Form::of_lanes(at + l, step, (w + 1) * kNumbers <= deep, first_lanes(lanes - l)));
+    return;
+  }
+  if (step == 1) {
+    for (int64_t w = 0; w < words; w += 16)
+      for (int64_t l = 0; l < kLanesHere; l += 16) {
+        __m512i block[16];
+        for (int64_t i = 0; i < 16; ++i)
+          block[i] = l + i < std::min<int64_t>(lanes, kLanesHere)
+                         ? Form::of_lane(at + (l + i) * lane + w * kNumbers, deep - w * kNumbers)
+                         : _mm512_setzero_si512();
+        transpose(block);
+        for (int64_t i = 0; i < std::min<int64_t>(16, words - w); ++i)
+          _mm512_storeu_si512(to + (w + i) * kLanesHere + l, block[i]);
+      }
+    return;
+  }
+#endif
+  for (int64_t w = 0; w < words; ++w)
+    for (int64_t l = 0; l < kLanesHere; ++l)
+      to[w * kLanesHere + l] =
+          l < lanes ? Form::word(at + l * lane + w * kNumbers * step, step, (w + 1) * kNumbers <= deep) : 0;
+}
+
+}  // namespace pcp

@@ -1,0 +1,84 @@
+// Memory for intermediate values that is kept between calls: fresh memory costs a page fault for every page that is touched.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+namespace pcp {
+
+// A piece of memory, at a multiple of 64 bytes; it goes back to where it came from. Empty if there is no memory.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes) {
+    if (!take(bytes)) allocate(bytes);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    if (!piece_.at) return;
+    std::lock_guard<std::mutex> lock(mutex());
+    if (total() + piece_.bytes <= kKept) {
+      total() += piece_.bytes;
+      kept().push_back(piece_);
+    } else {
+      std::free(piece_.at);
+    }
+  }
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(piece_.at);
+  }
+
+ private:
+  struct Piece {
+    void* at = nullptr;
+    int64_t bytes = 0;
+  };
+  static constexpr int64_t kKept = int64_t{256} << 20, kHuge = int64_t{2} << 20;
+
+  // These live until the process ends, because threads of XLA's pool may.
+  static std::mutex& mutex() { return *new_once<std::mutex>(); }
+  static std::vector<Piece>& kept() { return *new_once<std::vector<Piece>>(); }
+  static int64_t& total() { return *new_once<int64_t>(); }
+  template <typename T>
+  static T* new_once() {
+    static T* const made = new T();
+    return made;
+  }
+
+  // The smallest piece that is large enough and not four times as large.
+  bool take(int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex());
+    size_t best = kept().size();
+    for (size_t i = 0; i < kept().size(); ++i) {
+      const int64_t has = kept()[i].bytes;
+      if (has >= bytes && has <= 4 * bytes && (best == kept().size() || has < kept()[best].bytes)) best = i;
+    }
+    if (best == kept().size()) return false;
+    piece_ = kept()[best];
+    kept()[best] = kept().back();
+    kept().pop_back();
+    total() -= piece_.bytes;
+    return true;
+  }
+
+  void allocate(int64_t bytes) {
+    const int64_t unit = bytes >= kHuge ? kHuge : 4096;
+    const int64_t size = (bytes + unit - 1) / unit * unit;
+    void* at = std::aligned_alloc(unit, size);
+    if (!at) return;
+#if defined(MADV_HUGEPAGE)
+    if (unit == kHuge) madvise(at, size, MADV_HUGEPAGE);
+#endif
+    piece_ = {at, size};
+  }
+
+  Piece piece_;
+};
+
+}  // namespace pcp

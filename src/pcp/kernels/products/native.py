@@ -1,0 +1,100 @@
+"""Native products of float32 tensors: operands are converted and transposed where they are copied for the innermost loop."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from pcp.ir import TensorSpec
+from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Native
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.native import LIBRARIES, native_call
+from pcp.kernels.products.product import Product
+from pcp.kernels.registry import register_kernel
+from pcp.ops.linear.dot_axes import Axes, DotAxes
+from pcp.ops.movement import transpose
+from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor, current_builder
+
+_LIBRARY = LIBRARIES["products"]
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """Of a dense array, in elements."""
+    found = [1]
+    for size in reversed(shape[1:]):
+        found.insert(0, found[0] * size)
+    return found[: len(shape)]
+
+
+def _as_one(spec: TensorSpec, axes: Axes) -> int | None:
+    """The stride of several axes that can be read as one; None if they cannot."""
+    strides = _strides(spec.shape)
+    places = [(spec.shape[axis], strides[axis]) for axis in axes if spec.shape[axis] != 1]
+    for (_, outer), (size, inner) in itertools.pairwise(places):
+        if outer != size * inner:
+            return None
+    return places[-1][1] if places else 1
+
+
+def _read(x: Tensor, batch: Axes, down: Axes, right: Axes) -> tuple[Tensor, list[int]]:
+    """An operand that can be read as matrices, and its strides: down, right, and those of the batch."""
+    found = [_as_one(x.spec, down), _as_one(x.spec, right)]
+    if None in found:
+        x = transpose(x, (*batch, *down, *right))
+        batch, down, right = _in_order(len(batch), len(down), len(right))
+        found = [_as_one(x.spec, down), _as_one(x.spec, right)]
+    strides = _strides(x.shape)
+    return x, [*(stride for stride in found if stride is not None), *(strides[axis] for axis in batch)]
+
+
+def _in_order(*counts: int) -> list[Axes]:
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    return [tuple(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
+
+
+def _size(spec: TensorSpec, axes: Axes) -> int:
+    return math.prod(spec.shape[axis] for axis in axes)
+
+
+def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
+    def build(op: ir.Operation) -> list[Tensor]:
+        product = Product.of(op)
+        x, y = (Tensor(value, current_builder()) for value in op.operands)
+        pairs = sorted(zip(*product.contract, strict=True))
+        inner = tuple(axis for axis, _ in pairs), tuple(axis for _, axis in pairs)
+        axes = DotAxes(inner, product.batch)
+        rows, columns = axes.free(0, len(product.x.shape)), axes.free(1, len(product.y.shape))
+        sizes = [_size(product.x, rows), _size(product.y, columns), _size(product.x, inner[0])]
+        sizes += [product.x.shape[axis] for axis in product.batch[0]]
+        x, of_x = _read(x, product.batch[0], rows, inner[0])
+        y, of_y = _read(y, product.batch[1], inner[1], columns)
+        attributes = {"sizes": sizes, "left_strides": of_x, "right_strides": of_y}
+        return native_call(_LIBRARY, handler, (x, y), (product.result,), attributes)
+
+    return build
+
+
+def _applies(op: ir.Operation) -> bool:
+    product = Product.of(op)
+    return product.is_f32 and 0 not in (*product.x.shape, *product.y.shape)
+
+
+register_kernel(
+    Kernel(
+        "product.native",
+        Effect.reassociating,
+        "operands copied into the order of the innermost loop",
+        _applies,
+        Native(_LIBRARY, _by("product_f32")),
+    )
+)
+register_kernel(
+    Kernel(
+        "product.native_bf16",
+        Effect.lowers_precision,
+        "operands rounded to bfloat16 where they are copied for the innermost loop, sums in float32",
+        _applies,
+        Native(_LIBRARY, _by("product_bf16")),
+    )
+)

@@ -1,0 +1,159 @@
+"""Native products: any axes, as exact as they say, with infinities and NaN where they belong, on processors with less, too."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp import kernels
+from pcp.backends import CompilationFailed, ExecutionFailed
+from pcp.ir import Program
+from pcp.kernels.features import masked
+from pcp.kernels.native import LIBRARIES, built
+from pcp.ops.linear.products import dot_general
+from pcp.tracing import trace
+from tests.kernels.native.programs import calling
+
+LIBRARY = LIBRARIES["products"]
+Axes = tuple[tuple[int, ...], tuple[int, ...]]
+PRODUCTS: list[tuple[tuple[int, ...], tuple[int, ...], Axes, Axes]] = [
+    ((1, 1), (1, 1), ((1,), (0,)), ((), ())),
+    ((14, 256), (256, 32), ((1,), (0,)), ((), ())),
+    ((29, 515), (515, 70), ((1,), (0,)), ((), ())),
+    ((515, 29), (70, 515), ((0,), (1,)), ((), ())),
+    ((515, 29), (515, 70), ((0,), (0,)), ((), ())),
+    ((3, 9000), (9000, 5), ((1,), (0,)), ((), ())),
+    ((7,), (7,), ((0,), (0,)), ((), ())),
+    ((600, 3), (3,), ((1,), (0,)), ((), ())),
+    ((5, 1), (1, 900), ((1,), (0,)), ((), ())),
+    # of attention: heads beside the numbers of each, positions outside
+    ((2, 33, 4, 20), (2, 17, 4, 20), ((3,), (3,)), ((0, 2), (0, 2))),
+    ((2, 4, 33, 17), (2, 17, 4, 20), ((3,), (1,)), ((0, 1), (0, 2))),
+    # summed over two axes, in another order on the right; a free axis between two others
+    ((6, 5, 7), (7, 11, 5), ((1, 2), (2, 0)), ((), ())),
+    ((6, 5, 7), (5, 3, 4), ((1,), (0,)), ((), ())),
+    ((40, 6, 5), (5, 40, 7), ((2,), (0,)), ((0,), (1,))),
+]
+
+
+def forms(
+    x: tuple[int, ...], y: tuple[int, ...], contract: Axes, batch: Axes
+) -> tuple[Program, Program, Program]:
+    """A product, as it is and by both native kernels."""
+    program = trace(lambda a, b: dot_general(a, b, contract, batch), pcp.spec(x, "f32"), pcp.spec(y, "f32"))
+    (site,) = kernels.sites_of(program, "cpu")
+    by = [
+        kernels.apply_kernels(program, {site.key: kernels.kernel_named(name)})
+        for name in ("product.native", "product.native_bf16")
+    ]
+    return program, by[0], by[1]
+
+
+def run(program: Program, *arguments: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(pcp.plan(program, cache=False).run(*arguments))
+
+
+def exactly(x: Any, y: Any, contract: Axes, batch: Axes) -> np.ndarray[Any, Any]:
+    """The product in float64, by einsum."""
+    left, right = list("abcdefgh"[: x.ndim]), list("ijklmnop"[: y.ndim])
+    for a, b in (*zip(*contract, strict=True), *zip(*batch, strict=True)):
+        right[b] = left[a]
+    together = [left[axis] for axis in batch[0]]
+    free = [name for axis, name in enumerate(left) if axis not in (*contract[0], *batch[0])]
+    free += [name for axis, name in enumerate(right) if axis not in (*contract[1], *batch[1])]
+    spelled = f"{''.join(left)},{''.join(right)}->{''.join(together + free)}"
+    return np.asarray(np.einsum(spelled, x.astype(np.float64), y.astype(np.float64)))
+
+
+LESS = [
+    pytest.param("avx512_bf16", marks=pytest.mark.long),
+    "avx512f,avx512_bf16",
+    pytest.param("avx512f,avx512_bf16,avx2", marks=pytest.mark.long),
+]
+"""Features to hide, so that another build is called."""
+
+
+@pytest.mark.parametrize("hides", ["", *LESS])
+def test_they_are_products_over_any_axes(hides: str) -> None:
+    rng = np.random.default_rng()
+    with masked(*filter(None, hides.split(","))):
+        for case in PRODUCTS:
+            x, y = (rng.normal(size=shape).astype(np.float32) for shape in case[:2])
+            exact = exactly(x, y, *case[2:])
+            scale = np.linalg.norm(exactly(np.abs(x), np.abs(y), *case[2:]))
+            _, native, narrow = forms(*case)
+            assert np.linalg.norm(run(native, x, y) - exact) <= 1e-6 * scale, case
+            assert np.linalg.norm(run(narrow, x, y) - exact) <= 4e-3 * scale, case
+            assert run(native, x, y).shape == exact.shape
+
+
+@pytest.mark.parametrize("hides", ["", *LESS])
+def test_numbers_are_rounded_to_nearest_and_ties_to_even(hides: str) -> None:
+    """Products of bfloat16 numbers with 1 are those numbers: what comes out is what was rounded."""
+    bits = np.random.default_rng().integers(0, 1 << 32, 4096, dtype=np.uint32)
+    bits[:4] = (0x3F808000, 0x3F818000, 0x3F807FFF, 0x3F808001)
+    x = bits.view(np.float32)
+    x = np.where(np.isfinite(x) & (np.abs(x) > 1e-30) & (np.abs(x) < 1e30), x, np.float32(1.5))
+    rounded = pcp.plan(trace(lambda a: a.astype("bf16").astype("f32"), pcp.spec(x.shape, "f32"))).run(x)
+    with masked(*filter(None, hides.split(","))):
+        for shape, contract in (((4096, 1), ((1,), (0,))), ((1, 4096), ((0,), (0,)))):
+            _, _, narrow = forms(shape, (1, 1), contract, ((), ()))
+            found = run(narrow, x.reshape(shape), np.ones((1, 1), np.float32))
+            np.testing.assert_array_equal(found.ravel(), np.asarray(rounded))
+
+
+def test_infinities_and_nan_stay_where_they_belong() -> None:
+    x, y = np.ones((30, 40), np.float32), np.ones((40, 50), np.float32)
+    x[3, 5], x[29, 39], y[7, 49] = np.inf, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        exact = x.astype(np.float64) @ y
+    for program in forms((30, 40), (40, 50), ((1,), (0,)), ((), ()))[1:]:
+        np.testing.assert_array_equal(run(program, x, y), exact)
+
+
+def test_the_bits_do_not_depend_on_the_moment() -> None:
+    rng = np.random.default_rng()
+    x, y = (rng.normal(size=shape).astype(np.float32) for shape in ((300, 700), (700, 500)))
+    for program in forms((300, 700), (700, 500), ((1,), (0,)), ((), ()))[1:]:
+        first = run(program, x, y)
+        for _ in range(5):
+            np.testing.assert_array_equal(run(program, x, y), first)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left", "right", "words"),
+    [
+        ([2, 4], [3, 1], [4, 1], "there are 2 sizes; expected three or more"),
+        ([2, -4, 3], [3, 1], [4, 1], "a size is negative"),
+        ([2, 5, 3], [3, 1], [4, 1], "the result has 8 elements; its sizes say 10"),
+        ([1 << 40, 1 << 40, 3], [3, 1], [4, 1], "the sizes are too large"),
+        ([2, 4, 3], [3], [4, 1], "the left operand has 1 strides; expected 2"),
+        ([2, 4, 3], [3, 1], [4, 1, 1], "the right operand has 3 strides; expected 2"),
+        ([2, 4, 3], [4, 1], [4, 1], "the left operand has 6 elements; its strides reach element 6"),
+        ([2, 4, 3], [3, 1], [4, 2], "the right operand has 12 elements; its strides reach element 14"),
+        ([2, 4, 3], [-3, 1], [4, 1], "a stride of the left operand is negative or too large"),
+        ([2, 4, 3], [1 << 62, 1 << 62], [4, 1], "a stride of the left operand is negative or too large"),
+        ([2, 4, 1 << 62], [3, 1], [4, 1], "strides reach element"),
+    ],
+)
+def test_a_handler_refuses_what_lies_outside_of_its_arrays(
+    sizes: list[int], left: list[int], right: list[int], words: str
+) -> None:
+    program = calling(
+        "product_f32",
+        [(2, 3), (3, 4)],
+        [(2, 4)],
+        sizes=sizes,
+        left_strides=left,
+        right_strides=right,
+    )
+    with pytest.raises((ExecutionFailed, CompilationFailed)) as raised:
+        run(program, np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))
+    assert words in str(raised.value)
+
+
+def test_a_processor_with_less_gets_another_build() -> None:
+    usual = built(LIBRARY)
+    with masked("avx512f", "avx2"):
+        assert built(LIBRARY).digest != usual.digest
