@@ -67,29 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER|NAME|FAMILY",
         help="the folder for verify and add, the name for remove, the family for bench",
     )
-    parser.add_argument("--family", default=None, help="list: only kernels of this family")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="verify: seed of the random numbers; a new one if not given"
-    )
+    parser.add_argument("--family", help="list: only kernels of this family")
+    parser.add_argument("--seed", type=int, help="verify: seed of the random numbers; a new one if not given")
     parser.add_argument(
         "--seconds",
         type=float,
-        default=None,
         help="verify: limit of one request (default: 60); bench: time for one kernel (default: 1)",
     )
     parser.add_argument(
         "--memory", type=float, default=4.0, metavar="GIB", help="verify: memory limit of the process"
     )
     parser.add_argument(
-        "--database",
-        type=Path,
-        default=None,
-        help="file of measurements; the one in PCP's cache folder if not given",
+        "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"
     )
-    parser.add_argument("--device", default=None, help="where kernels run, such as cpu:0")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
-    )
+    parser.add_argument("--device", help="where kernels run, such as cpu:0")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -62,7 +62,6 @@ class Experience:
     """What was learnt of selections in the whole program.
 
     Arguments:
-        model: of errors.
         banned: pairs of a class and a kernel's name that do not work there.
         tried: digests of the paths that need not be tried any more.
     """
@@ -87,7 +86,6 @@ def select(
     Arguments:
         classes: with their alternatives, the fastest first.
         tolerance: the largest error of the whole.
-        model: of errors.
         banned: pairs of a class and a kernel's name that did not work in the whole program.
         error_margin: the predicted error may be this part of the tolerance.
     """
