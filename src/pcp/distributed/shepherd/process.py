@@ -43,18 +43,13 @@ from pcp.distributed.coordinator.events import (
     Tick,
 )
 from pcp.distributed.messages import (
-    AskStates,
-    Assign,
-    Blob,
     Goodbye,
     Hello,
-    Merged,
     Message,
-    Repeat,
     States,
     Update,
-    Welcome,
 )
+from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
@@ -379,27 +374,11 @@ class Shepherd:
         connection = self._connections.get(number)
         if connection is None:
             return
-        if isinstance(message, Welcome):
-            self._announcements.announce(message.blobs)
-        elif isinstance(message, Merged):
-            self._announcements.announce(_there(message.parameters, message.change))
-        elif isinstance(message, Assign):
-            for each in message.lease.adopt:
-                self._announcements.announce(_there(each.parameters, each.change))
-            self._announcements.allow_push(connection.peer.name, self._push_bytes)
-        elif isinstance(message, AskStates):
-            self._announcements.allow_push(connection.peer.name, self._push_bytes)
-        elif isinstance(message, Repeat):
-            parameters = [each.parameters for each in message.lease.adopt]
-            self._announcements.announce(_there(message.before, *parameters))
+        announce(message, connection.peer.name, self._announcements, self._push_bytes)
         try:
             connection.post(message)
         except PCPError as error:
             log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
-
-
-def _there(*blobs: Blob | None) -> list[Blob]:
-    return [blob for blob in blobs if blob is not None]
 
 
 def _lock(directory: Path, patience_seconds: float) -> DirectoryStorage:
