@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 import pcp
+from benchmarks.distributed.attacks import attack
 from benchmarks.distributed.fleet import Fleet, StackedBatches, trained_alone
 from pcp.distributed.algorithms import ALGORITHMS, Algorithm, segment_steps
 from pcp.distributed.compression import codec
-from pcp.distributed.merging.attacks import attack
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config

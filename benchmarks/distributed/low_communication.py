@@ -25,9 +25,9 @@ from typing import Any
 
 import jax
 
+from benchmarks.distributed.attacks import ATTACKS
 from benchmarks.distributed.fleet import StackedBatches
 from benchmarks.distributed.loss_study import KINDS, Run, recipe_of, stored, trained
-from pcp.distributed.merging.attacks import ATTACKS
 from pcp.training.data.token_file import TokenFile, write_token_file
 from pcp.training.data.tokenizer import CharacterTokenizer
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 import pcp
+from benchmarks.planning.prediction_quality import Quality, quality_of
 from pcp.backends import Target
 from pcp.models import gpt2
 from pcp.planning.chosen import Conditions, evidence_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.paths.preparation import prepared
-from pcp.planning.prediction.quality import Quality, quality_of
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.site_classes import site_classes
 from pcp.planning.search.tuning import tune

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import pcp
-from pcp.importers.weights import NoWeights
+from pcp.importers.weights import NoWeights, WeightsUnreadable
 from pcp.ir.tree import map_tree
-from pcp.models.gpt2_weights import WeightsMismatch, WeightsUnreadable
+from pcp.models.gpt2_weights import WeightsMismatch
 from pcp.training.data.safetensors_file import SafetensorsCorrupt, SafetensorsForeign, write_arrays
 
 RANDOM = np.random.default_rng(0)

@@ -7,6 +7,7 @@ import numpy as np
 import pcp
 from pcp import Program, nn
 from pcp.autodiff.gradient import value_and_vjp
+from pcp.planning.paths.preparation import prepared
 from pcp.rewrite.raising import raised
 
 
@@ -29,7 +30,7 @@ class Row(NamedTuple):
 def program_of(row: Row) -> Program:
     """The row's function, raised, and its gradient."""
     program = raised(pcp.trace(row.function, *(_spec(text) for text in row.specs)))
-    return value_and_vjp(program, row.wrt)
+    return prepared(value_and_vjp(program, row.wrt))
 
 
 def _spec(text: str) -> Any:
@@ -63,6 +64,15 @@ def _one_key_seen(shape: tuple[int, ...]) -> Any:
     return np.arange(shape[-1]) == np.random.default_rng(3).integers(0, shape[-1], (*shape[:-1], 1))
 
 
+def _positive(shape: tuple[int, ...]) -> Any:
+    return np.abs(np.random.default_rng(4).normal(size=shape)) + 0.1
+
+
+def _adamw(p: Any, g: Any, m: Any, v: Any) -> Any:
+    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * (g * g)
+    return m, v, p - 0.02 * ((m / 0.3) / (pcp.sqrt(v / 0.2) + 1e-6) + 0.1 * p)
+
+
 THIRD = (0, 1, 2)
 
 # By family of the forward operation; the sites of the gradient are in the same programs.
@@ -81,6 +91,21 @@ ROWS: dict[str, list[Row]] = {
         _row(nn.layer_norm, "f32[6,9]", "f32[9]", wrt=(0, 1), at_0=_large),
         _row(nn.rms_norm, "f32[33]", "f32[33]", wrt=(0, 1)),
         _row(nn.rms_norm, "f32[2,3,1]", "f32[1]", wrt=(0, 1)),
+    ],
+    "residual_normalisation": [
+        _row(lambda x, r, s, b: nn.layer_norm(x + r, s, b), *["f32[3,7,33]"] * 2, "f32[33]", "f32[33]", wrt=THIRD),
+        _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[6,9]"] * 2, "f32[9]", wrt=(0, 1), at_0=_large),
+        _row(lambda x, r, s: nn.rms_norm(x + r, s), *["f32[2,3,1]"] * 2, "f32[1]", wrt=(0, 1)),
+    ],
+    "gelu": [
+        _row(lambda x, b: nn.gelu(x + b), "f32[3,7,33]", "f32[33]", wrt=(0, 1)),
+        _row(nn.gelu, "f32[1,16]"),
+        _row(nn.gelu, "f32[5]"),
+        _row(nn.gelu, "f32[9,31]", at_0=_large),
+    ],
+    "adamw": [
+        _row(_adamw, *["f32[3,7,11]"] * 4, **{f"at_{place}": _positive for place in range(13)}),
+        _row(_adamw, *["f32[]"] * 4, **{f"at_{place}": _positive for place in range(13)}),
     ],
     "attention": [
         _row(_causal, "f32[2,130,2,8]", "f32[2,130,1,8]", "f32[2,130,1,8]", wrt=THIRD),

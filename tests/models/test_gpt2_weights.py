@@ -1,6 +1,5 @@
 """GPT-2 weights by the names of `transformers`: there and back, from a file, and refusals."""
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
 from pcp.models.gpt2_weights import (
     MisshapenWeights,
     MissingWeights,
     UnexpectedWeights,
-    WeightsUnreadable,
     from_transformers,
-    load_transformers,
     to_transformers,
     transformers_name,
 )
@@ -69,7 +67,7 @@ def test_a_published_file_has_no_prefix_and_holds_masks_and_a_tied_head(tmp_path
     tensors |= {f"h.{block}.attn.bias": np.ones((1, 1, 6, 6), np.uint8) for block in range(2)}
     tensors |= {"h.0.attn.masked_bias": np.float32([-1e4]), "lm_head.weight": parameters["wte"].copy()}
     save_file(tensors, tmp_path / "model.safetensors")
-    assert_equal(load_transformers(tmp_path / "model.safetensors", CONFIG), parameters)
+    assert_equal(from_transformers(map_weights(tmp_path / "model.safetensors"), CONFIG), parameters)
 
 
 def test_half_precision_becomes_single() -> None:
@@ -116,19 +114,3 @@ def test_weights_of_another_model_are_refused(
     change(tensors)
     with pytest.raises(error, match=message):
         from_transformers(tensors, CONFIG)
-
-
-def test_what_is_no_file_of_weights_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    with pytest.raises(
-        WeightsUnreadable, match=r"there is no file .*; give a file of weights, \*\.safetensors"
-    ):
-        load_transformers(path, CONFIG)
-    for content in (b"", b"PK\x03\x04 an archive of something else", struct.pack("<Q", 9000) + b"{}"):
-        path.write_bytes(content)
-        with pytest.raises(
-            WeightsUnreadable, match=r"model\.safetensors is not a readable safetensors file: "
-        ):
-            load_transformers(path, CONFIG)
-    with pytest.raises(WeightsUnreadable, match="is not a readable safetensors file: "):
-        load_transformers(tmp_path, CONFIG)

@@ -85,7 +85,6 @@ class Executable(Protocol):
     @property
     def memory(self) -> MemoryUse:
         """What one call takes, as the compiler reports it."""
-        ...
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments, whose shapes, element types and device the caller has checked.
@@ -94,7 +93,6 @@ class Executable(Protocol):
             OutOfMemory: the device has too little memory left.
             ExecutionFailed: the device stopped.
         """
-        ...
 
 
 class Backend(Protocol):
@@ -103,11 +101,9 @@ class Backend(Protocol):
     @property
     def name(self) -> str:
         """What it is called in a Path: `xla`, `iree`, `arena`."""
-        ...
 
     def devices(self) -> list[Device]:
         """The devices of this machine that it compiles for."""
-        ...
 
     def compile(
         self, program: Program, device: Device, options: CompileOptions, *, cache: bool
@@ -117,7 +113,6 @@ class Backend(Protocol):
         Raises:
             CompilationFailed: the compiler refuses the program.
         """
-        ...
 
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Buffer:
         """An array (NumPy's or a buffer), of shape and element type `spec`, in the memory of a device.
@@ -125,24 +120,19 @@ class Backend(Protocol):
         Arguments:
             alias: whether read-only host memory may be used where it lies; otherwise it is copied.
         """
-        ...
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of this backend, on whatever device."""
-        ...
 
     def facts(self, device: Device) -> Callable[[Buffer], object]:
         """A cheap function of a buffer; equal results mean equal shape, type and device."""
-        ...
 
     @property
     def is_deleted(self) -> Callable[[Buffer], bool]:
         """Whether the memory of a buffer was given back or donated; a function that is cheap to map."""
-        ...
 
     def is_on(self, buffer: Buffer, device: Device) -> bool:
         """Whether a buffer lies on exactly this device."""
-        ...
 
     def wait(self, buffers: Sequence[Buffer]) -> None:
         """Return when the values of all buffers are there.
@@ -151,17 +141,13 @@ class Backend(Protocol):
             OutOfMemory: the device ran out of memory while it computed one.
             ExecutionFailed: the device stopped.
         """
-        ...
 
     def hardware(self, device: Device) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
-        ...
 
     @property
     def versions(self) -> str:
         """What generates code, and its version: measurements and bits count for one version only."""
-        ...
 
     def quick_options(self, device: Device) -> CompileOptions:
         """The options with which a program that is called once is ready soonest."""
-        ...

@@ -2,14 +2,13 @@
 it."""
 
 import contextlib
-import fcntl
 import hashlib
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pcp.backends.turn import turn
 from pcp.folders import cache_folder
 from pcp.ir.program_file import write_atomically
 
@@ -18,7 +17,6 @@ log = logging.getLogger("pcp.backends.cache")
 MAGIC = b"PCPXLA1\n"
 DEFAULT_LIMIT = 4 * 2**30
 LONGEST_WAIT_SECONDS = 900.0
-_POLL_SECONDS = 0.05
 
 
 class CompileCache:
@@ -74,19 +72,17 @@ class CompileCache:
         right ends with its process. Where it cannot be had, or not for very long, the caller goes on without it.
         """
         path = self.folder / f"{key}.lock"
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            log.info("cannot keep other processes from compiling the same program: %s", error)
+        with turn(
+            path,
+            LONGEST_WAIT_SECONDS,
+            log,
+            unavailable="cannot keep other processes from compiling the same program",
+            waiting="another process compiles the same program; waiting for it",
+            gave_up="the program is compiled here too",
+        ):
             yield
-            return
-        try:
-            _wait_for(lock, path)
-            yield
-            path.unlink(missing_ok=True)
-        finally:
-            os.close(lock)
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _evict(self, keep: Path) -> None:
         entries = []
@@ -109,25 +105,6 @@ class CompileCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.xla"
-
-
-def _wait_for(lock: int, path: Path) -> None:
-    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
-    told = False
-    while time.monotonic() < deadline:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError:
-            if not told:
-                log.info("another process compiles the same program; waiting for it")
-                told = True
-            time.sleep(_POLL_SECONDS)
-    log.warning(
-        "%s was held for %.0f s by another process; the program is compiled here too",
-        path,
-        LONGEST_WAIT_SECONDS,
-    )
 
 
 def default_cache() -> CompileCache:

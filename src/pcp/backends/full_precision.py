@@ -13,11 +13,7 @@ _OPEN = ("", "[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]")
 
 
 def with_full_precision(program: Program) -> Program:
-    """The program with the highest precision in every product of floating-point numbers that leaves it open.
-
-    Arguments:
-        program: any Program; it stays as it is.
-    """
+    """The program with the highest precision in every product of floating-point numbers that leaves it open."""
     module = program.module()
     products = every_operation(module.operation, _leaves_precision_open)
     with context():

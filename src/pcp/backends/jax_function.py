@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from pcp.backends.base import Buffer, CompilationFailed, Device, ExecutionFailed, MemoryUse, OutOfMemory
-from pcp.backends.xla import native_device
+from pcp.backends.xla import memory_use, native_device
 from pcp.ir import DType, TensorSpec
 from pcp.ir.types import dtype_of
 
@@ -18,7 +18,6 @@ class JAXFunction:
     Arguments:
         function: of JAX arrays, to one array or a flat tuple of them.
         specs: of its arguments.
-        device: where it runs.
 
     Raises:
         CompilationFailed: the function or the compiler raised an exception.
@@ -41,14 +40,7 @@ class JAXFunction:
     @property
     def memory(self) -> MemoryUse:
         """Bytes that one call takes."""
-        stats: Any = self._compiled.memory_analysis()
-        return MemoryUse(
-            stats.argument_size_in_bytes,
-            stats.output_size_in_bytes,
-            stats.alias_size_in_bytes,
-            stats.temp_size_in_bytes,
-            exact=True,
-        )
+        return memory_use(self._compiled.memory_analysis())
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments.

@@ -18,9 +18,6 @@ def with_propagated_nan(program: Program) -> Program:
     """The program with bodies that choose NaN in every reduction of floats to the largest or smallest element.
 
     Those of 16-bit floats are computed in f32, which is exact: XLA's own loops over bfloat16 take ten times as long.
-
-    Arguments:
-        program: any Program; it stays as it is.
     """
     module = program.module()
     found: list[ir.Operation] = []

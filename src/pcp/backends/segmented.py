@@ -17,12 +17,7 @@ VARIABLE = "PCP_COMPILE_IN_SEGMENTS"
 def compiled_in_segments(
     program: Program, compile_one: Callable[[Program], Executable]
 ) -> "SegmentedExecutable | None":
-    """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole.
-
-    Arguments:
-        program: any.
-        compile_one: compiles the program of one segment.
-    """
+    """A program compiled in segments, as many at once as there are cores; None if it is better compiled as a whole."""
     if is_switched_off(VARIABLE, "deep programs are compiled in segments"):
         return None
     cut = segments(program)
@@ -38,8 +33,6 @@ class SegmentedExecutable:
 
     Arguments:
         program: the whole.
-        cut: its segments.
-        executables: of each of them.
     """
 
     def __init__(self, program: Program, cut: Segments, executables: Sequence[Executable]) -> None:

@@ -66,14 +66,7 @@ class XLAExecutable:
     @functools.cached_property
     def memory(self) -> MemoryUse:
         """Bytes that one call takes."""
-        stats = self._loaded.get_compiled_memory_stats()
-        return MemoryUse(
-            stats.argument_size_in_bytes,
-            stats.output_size_in_bytes,
-            stats.alias_size_in_bytes,
-            stats.temp_size_in_bytes,
-            exact=True,
-        )
+        return memory_use(self._loaded.get_compiled_memory_stats())
 
     def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """The results for flat arguments that were checked."""
@@ -213,6 +206,17 @@ def _devices() -> dict[Device, Any]:
         for index, native in enumerate(client.local_devices()):
             found[Device(kind, index, _capacity(native))] = native
     return found
+
+
+def memory_use(stats: Any) -> MemoryUse:
+    """What the compiler reports of one call."""
+    return MemoryUse(
+        stats.argument_size_in_bytes,
+        stats.output_size_in_bytes,
+        stats.alias_size_in_bytes,
+        stats.temp_size_in_bytes,
+        exact=True,
+    )
 
 
 def native_device(device: Device) -> Any:

@@ -1,8 +1,9 @@
 """Arrays of a command's arguments and results in `.npz` files, by name or by position."""
 
+import contextlib
 import io
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +79,20 @@ def write_results(path: Path, program: Program, results: Sequence[Any]) -> list[
         for key, value in zip(keys, results, strict=True):
             with archive.open(f"{key}.npy", "w") as entry:
                 np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
-    write_file(path, buffer.getvalue())
+    with writing(path):
+        write_atomically(path, buffer.getvalue())
     return keys
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file in one step.
+@contextlib.contextmanager
+def writing(path: Path | str) -> Iterator[None]:
+    """The block writes a file.
 
     Raises:
-        UnwritableFile: it cannot be written; an older file of that name is as it was.
+        UnwritableFile: it cannot be written.
     """
     try:
-        write_atomically(path, content)
+        yield
     except OSError as error:
         raise UnwritableFile(f"cannot write {path}: {error.strerror or error}") from None
 

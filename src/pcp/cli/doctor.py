@@ -62,10 +62,7 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command's arguments."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
-    )
+    """It takes none but `--json`."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,12 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pcp.cli.arrays import arguments_from, read_program
-from pcp.cli.plan import add_search_arguments
+from pcp.cli.arrays import read_program
+from pcp.cli.plan import add_search_arguments, example_of
 from pcp.cli.search_progress import SearchProgress
 from pcp.planning.exploration.exploration import Explored, explore
 from pcp.planning.report import seconds
-from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Measure many ways to run a program (paths), so that later plans are answered from the database.",
@@ -31,17 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
     add_search_arguments(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.program)
-    example = None
-    if arguments.inputs is not None:
-        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     known = new = 0
     try:
         with SearchProgress(quiet=arguments.json) as progress:
@@ -50,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.device,
                 database=arguments.database,
                 budget=arguments.budget,
-                example=example,
+                example=example_of(arguments, program),
                 progress=progress,
             ):
                 known, new = known + (not explored.is_new), new + explored.is_new

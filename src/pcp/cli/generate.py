@@ -60,13 +60,12 @@ class NoTextModel(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a run, or of a GPT-2, see below")
-    parser.add_argument("--prompt", default=None, help="text to continue; a line break if not given")
+    parser.add_argument("--prompt", help="text to continue; a line break if not given")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
-    parser.add_argument("--top-k", type=int, default=None, help="draw among the k most likely tokens only")
+    parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens only")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default="cpu:0", help="where the model runs")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with `prompt` and `text`")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 
 from pcp.autodiff import grad, value_and_grad, vjp
-from pcp.cli.arrays import UnwritableFile, read_program, write_file
+from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.ir import Program
+from pcp.ir.program_file import write_atomically
 
 DESCRIPTION = {
     "description": "Write the gradient of a program as a new program.",
@@ -40,10 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--remat",
-        default=None,
         help="what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB (default: everything)",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,13 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
         )
     transform = vjp if arguments.vjp else value_and_grad if arguments.value else grad
     made: Program = transform(read_program(arguments.module), wrt=wrt, remat=arguments.remat)
-    if arguments.output.suffix == ".mlir":
-        write_file(arguments.output, made.text.encode())
-    else:
-        try:
+    with writing(arguments.output):
+        if arguments.output.suffix == ".mlir":
+            write_atomically(arguments.output, made.text.encode())
+        else:
             made.save(arguments.output)
-        except OSError as error:
-            raise UnwritableFile(f"cannot write {arguments.output}: {error.strerror or error}") from None
     if arguments.json:
         facts = {
             "file": str(arguments.output),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
+from pcp.cli.arrays import arguments_from, read_program, writing
 from pcp.ir import Argument, Program
 from pcp.planning import plan
 from pcp.planning.capacity import human
@@ -38,17 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--simplified", action="store_true", help="simplify the program first, without changing its results"
     )
     parser.add_argument("--time", action="store_true", help="measure the time of every operation alone")
+    parser.add_argument("--trace", type=Path, help="write the times to this file as a trace; implies --time")
     parser.add_argument(
-        "--trace", type=Path, default=None, help="write the times to this file as a trace; implies --time"
+        "--inputs", type=Path, help=".npz file with arguments for --time; random ones if not given"
     )
-    parser.add_argument(
-        "--inputs",
-        type=Path,
-        default=None,
-        help=".npz file with arguments for --time; random ones if not given",
-    )
-    parser.add_argument("--device", default=None, help="where --time runs, such as cpu:0")
-    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
+    parser.add_argument("--device", help="where --time runs, such as cpu:0")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,10 +69,8 @@ def _profile(program: Program, arguments: argparse.Namespace) -> OperationProfil
         given = program.argument_tree.unflatten([_random(entry, rng) for entry in program.arguments])
     else:
         given = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
-    try:
+    with writing(arguments.trace):
         return plan(program, arguments.device).profile(*given, path=arguments.trace)
-    except OSError as error:
-        raise UnwritableFile(f"cannot write {arguments.trace}: {error.strerror or error}") from None
 
 
 def _random(entry: Argument, rng: np.random.Generator) -> np.ndarray[Any, Any]:

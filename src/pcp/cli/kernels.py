@@ -67,29 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER|NAME|FAMILY",
         help="the folder for verify and add, the name for remove, the family for bench",
     )
-    parser.add_argument("--family", default=None, help="list: only kernels of this family")
-    parser.add_argument(
-        "--seed", type=int, default=None, help="verify: seed of the random numbers; a new one if not given"
-    )
+    parser.add_argument("--family", help="list: only kernels of this family")
+    parser.add_argument("--seed", type=int, help="verify: seed of the random numbers; a new one if not given")
     parser.add_argument(
         "--seconds",
         type=float,
-        default=None,
         help="verify: limit of one request (default: 60); bench: time for one kernel (default: 1)",
     )
     parser.add_argument(
         "--memory", type=float, default=4.0, metavar="GIB", help="verify: memory limit of the process"
     )
     parser.add_argument(
-        "--database",
-        type=Path,
-        default=None,
-        help="file of measurements; the one in PCP's cache folder if not given",
+        "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"
     )
-    parser.add_argument("--device", default=None, help="where kernels run, such as cpu:0")
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
-    )
+    parser.add_argument("--device", help="where kernels run, such as cpu:0")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -117,10 +108,16 @@ def run(arguments: argparse.Namespace) -> int:
 def _list(arguments: argparse.Namespace) -> int:
     platform = Target.of(arguments.device).device.kind
     missing = missing_here(platform)
-    names = FAMILIES if arguments.family is None else [family_named(arguments.family)[0].name]
-    for name in names:
+    of_groups = {
+        name for name, family in FAMILIES.items() if family.pattern is not None
+    }  # there are no problems of them
+    if arguments.family is not None and arguments.family not in of_groups:
+        family_named(arguments.family)
+    for name in FAMILIES if arguments.family is None else [arguments.family]:
         family = FAMILIES[name]
-        counts, problems = reach(name, platform)
+        counts, problems = (
+            (dict.fromkeys(family.kernels, 0), 0) if name in of_groups else reach(name, platform)
+        )
         if not arguments.json:
             print(f"{name}: {family.about}")
         for kernel in family.kernels.values():
@@ -141,7 +138,7 @@ def _list(arguments: argparse.Namespace) -> int:
             where = (
                 "everywhere" if counts[kernel.name] == problems else f"{counts[kernel.name]} of {problems}"
             )
-            where = "missing" if kernel.name in missing else where
+            where = "missing" if kernel.name in missing else "groups" if name in of_groups else where
             print(f"  {kernel.name + '@' + str(kernel.version):38}{kernel.effect:18}{where:12}{kernel.about}")
             if kernel.name in missing:
                 print(f"      {missing[kernel.name]}")

@@ -39,8 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("name", help="the worker's name: letters, digits, '.', '_' and '-'")
     parser.add_argument("--run", required=True, type=Path, help="folder of the run")
-    parser.add_argument("--output", type=Path, default=None, help="key file to write (default: NAME.pem)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
+    parser.add_argument("--output", type=Path, help="key file to write (default: NAME.pem)")
 
 
 def run(arguments: argparse.Namespace) -> int:

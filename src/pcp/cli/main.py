@@ -83,7 +83,13 @@ def _main(arguments: Sequence[str] | None) -> int:
         # Only the command that was asked for is imported: the others cost seconds.
         if name in given[:1]:
             module = importlib.import_module(f"pcp.cli.{name}")
-            module.add_arguments(commands.add_parser(name, **module.DESCRIPTION, formatter_class=_Formatter))
+            command = commands.add_parser(name, **module.DESCRIPTION, formatter_class=_Formatter)
+            module.add_arguments(command)
+            command.add_argument(
+                "--json",
+                action="store_true",
+                help="print to standard output one JSON object per line, nothing else",
+            )
         else:
             commands.add_parser(name, help=summary)
     parsed = parser.parse_args(given)

@@ -3,9 +3,11 @@
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from pcp.cli.arrays import UnwritableFile, arguments_from, read_program
 from pcp.cli.search_progress import SearchProgress
+from pcp.ir import Program
 from pcp.planning import plan
 from pcp.planning.chosen import BUDGET
 from pcp.planning.paths.path import Path as ExecutionPath
@@ -37,9 +39,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("program", type=Path, metavar="PROGRAM", help="file of the program")
-    parser.add_argument(
-        "--tolerance", type=float, default=None, help="largest allowed error of any result, such as 1e-2"
-    )
+    parser.add_argument("--tolerance", type=float, help="largest allowed error of any result, such as 1e-2")
     parser.add_argument(
         "--ignore",
         action="append",
@@ -48,11 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave this result out of what is judged; may be given several times",
     )
     add_search_arguments(parser)
-    parser.add_argument(
-        "--path", type=Path, default=None, help="use the path in this file instead of searching"
-    )
-    parser.add_argument("--save-path", type=Path, default=None, help="write the chosen path to this file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
+    parser.add_argument("--path", type=Path, help="use the path in this file instead of searching")
+    parser.add_argument("--save-path", type=Path, help="write the chosen path to this file")
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,26 +62,24 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
         help="no measurement begins after this time",
     )
     parser.add_argument(
-        "--inputs",
-        type=Path,
-        default=None,
-        help=".npz file with arguments to measure with; random ones if not given",
+        "--inputs", type=Path, help=".npz file with arguments to measure with; random ones if not given"
     )
-    parser.add_argument("--device", default=None, help="where the program runs, such as cpu:0")
+    parser.add_argument("--device", help="where the program runs, such as cpu:0")
     parser.add_argument(
-        "--database",
-        type=Path,
-        default=None,
-        help="file of measurements; the one in PCP's cache folder if not given",
+        "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"
     )
+
+
+def example_of(arguments: argparse.Namespace, program: Program) -> tuple[Any, ...] | None:
+    """The arguments to measure with; None for random ones."""
+    if arguments.inputs is None:
+        return None
+    return arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     program = read_program(arguments.program)
-    example = None
-    if arguments.inputs is not None:
-        example = arguments_from(program, read_array_file(arguments.inputs), arguments.inputs)
     with SearchProgress(quiet=arguments.json) as progress:
         made = plan(
             program,
@@ -93,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             path=None if arguments.path is None else _read(arguments.path),
             database=arguments.database,
             budget=arguments.budget,
-            example=example,
+            example=example_of(arguments, program),
             progress=progress,
             judge=dict.fromkeys(arguments.ignore, "ignore"),
         )

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from pcp.backends import Target
-from pcp.cli.arrays import UnwritableFile, read_program
+from pcp.cli.arrays import read_program, writing
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.tolerance_curve import draw_curve, frontier, points_of
@@ -62,10 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PROGRAM|FILE",
         help="the program for show and curve; the file for export and merge",
     )
-    parser.add_argument("--program", default=None, help="export, prune: only measurements of this program")
+    parser.add_argument("--program", help="export, prune: only measurements of this program")
     parser.add_argument("--out", type=Path, default=Path("curve.png"), help="curve: the PNG file to write")
     parser.add_argument(
-        "--older-than", type=float, default=None, metavar="DAYS", help="prune: measurements older than this"
+        "--older-than", type=float, metavar="DAYS", help="prune: measurements older than this"
     )
     parser.add_argument(
         "--other-hardware", action="store_true", help="prune: measurements from other hardware"
@@ -73,17 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--other-versions", action="store_true", help="prune: measurements with other versions"
     )
+    parser.add_argument("--device", help="the device that `this hardware` means, such as cuda:0")
     parser.add_argument(
-        "--device", default=None, help="the device that `this hardware` means, such as cuda:0"
-    )
-    parser.add_argument(
-        "--database",
-        type=Path,
-        default=None,
-        help="file of measurements; the one in PCP's cache folder if not given",
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
+        "--database", type=Path, help="file of measurements; the one in PCP's cache folder if not given"
     )
 
 
@@ -194,10 +186,8 @@ def _facts(rows: Sequence[Measurement], hardware: Any, here: str) -> dict[str, A
 
 def _export(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     subject = None if arguments.program is None else _subject(database, arguments.program)[0]
-    try:
+    with writing(arguments.what):
         count = database.export(arguments.what, subject)
-    except OSError as error:
-        raise UnwritableFile(f"cannot write {arguments.what}: {error.strerror or error}") from None
     _say(
         arguments,
         {"exported": count, "file": arguments.what},
@@ -229,10 +219,8 @@ def _curve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     here = hardware_of(Target.of(arguments.device))
     points = points_of(row for row in rows if row.hardware == here.digest)
     name = database.subjects().get(subject) or f"program {subject[:12]}"
-    try:
+    with writing(arguments.out):
         draw_curve(points, arguments.out, name, here.name)
-    except OSError as error:
-        raise UnwritableFile(f"cannot write {arguments.out}: {error.strerror or error}") from None
     best = frontier(points)
     steps = [{"tolerance": point.error, "speed": point.speed, "path": point.path} for point in best]
     _say(

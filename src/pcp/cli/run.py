@@ -27,16 +27,13 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument("module", type=Path, metavar="MODULE", help="file of the program")
-    parser.add_argument(
-        "--inputs", type=Path, default=None, help=".npz file with one array for each argument"
-    )
-    parser.add_argument("--outputs", type=Path, default=None, help=".npz file to write results to")
-    parser.add_argument("--device", default=None, help="where it runs, such as cpu:0")
+    parser.add_argument("--inputs", type=Path, help=".npz file with one array for each argument")
+    parser.add_argument("--outputs", type=Path, help=".npz file to write results to")
+    parser.add_argument("--device", help="where it runs, such as cpu:0")
     parser.add_argument(
         "--check", action="store_true", help="fail if a result has NaN, and name the operation"
     )
     parser.add_argument("--taps", action="store_true", help="print the values that pcp.tap marks")
-    parser.add_argument("--json", action="store_true", help="print one JSON object to standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -63,10 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
-        default=None,
         help="number of shares that the data of a new run is divided into; more or fewer Workers may join (default: from RUN)",
     )
-    parser.add_argument("--folder", type=Path, default=None, help="folder of a new run (default: runs/MODEL)")
+    parser.add_argument("--folder", type=Path, help="folder of a new run (default: runs/MODEL)")
     parser.add_argument(
         "--listen",
         type=_address,
@@ -75,9 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on; port 0 takes the port of the last time, or a free one",
     )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
-    parser.add_argument(
-        "--json", action="store_true", help="print metrics to standard output, one JSON object per line"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

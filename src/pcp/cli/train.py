@@ -21,7 +21,13 @@ from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream,
 from pcp.training.display.progress import RunProgress
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
-from pcp.training.recipes.config import ALGORITHM_CHOICES, LONGEST_WARMUP, TrainingConfig, read_config
+from pcp.training.recipes.config import (
+    ALGORITHM_CHOICES,
+    LONGEST_WARMUP,
+    MEANINGS,
+    TrainingConfig,
+    read_config,
+)
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
@@ -61,44 +67,6 @@ trained.safetensors in the folder of the run, under the same names.
 """,
 }
 
-_OPTIONS = {
-    "model": "name of a GPT-2 configuration, or the file of a loss",
-    "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
-    "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
-    "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
-    "vocabulary": "tokens that `bpe` learns from the data",
-    "steps": "inner steps of each worker",
-    "batch": "sequences in a batch; a loss from a file fixes this number",
-    "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
-    "remat": "what is kept for the backward pass: a policy such as dots_saveable, or a number of bytes such as 2GiB",
-    "learning_rate": "largest learning rate",
-    "final_learning_rate": "learning rate at the end of the cosine",
-    "warmup_steps": "steps in which the learning rate rises linearly",
-    "weight_decay": "weight decay of matrices",
-    "clip_norm": "largest global norm of the gradient; 0 does not clip",
-    "seed": "seed of the parameters and of the data order",
-    "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
-    "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
-    "device": "where steps run, such as cpu:0 or cuda:0",
-    "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
-    "plan_seconds": "seconds for that search; earlier measurements are reused",
-    "workers": "number of worker processes; 0 trains in this process",
-    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
-    "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
-    "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
-    "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
-    "mixing": "share of its own parameters that a worker keeps when it takes a merged result; for streaming",
-    "outer_learning_rate": "learning rate of the outer Nesterov step",
-    "outer_momentum": "momentum of the outer Nesterov step",
-    "upload": "compression of updates from workers: f32, bf16, int8, int4 or top-k; int4 takes an eighth of the bytes",
-    "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
-    "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
-    "quorum": "share of a round's data that must arrive before the round may close, such as 0.75",
-    "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
-    "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
-}
-
-
 # Defaults that follow from other settings.
 _DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"}
 
@@ -110,7 +78,7 @@ class SettingsOfAResumedRun(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     defaults = TrainingConfig()
-    for name, meaning in _OPTIONS.items():
+    for name, meaning in MEANINGS.items():
         default = getattr(defaults, name)
         shown = "the algorithm's own" if name in ALGORITHM_CHOICES else _DERIVED.get(name, default)
         parser.add_argument(
@@ -120,19 +88,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"{meaning} (default: {shown})",
         )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
-    parser.add_argument(
-        "--run", type=Path, default=None, help="folder of the run (default: runs/MODEL, or the next free)"
-    )
-    parser.add_argument("--resume", type=Path, default=None, help="continue the run in this folder")
+    parser.add_argument("--run", type=Path, help="folder of the run (default: runs/MODEL, or the next free)")
+    parser.add_argument("--resume", type=Path, help="continue the run in this folder")
     parser.add_argument(
         "--tensorboard", action="store_true", help="also write metrics for TensorBoard, into the run's folder"
     )
-    parser.add_argument(
-        "--wandb", metavar="PROJECT", default=None, help="also send metrics to Weights & Biases"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object per line to standard output"
-    )
+    parser.add_argument("--wandb", metavar="PROJECT", help="also send metrics to Weights & Biases")
 
 
 def run(arguments: argparse.Namespace) -> int:

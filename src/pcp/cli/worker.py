@@ -56,16 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--key", required=True, type=Path, help="key file made by `pcp keys worker`")
     parser.add_argument("--device", default="cpu:0", help="where to compute")
-    parser.add_argument(
-        "--folder", type=Path, default=None, help="where to keep programs and data (default: temporary)"
-    )
-    parser.add_argument(
-        "--cpus", type=_processors, default=None, metavar="0,1", help="processors to use (default: all)"
-    )
+    parser.add_argument("--folder", type=Path, help="where to keep programs and data (default: temporary)")
+    parser.add_argument("--cpus", type=_processors, metavar="0,1", help="processors to use (default: all)")
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
-    parser.add_argument(
-        "--json", action="store_true", help="print the outcome to standard output as a JSON object"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
-from pcp.importers.weights import map_weights
+from pcp.importers.weights import WeightsUnreadable, map_weights
 from pcp.inference.text_model import TextModel
 from pcp.models.gpt2 import GPT2Config
-from pcp.models.gpt2_weights import WeightsUnreadable, from_transformers
+from pcp.models.gpt2_weights import from_transformers
 from pcp.training.data.byte_pairs import BytePairTokenizer
 
 _SIZES = {

@@ -52,7 +52,7 @@ def write(path: str | os.PathLike[str], artifact: bytes, header: Mapping[str, An
     Raises:
         OSError: the file cannot be written.
     """
-    more = {"library": _library_version(), "artifact_sha256": hashlib.sha256(artifact).hexdigest()}
+    more = {"library": library_version(), "artifact_sha256": hashlib.sha256(artifact).hexdigest()}
     text = json.dumps(more | dict(header), separators=(",", ":")).encode()
     content = _FIXED.pack(MAGIC, FORMAT, len(text), len(artifact)) + text + artifact
     write_atomically(Path(path), content + hashlib.sha256(content).digest())
@@ -139,7 +139,8 @@ def _checked(raw: bytes, name: str) -> bytes:
 _AGAIN = "copy it again, or save the program again"
 
 
-def _library_version() -> str:
+def library_version() -> str:
+    """The version of PCP."""
     try:
         return version("planetary-compute-protocol")
     except PackageNotFoundError:  # run from a source tree that is not installed

@@ -6,12 +6,9 @@ Both lay a linear layer out as (inputs, outputs), so only names differ: `transfo
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-from safetensors.numpy import load_file
 
 from pcp.errors import PCPError
 from pcp.ir.tree import flatten, map_tree
@@ -28,10 +25,6 @@ _PARTS = {
     "mlp.down": "mlp.c_proj",
 }
 _LISTED = 6
-
-
-class WeightsUnreadable(PCPError):
-    """A file of weights that is not there, or is no safetensors file."""
 
 
 class WeightsMismatch(PCPError):
@@ -100,26 +93,6 @@ def to_transformers(parameters: Parameters) -> dict[str, Any]:
     """Parameters by their names in `transformers`, without the head, which is the token embedding."""
     leaves, tree = flatten(map_tree(np.asarray, parameters))
     return dict(zip(map(transformers_name, tree.names()), leaves, strict=True))
-
-
-def load_transformers(path: Path, config: GPT2Config) -> Parameters:
-    """Parameters from a file `model.safetensors` of a GPT-2.
-
-    Arguments:
-        path: the file.
-        config: the sizes of the model.
-
-    Raises:
-        WeightsUnreadable: the file cannot be read.
-        MissingWeights, UnexpectedWeights, MisshapenWeights: it is of another model.
-    """
-    try:
-        tensors = load_file(path)
-    except FileNotFoundError:
-        raise WeightsUnreadable(f"there is no file {path}; give a file of weights, *.safetensors") from None
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError) as error:
-        raise WeightsUnreadable(f"{path} is not a readable safetensors file: {error}") from error
-    return from_transformers(tensors, config)
 
 
 def _check_names(given: Mapping[str, Any], wanted: Mapping[str, Any], config: GPT2Config) -> None:

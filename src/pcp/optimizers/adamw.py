@@ -114,12 +114,4 @@ class AdamW:
         return updated, {"count": count, "first": firsts, "second": seconds}, {"learning_rate": rate}
 
 
-def adamw(
-    learning_rate: float | Schedule,
-    betas: tuple[float, float] = (0.9, 0.999),
-    epsilon: float = 1e-8,
-    weight_decay: float = 0.01,
-    decays: DecayMask = matrices,
-) -> AdamW:
-    """AdamW with bias correction and decoupled weight decay; see `AdamW`."""
-    return AdamW(learning_rate, betas, epsilon, weight_decay, decays)
+adamw = AdamW

@@ -40,13 +40,11 @@ class Optimizer(Protocol):
 
     def initial_state(self, parameters: Parameters) -> State:
         """Arrays to begin with, for parameters that are arrays."""
-        ...
 
     def update(
         self, gradients: Parameters, state: State, parameters: Parameters, step: Tensor
     ) -> tuple[Parameters, State, dict[str, Tensor]]:
         """New parameters, new state and scalars worth reporting, as Tensors of the trace in progress."""
-        ...
 
 
 def kept_by(optimizer: Optimizer) -> Mapping[str, float]:

@@ -71,9 +71,7 @@ class SGD:
         return map_tree(moved, parameters, direction), {"velocity": velocity}, {"learning_rate": rate}
 
 
-def sgd(learning_rate: float | Schedule, momentum: float = 0.0, nesterov: bool = False) -> SGD:
-    """Gradient descent with momentum; see `SGD`."""
-    return SGD(learning_rate, momentum, nesterov)
+sgd = SGD
 
 
 def nesterov(learning_rate: float | Schedule, momentum: float = 0.9) -> SGD:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends import CompilationFailed, OutOfMemory, Target
+from pcp.backends.turn import turn
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning.arguments import as_given
@@ -19,7 +20,6 @@ from pcp.planning.capacity import check_capacity
 from pcp.planning.judging.judge import named_places
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.request import Arrays
-from pcp.planning.measuring.turn import turn
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
@@ -68,7 +68,6 @@ class Conditions:
         database: of measurements, or its file; None takes the user's.
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
-        progress: told before every measurement.
         judge: by name of a result, how it is judged: `ignore`.
         strategy: how it goes about it.
     """
@@ -85,11 +84,6 @@ class Conditions:
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
     """The fastest path that is known or found in time.
-
-    Arguments:
-        program: what to run.
-        tolerance: how far results may be from the exact ones.
-        conditions: the rest.
 
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
@@ -176,7 +170,14 @@ def evidence_of(conditions: Conditions) -> Evidence:
     @contextlib.contextmanager
     def start() -> Iterator[Measurer]:
         with (
-            turn(database.file.with_name(f"{database.file.name}.turn"), budget),
+            turn(
+                database.file.with_name(f"{database.file.name}.turn"),
+                budget,
+                log,
+                unavailable="other processes may measure at the same time",
+                waiting="another process measures; waiting for it",
+                gave_up="it measures too, and times are disturbed",
+            ),
             Bench() as bench,
         ):
             yield bench

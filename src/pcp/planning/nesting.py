@@ -72,11 +72,6 @@ def unflattener(tree: Tree) -> Callable[[Sequence[Any]], Any]:
 _CONTAINERS = {"dict": "dict", "list": "list", "tuple": "tuple"}
 
 
-def is_plain(tree: Tree) -> bool:
-    """Whether every key is an integer or a string, which is all that source can be written for."""
-    return all(type(key) in (int, str) for key in tree.keys) and all(map(is_plain, tree.children))
-
-
 def _type_test(node: Tree, name: str) -> str:
     if node.kind.startswith("namedtuple:"):
         given = f"(type({name}).__name__, getattr({name}, '_fields', None))"

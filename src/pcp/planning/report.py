@@ -1,7 +1,6 @@
 """What a plan says of its path: what runs at each class of sites, why, and what it costs in time, error and memory."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,9 +18,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     """Lines for people; the first names the path, then come the classes of sites, the costliest first.
 
     Arguments:
-        path: that is followed.
         found: what the search for it came to; None if there was none.
-        tolerance: that was asked for.
     """
     if found is None or tolerance is None:
         return _unsearched(path)
@@ -185,12 +182,8 @@ def _class_json(each: Tuned, found: Found) -> dict[str, Any]:
         "region": each.sites.digest,
         "computes": each.sites.signature,
         "uses": each.sites.uses,
-        "locations": _places([site.location for site in each.sites.sites]),
+        "locations": list(dict.fromkeys(site.location for site in each.sites.sites if site.location)),
         "kernel": None if chosen is None else chosen.name,
         "measured": {name: entry(row) for name, row in each.rows.items()},
         "skipped": each.skipped,
     }
-
-
-def _places(locations: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(filter(None, locations)))

@@ -57,9 +57,9 @@ def op(name: str, *patterns: Pattern) -> Pattern:
     def applied(view: View, found: Found) -> Iterator[Found]:
         operands = view.operands(name)
         if operands is not None and len(operands) == len(patterns):
-            yield from _all(patterns, operands, found)
+            yield from all_match(patterns, operands, found)
             if name in _COMMUTATIVE:
-                yield from _all(patterns, operands[::-1], found)
+                yield from all_match(patterns, operands[::-1], found)
 
     return applied
 
@@ -71,9 +71,9 @@ def compare(direction: str, left: Pattern, right: Pattern) -> Pattern:
         made, sides = view.made_by("compare"), view.operands("compare")
         if made is not None and sides is not None:
             if comparison_direction(made) == direction:
-                yield from _all((left, right), sides, found)
+                yield from all_match((left, right), sides, found)
             if comparison_direction(made) == _MIRRORED[direction]:
-                yield from _all((right, left), sides, found)
+                yield from all_match((right, left), sides, found)
 
     return compared
 
@@ -128,9 +128,10 @@ def is_along(view: View, axis: int) -> bool:
     return all(place in (None, axis) for place in view.source().axes)
 
 
-def _all(patterns: tuple[Pattern, ...], views: tuple[View, ...], found: Found) -> Iterator[Found]:
+def all_match(patterns: tuple[Pattern, ...], views: tuple[View, ...], found: Found) -> Iterator[Found]:
+    """Every way in which views match patterns, one by one."""
     if not patterns:
         yield found
         return
     for each in patterns[0](views[0], found):
-        yield from _all(patterns[1:], views[1:], each)
+        yield from all_match(patterns[1:], views[1:], each)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_attributes, composite_name, decomposition_of
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.linear.dot_axes import DotAxes
 from pcp.rewrite.matching import Found, Pattern, compare, match
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
@@ -100,13 +100,11 @@ def _is_constrained(op: ir.Operation) -> bool:
 
 def _product_axes(op: ir.Operation, result: Names, contracted: int) -> tuple[Names, Names] | None:
     """The names of the axes of a product's operands, from those of its result; None if it sums over several."""
-    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
+    axes = DotAxes.of(op)
     sides: list[Names] = []
-    free = iter(result[len(numbers.get("lhs_batching_dimensions", ())) :])
-    for side, operand in zip(("lhs", "rhs"), op.operands, strict=True):
-        summed = numbers.get(f"{side}_contracting_dimensions", ())
-        known = dict(zip(numbers.get(f"{side}_batching_dimensions", ()), result, strict=False))
-        known |= dict.fromkeys(summed, contracted)
+    free = iter(result[len(axes.batch[0]) :])
+    for summed, batch, operand in zip(axes.contract, axes.batch, op.operands, strict=True):
+        known = dict(zip(batch, result, strict=False)) | dict.fromkeys(summed, contracted)
         rank = len(spec_of(operand.type).shape)
         sides.append(tuple(known[place] if place in known else next(free) for place in range(rank)))
         if len(summed) != 1:
@@ -117,8 +115,7 @@ def _product_axes(op: ir.Operation, result: Names, contracted: int) -> tuple[Nam
 def _second_product(op: ir.Operation, side: int, axis: int) -> tuple[Names, Names] | None:
     """The axes of the value and of the result of the product with the weights, if it sums over the keys."""
     weights = tuple(range(len(spec_of(op.operands[side].type).shape)))
-    numbers = dimension_numbers(str(op.attributes["dot_dimension_numbers"]))
-    batch = numbers.get(f"{('lhs', 'rhs')[side]}_batching_dimensions", ())
+    batch = DotAxes.of(op).batch[side]
     free = tuple(place for place in weights if place != axis and place not in batch)
     others = len(spec_of(op.results[0].type).shape) - len(batch) - len(free)
     result = (*batch, *free, FREE) if side == 0 else (*batch, FREE, *free)

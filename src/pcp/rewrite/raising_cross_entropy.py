@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
-from pcp.ir.toolkit.attributes import dimension_numbers
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ops.indexing.gathering import WindowAxes
 from pcp.rewrite.matching import Found, compare, either, match, number, op, total, value
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
@@ -132,14 +132,11 @@ def _by_gather(chosen: View, rank: int) -> Picked | None:
     if gather is None:
         return None
     shape, indices = (spec_of(operand.type).shape for operand in gather.operands)
-    numbers = dimension_numbers(str(gather.attributes["dimension_numbers"]))
-    rows = tuple(range(rank - 1))
+    read, rows = WindowAxes.of(gather), tuple(range(rank - 1))
     if (
         len(shape) != rank
-        or numbers.get("operand_batching_dims", ()) != rows
-        or numbers.get("start_indices_batching_dims", ()) != rows
-        or numbers.get("start_index_map", ()) != (rank - 1,)
-        or numbers.get("collapsed_slice_dims", ()) != (rank - 1,)
+        or not read.operand_batch == read.indices_batch == rows
+        or not read.index_map == read.collapsed == (rank - 1,)
         or math.prod(indices) != math.prod(shape[:-1])
     ):
         return None

@@ -3,19 +3,21 @@
     x, bias = value("x"), vector("bias")
     Pattern("pcp.biased", {"bias": (x + bias,)})
 
-A term is matched against a `View`, so broadcasts, reshapes and copies of one value are seen through. Sums and products are
-tried both ways round.
+A term becomes a pattern of `matching`, so broadcasts, reshapes and copies of one value are seen through, and sums and products
+are tried both ways round.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, composite_attributes, composite_name
-from pcp.ir.toolkit.dataflow import defining_op, operations_between
-from pcp.ir.toolkit.regions import COMMUTATIVE
+from pcp.ir.toolkit.dataflow import defining_op, operations_between, result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.rewrite import matching
+from pcp.rewrite.matching import Found
 from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.view import View
 
@@ -87,7 +89,6 @@ def _constant(number: float) -> Term:
 
 
 Roots = tuple[Term, ...]
-Bound = dict[Term, View]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,85 +129,80 @@ def matched(pattern: Pattern, op: ir.Operation) -> Match | None:
     if len(op.results) != 1 or is_beyond_rows(op):
         return None
     for form, roots in pattern.forms.items():
-        last = roots[-1]
-        if not _is_made_by(op, last.kind):
+        if not _is_made_by(op, roots[-1].kind):
             continue
-        for bound in _matches(last, View.of(op.results[0]), {}):
-            found = _match(form, roots, bound)
-            if all(_is_a_result(bound[root]) for root in roots) and not _has_marks(found):
-                return found
+        for found in matching.matches(_pattern(roots[-1]), View.of(op.results[0])):
+            if all(_is_a_result(found[_key(root)]) for root in roots):
+                match = _match(form, roots, found)
+                if not _has_marks(match):
+                    return match
     return None
 
 
-def _match(form: str, roots: Roots, bound: Bound) -> Match:
-    seen = {
-        term.name: view.value if term.kind == "value" else view.source().value for term, view in bound.items()
-    }
-    inputs = {name: seen[name] for name in names_of(roots)}
+def _match(form: str, roots: Roots, found: Found) -> Match:
+    inputs: dict[str, Value] = {}
     attributes: dict[str, Any] = {}
-    for term, view in bound.items():
-        op = defining_op(view.source().value)
-        if op is not None and "." in term.kind:
+    more: dict[str, Value] = {}
+    for term in _terms(roots):
+        if term.name:
+            view = found[term.name]
+            inputs[term.name] = view.value if term.kind == "value" else view.source().value
+        elif "." in term.kind:
+            op = result_owner(found[_key(term)].source().value)
             attributes |= composite_attributes(op) | {"computes": composite_name(op)}
             rest = range(len(term.operands), len(op.operands))
-            inputs |= {f"operand{place}": op.operands[place] for place in rest}
-    return Match(form, inputs, tuple(bound[root].value for root in roots), attributes)
+            more |= {f"operand{place}": op.operands[place] for place in rest}
+    return Match(form, inputs | more, tuple(found[_key(root)].value for root in roots), attributes)
 
 
-def names_of(roots: Sequence[Term]) -> list[str]:
-    """The names of the inputs of terms, in order."""
-    found: dict[str, None] = {}
+def _terms(roots: Roots) -> list[Term]:
+    """The terms of some, in order, each once."""
+    found: dict[Term, None] = {}
     waiting = list(roots)[::-1]
     while waiting:
         term = waiting.pop()
-        if term.name:
-            found.setdefault(term.name)
-        waiting += term.operands[::-1]
+        if term not in found:
+            found[term] = None
+            waiting += term.operands[::-1]
     return list(found)
 
 
-def _matches(term: Term, view: View, bound: Bound) -> Iterator[Bound]:
-    """Every way in which a term is a value, with what is bound already."""
-    known = bound.get(term)
-    if known is not None:
-        if known.is_same(view):
-            yield bound
-        return
+def _key(term: Term) -> str:
+    """What the view of a term is found under."""
+    return term.name or f"term {id(term)}"
+
+
+@functools.cache
+def _pattern(term: Term) -> matching.Pattern:
+    """The pattern of one term; where it was found before, it is the same value."""
     if term.kind == "number":
-        if view.is_number(term.number):
-            yield bound
-        return
-    if term.name:
-        if _fits(term.kind, view):
-            yield {**bound, term: view}
-        return
-    operands = _operands(term, view)
-    if operands is None or len(operands) < len(term.operands):
-        return
-    orders = [operands]
-    if term.kind in COMMUTATIVE:
-        orders.append(operands[::-1])
-    for order in orders:
-        for inner in _all_match(term.operands, order, bound):
-            yield {**inner, term: view}
+        return matching.number(term.number)
+    operands = tuple(map(_pattern, term.operands))
+    computed = _composite(term.kind, operands) if "." in term.kind else matching.op(term.kind, *operands)
+
+    def once(view: View, found: Found) -> Iterator[Found]:
+        known = found.get(_key(term))
+        if known is not None:
+            yield from (found,) if known.is_same(view) else ()
+        elif not term.name:
+            for each in computed(view, found):
+                yield {**each, _key(term): view}
+        elif _fits(term.kind, view):
+            yield {**found, term.name: view}
+
+    return once
 
 
-def _all_match(terms: Sequence[Term], views: Sequence[View], bound: Bound) -> Iterator[Bound]:
-    if not terms:
-        yield bound
-        return
-    for inner in _matches(terms[0], views[0], bound):
-        yield from _all_match(terms[1:], views[1:], inner)
+def _composite(kind: str, operands: tuple[matching.Pattern, ...]) -> matching.Pattern:
+    """The result of a composite whose first operands match."""
 
+    def computed(view: View, found: Found) -> Iterator[Found]:
+        source = view.source()
+        op = defining_op(source.value)
+        if op is not None and _is_made_by(op, kind) and _is_whole(source):
+            yield from matching.all_match(operands, tuple(map(View.of, op.operands))[: len(operands)], found)
 
-def _operands(term: Term, view: View) -> Sequence[View] | None:
-    if "." not in term.kind:
-        return view.operands(*term.kind.split("|"))
-    source = view.source()
-    op = defining_op(source.value)
-    if op is None or not _is_made_by(op, term.kind) or not _is_whole(source):
-        return None
-    return [View.of(operand) for operand in op.operands]
+    return computed
 
 
 def _is_made_by(op: ir.Operation, kind: str) -> bool:

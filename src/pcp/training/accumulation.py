@@ -58,7 +58,6 @@ def mean_over_micro_batches(
         function: what is computed for each part.
         parameters: nested Tensors.
         batch: the arguments of the whole batch; `count` divides every first axis.
-        count: how many parts.
 
     Returns:
         Values and gradients, nested and typed as `function` returns them.

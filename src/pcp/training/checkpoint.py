@@ -185,9 +185,6 @@ def load(
         expected: the arrays that the caller's model has, name -> array or description.
         program_digest: digest of the caller's Program.
 
-    Returns:
-        The checkpoint.
-
     Raises:
         CheckpointNotFound: no such checkpoint.
         CheckpointForeign: its folder is not a PCP checkpoint.
@@ -311,8 +308,6 @@ def _flush(file: BinaryIO) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    if os.name == "nt":
-        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -14,12 +14,8 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     """Import a module of an optional package.
 
     Arguments:
-        module: the module's name.
         extra: the extra of this distribution that installs it.
         purpose: what needs it, as the subject of the message's sentence.
-
-    Returns:
-        The module.
 
     Raises:
         MissingExtra: the module is not installed.

@@ -33,12 +33,7 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     raised again.
 
     Arguments:
-        recipe: what to train.
-        folder: where checkpoints go.
         report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, and `tokens_per_second`.
-
-    Returns:
-        The trained parameters.
 
     Raises:
         CheckpointNotSaved: the disk is full; the run can be resumed from the checkpoint before.

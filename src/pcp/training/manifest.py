@@ -62,10 +62,6 @@ class Manifest:
 def write_manifest(file: BinaryIO, manifest: Manifest) -> None:
     """Write a manifest as JSON, with a checksum of its own content.
 
-    Arguments:
-        file: where the bytes go.
-        manifest: what to write.
-
     Raises:
         MetadataNotJSON: the model, structure or metadata hold something that JSON cannot.
     """
@@ -96,12 +92,6 @@ def write_manifest(file: BinaryIO, manifest: Manifest) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read and verify a manifest.
-
-    Arguments:
-        path: the manifest's file.
-
-    Returns:
-        The manifest.
 
     Raises:
         CheckpointTruncated: the file is missing or ends early.

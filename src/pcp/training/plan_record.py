@@ -15,12 +15,8 @@ from pcp.planning import Plan
 LIBRARIES = ("planetary-compute-protocol", "jax", "jaxlib", "numpy")
 
 
-def plan_record(plan: Plan, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def plan_record(plan: Plan) -> dict[str, Any]:
     """Describe a plan, and what its results depend on, in JSON.
-
-    Arguments:
-        plan: what is run.
-        options: the compiler options that it was made with.
 
     Returns:
         A flat dictionary: the program's digest, the device, options, versions and the machine.
@@ -28,7 +24,7 @@ def plan_record(plan: Plan, options: Mapping[str, Any] | None = None) -> dict[st
     record: dict[str, Any] = {
         "program": plan.program.digest,
         "device": str(plan.device),
-        "options": {key: (options or {})[key] for key in sorted(options or {})},
+        "options": dict(plan.target.options),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
         **({} if plan.path.is_plain else {"path": plan.path.digest[:12]}),
         "processor": platform.machine(),

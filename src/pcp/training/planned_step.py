@@ -23,13 +23,10 @@ def planned_step(
     """Plan a training step.
 
     Arguments:
-        step: what `training_step` made.
-        device: where it runs.
         tolerance: how far loss, moments and updates may be from exact ones, relative to their norm; 0 runs the step as it is
             written.
         seconds: that may be spent on measurements; what is known already takes none.
         stored: the path that a run followed before, which is followed again where that can be done exactly.
-        progress: told before every measurement.
 
     Raises:
         ToleranceUnreachable: no path is within the tolerance.

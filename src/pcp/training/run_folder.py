@@ -1,12 +1,12 @@
 """The folder of a run: where its settings, data, checkpoints, metrics and pictures lie."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.ir.program_file import write_atomically
 from pcp.ir.tree import Tree, flatten
 from pcp.training import checkpoint
 from pcp.training.data.saved_tokenizer import tokenizer_from_json
@@ -18,71 +18,46 @@ class NotARun(PCPError):
     """A folder that holds no run, or a run that stands there already."""
 
 
+class _Inside:
+    """A place in the folder of a run, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", _: type) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
     """The files of one run."""
 
     path: Path
 
-    @property
-    def config_file(self) -> Path:
-        """The settings, JSON."""
-        return self.path / "config.json"
-
-    @property
-    def tokenizer_file(self) -> Path:
-        """The tokenizer, JSON."""
-        return self.path / "tokenizer.json"
-
-    @property
-    def token_file(self) -> Path:
-        """The tokens of the corpus."""
-        return self.path / "tokens.bin"
-
-    @property
-    def loss_file(self) -> Path:
-        """The program of a loss that came from a file."""
-        return self.path / "loss.pcp"
-
-    @property
-    def weights_file(self) -> Path:
-        """The weights that such a loss begins with."""
-        return self.path / "weights.safetensors"
-
-    @property
-    def trained_file(self) -> Path:
-        """The weights that such a loss ends with, under the same names."""
-        return self.path / "trained.safetensors"
-
-    @property
-    def training_file(self) -> Path:
-        """The samples that are trained on, where the data is no text."""
-        return self.path / "training.safetensors"
-
-    @property
-    def validation_file(self) -> Path:
-        """The samples that are not trained on."""
-        return self.path / "validation.safetensors"
-
-    @property
-    def metrics_file(self) -> Path:
-        """What was measured, one JSON object a line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Checkpoints, a folder each."""
-        return self.path / "checkpoints"
-
-    @property
-    def plot_file(self) -> Path:
-        """The loss curves."""
-        return self.path / "loss.png"
-
-    @property
-    def sample_file(self) -> Path:
-        """Text from the trained model."""
-        return self.path / "sample.txt"
+    config_file = _Inside("config.json")
+    """The settings, JSON."""
+    tokenizer_file = _Inside("tokenizer.json")
+    """The tokenizer, JSON."""
+    token_file = _Inside("tokens.bin")
+    """The tokens of the corpus."""
+    loss_file = _Inside("loss.pcp")
+    """The program of a loss that came from a file."""
+    weights_file = _Inside("weights.safetensors")
+    """The weights that such a loss begins with."""
+    trained_file = _Inside("trained.safetensors")
+    """The weights that such a loss ends with, under the same names."""
+    training_file = _Inside("training.safetensors")
+    """The samples that are trained on, where the data is no text."""
+    validation_file = _Inside("validation.safetensors")
+    """The samples that are not trained on."""
+    metrics_file = _Inside("metrics.jsonl")
+    """What was measured, one JSON object a line."""
+    checkpoints = _Inside("checkpoints")
+    """Checkpoints, a folder each."""
+    plot_file = _Inside("loss.png")
+    """The loss curves."""
+    sample_file = _Inside("sample.txt")
+    """Text from the trained model."""
 
     @staticmethod
     def create(path: Path, config: TrainingConfig) -> "RunFolder":
@@ -97,7 +72,7 @@ class RunFolder:
                 f"{path} already holds a run; give another folder, or --resume {path} to continue it"
             )
         path.mkdir(parents=True, exist_ok=True)
-        _write(folder.config_file, config.to_json())
+        write_atomically(folder.config_file, config.to_json().encode())
         return folder
 
     def discard(self) -> None:
@@ -142,7 +117,7 @@ class RunFolder:
 
     def write_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Keep the tokenizer."""
-        _write(self.tokenizer_file, tokenizer.to_json())
+        write_atomically(self.tokenizer_file, tokenizer.to_json().encode())
 
 
 def save_state(
@@ -163,8 +138,6 @@ def load_state(
     """The step, nested arrays and metadata of a checkpoint; see `checkpoint.load`.
 
     Arguments:
-        folder: of the run.
-        step: the step wanted; the newest when None.
         expected: nested arrays of the names, shapes and element types that it must hold; None accepts any.
     """
     wanted = None
@@ -174,10 +147,3 @@ def load_state(
     found = checkpoint.load(folder.checkpoints, step, expected=wanted)
     tree = Tree.from_json(json.dumps(found.manifest.structure))
     return found.step, tree.unflatten(found.arrays[name] for name in tree.names()), found.metadata
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a small file so that it appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

@@ -4,10 +4,10 @@ import argparse
 from pathlib import Path
 
 import pytest
+from benchmarks.distributed.attacks import ATTACKS
 from benchmarks.distributed.loss_study import Run, stored
 
 from benchmarks.distributed import low_communication
-from pcp.distributed.merging.attacks import ATTACKS
 
 RESULTS = Path(low_communication.__file__).parents[1] / "results" / "low_communication.jsonl"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from benchmarks.distributed.attacks import ATTACKS, attack
 
 from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.merging import ATTACKS, attack
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file

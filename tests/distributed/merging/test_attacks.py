@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from benchmarks.distributed.attacks import ATTACKS, HONEST_PUSHES, UnknownAttack, attack
 
-from pcp.distributed.merging import ATTACKS, Merge, UnknownAttack, attack, merge
-from pcp.distributed.merging.attacks import HONEST_PUSHES
+from pcp.distributed.merging import Merge, merge
 from tests.distributed.merging.contributions import SEGMENTS, SIZE, distance, honest, loaders
 
 WORKERS, HOSTILE = 8, (2, 5)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.distributed.attacks import Attack
 
 from pcp.distributed.algorithms import DiLoCo
 from pcp.distributed.merging import Merged, Segment, State, merge
-from pcp.distributed.merging.attacks import Attack
 from pcp.distributed.merging.base import Vector
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config

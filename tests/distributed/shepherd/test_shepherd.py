@@ -2,28 +2,22 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.distributed.tiny_run import assert_equal_arrays, tiny_recipe
+from tests.distributed.shepherd.scripted import SECONDS, Run, Worker
+from tests.distributed.tiny_run import assert_equal_arrays
 
-from pcp.distributed.coordinator import EventLogWriteFailed, RunLocked
-from pcp.distributed.coordinator.effects import RunOuterStep
+from pcp.distributed.coordinator import RunLocked
 from pcp.distributed.messages import (
-    Assign,
     Blob,
     Goodbye,
     Hello,
-    Lease,
     Outcome,
-    Ready,
     Update,
     UpdateReply,
-    Welcome,
 )
 from pcp.distributed.round_arithmetic.array_blobs import store_arrays
 from pcp.distributed.round_arithmetic.fragments import partition
@@ -32,133 +26,12 @@ from pcp.distributed.shepherd.evaluation import Evaluator
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.wire import (
-    Authority,
     BlobStore,
-    BulkClient,
     CertificateRefused,
-    ControlConnection,
     RefusedByPeer,
     connect,
 )
-from pcp.distributed.wire.blob_files import StoreFull
-from pcp.errors import PCPError
-from pcp.training.recipes.recipe import Recipe
-from pcp.training.run_folder import RunFolder, load_state
-
-SECONDS = 60.0
-Script = Callable[["Worker"], Awaitable[None]]
-
-
-class Worker:
-    """A worker that a test plays."""
-
-    def __init__(
-        self, connection: ControlConnection, bulk: BulkClient, store: BlobStore, recipe: Recipe
-    ) -> None:
-        self.connection = connection
-        self.bulk = bulk
-        self.store = store
-        self.recipe = recipe
-        assert isinstance(connection.answer, Welcome)
-        self.generation = connection.answer.generation
-        self.welcome = connection.answer
-
-    async def next(self, *kinds: type) -> Any:
-        """The next message of one of these kinds; None at the end of the connection."""
-        while (message := await self.connection.receive()) is not None:
-            if isinstance(message, kinds):
-                return message
-        return None
-
-    async def lease(self) -> Lease:
-        assign = await self.next(Assign)
-        assert isinstance(assign, Assign)
-        return assign.lease
-
-    async def upload(self, lease: Lease, delta: Any) -> Update:
-        """Upload a push and tell of it."""
-        blob = store_arrays(self.store, delta)
-        await asyncio.to_thread(self.bulk.push, blob, self.store)
-        return self.tell(lease, blob)
-
-    def tell(self, lease: Lease, blob: Blob) -> Update:
-        """Tell of a push."""
-        count = lease.data.count
-        tokens = count * self.recipe.tokens_per_step
-        update = Update(
-            lease.lease_id,
-            self.generation,
-            lease.round,
-            blob,
-            count,
-            tokens,
-            (2.0,) * count,
-            0.1,
-        )
-        self.connection.post(update)
-        return update
-
-    async def answer(self, lease: Lease, delta: Any) -> UpdateReply:
-        await self.upload(lease, delta)
-        reply = await self.next(UpdateReply)
-        assert isinstance(reply, UpdateReply)
-        return reply
-
-
-class Run:
-    """A run of one worker slot, and its Shepherd for as long as a test wants it."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder = RunFolder(folder)
-        self.recipe = tiny_recipe(
-            folder, workers=1, steps=6, checkpoint_every=3, evaluate_every=3, **settings
-        )
-        self.authority = Authority.create(folder / "keys")
-        self.records: list[dict[str, Any]] = []
-        self.address = ""
-
-    def shepherd(self, patience_seconds: float = 0.0) -> Shepherd:
-        credentials = self.authority.issue("shepherd", "shepherd", ["127.0.0.1"])
-        return Shepherd(
-            self.folder,
-            self.recipe,
-            credentials,
-            self.authority.revocations,
-            self.records.append,
-            patience_seconds,
-        )
-
-    def delta(self, seed: int = 0) -> Any:
-        generator = np.random.default_rng(seed)
-        size = partition(self.recipe.parameters, 1).size(0)
-        return {"values": (generator.standard_normal(size) * 0.01).astype(np.float32)}
-
-    def drive(self, script: Script, shepherd: Shepherd | None = None) -> bool:
-        """Run a Shepherd and one scripted worker until the Shepherd ends; whether the run is complete."""
-        return asyncio.run(self._drive(script, shepherd or self.shepherd()))
-
-    async def _drive(self, script: Script, shepherd: Shepherd) -> bool:
-        listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with asyncio.timeout(SECONDS):
-            serving = asyncio.create_task(shepherd.run("127.0.0.1", 0, listening.set_result))
-            await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
-            if listening.done():
-                await self._play(script, f"127.0.0.1:{listening.result()}")
-            return await serving
-
-    async def _play(self, script: Script, address: str) -> None:
-        self.address = address
-        store = BlobStore(self.folder.path / "ada")
-        async with await self.connected("ada") as connection:
-            with BulkClient(address, self.authority.issue("ada")) as bulk:
-                worker = Worker(connection, bulk, store, self.recipe)
-                connection.post(Ready(worker.generation))
-                await script(worker)
-
-    async def connected(self, name: str) -> ControlConnection:
-        """A connection of a worker of that name to the Shepherd that is driven."""
-        hello = Hello(1, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30)
-        return await connect(self.address, self.authority.issue(name), hello)
+from pcp.training.run_folder import load_state
 
 
 @pytest.fixture
@@ -310,99 +183,6 @@ def test_a_bug_in_an_outer_step_ends_the_process_with_its_traceback(
     with pytest.raises(ZeroDivisionError, match="a bug") as raised:
         run.drive(script)
     assert any(entry.name == "_stepped" for entry in raised.traceback)
-
-
-def test_an_outer_step_waits_for_room_on_the_disk(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    merge, failures = Merger.merge, [OSError(28, "No space left on device"), StoreFull("there is no room")]
-
-    def full(merger: Merger, step: RunOuterStep) -> Any:
-        if failures:
-            raise failures.pop()
-        return merge(merger, step)
-
-    async def script(worker: Worker) -> None:
-        for round in range(2):
-            lease = await worker.lease()
-            assert lease.round == round
-            assert (await worker.answer(lease, run.delta(round))).outcome is Outcome.ADMITTED
-
-    monkeypatch.setattr(Merger, "merge", full)
-    assert run.drive(script)
-    said = [record["message"] for record in run.records if record.get("event") == "trouble"]
-    assert any("waits for room on the disk" in message for message in said)
-    full_now = next(message for message in said if "is full" in message)
-    assert "Free some space there: the run waits, keeps all it has, and then goes on by itself" in full_now
-    assert any("has room again; the run goes on" in message for message in said)
-
-
-def test_a_record_waits_for_room_on_the_disk_and_nothing_that_follows_happens_before(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shepherd = run.shepherd()
-    storage, failures = shepherd._storage, [28, 122, 28]
-    append = storage.append
-
-    def full(segment: int, data: bytes) -> None:
-        if failures:
-            raise OSError(failures.pop(), "No space left on device")
-        append(segment, data)
-
-    async def script(worker: Worker) -> None:
-        lease = await worker.lease()
-        monkeypatch.setattr(storage, "append", full)
-        assert (await worker.answer(lease, run.delta())).outcome is Outcome.ADMITTED
-        assert not failures, "an update was admitted that is not in the log"
-        assert (await worker.answer(await worker.lease(), run.delta(1))).outcome is Outcome.ADMITTED
-
-    assert run.drive(script, shepherd)
-
-
-def test_an_upload_that_finds_no_room_stops_the_time_of_leases(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shepherd = run.shepherd()
-
-    async def script(worker: Worker) -> None:
-        lease = await worker.lease()
-        with monkeypatch.context() as patch:
-            patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-            with pytest.raises(PCPError, match="no room"):
-                await worker.upload(lease, run.delta())
-            asked = 0
-
-            def full() -> bool:
-                nonlocal asked
-                asked += 1
-                return True
-
-            patch.setattr(shepherd._disk, "full", full)
-            while asked < 2:  # a tick may have been on its way
-                await asyncio.sleep(0.01)
-            last = shepherd._coordinator.state.last_tick
-            while asked < 5:
-                await asyncio.sleep(0.01)
-            assert shepherd._coordinator.state.last_tick == last
-        assert (await worker.answer(lease, run.delta())).outcome is Outcome.ADMITTED
-        assert (await worker.answer(await worker.lease(), run.delta(1))).outcome is Outcome.ADMITTED
-
-    assert run.drive(script, shepherd)
-
-
-def test_an_event_log_on_a_failing_disk_ends_the_shepherd(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    shepherd = run.shepherd()
-
-    def append(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    async def script(worker: Worker) -> None:
-        lease = await worker.lease()
-        monkeypatch.setattr(shepherd._storage, "append", append)
-        await worker.upload(lease, run.delta())
-        while await worker.next(UpdateReply) is not None:
-            raise AssertionError("an update was admitted that is not in the log")
-
-    with pytest.raises(EventLogWriteFailed, match=r"Input/output error.*start the Shepherd again"):
-        run.drive(script, shepherd)
 
 
 def test_a_stopped_shepherd_says_goodbye_and_another_goes_on(run: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.distributed.shepherd.test_shepherd import Run, Worker
+from tests.distributed.shepherd.scripted import Run, Worker
 
 from pcp.distributed.algorithms import StreamingDiLoCo
 from pcp.distributed.coordinator.effects import CompareStates

@@ -112,6 +112,8 @@ def test_the_command_builds_and_lists(capsys: pytest.CaptureFixture[str]) -> Non
     assert doctor.check_kernels().status == "ok"
     assert main(["kernels", "list", "--family", "normalisation"]) == 0
     assert "normalisation.native@2" in capsys.readouterr().out
+    assert main(["kernels", "list", "--family", "gelu"]) == 0
+    assert "gelu.native@1" in capsys.readouterr().out
     with masked("library:normalisation"):
         assert main(["kernels", "list", "--family", "normalisation"]) == 0
         assert "      PCP_MASK_FEATURES hides library:normalisation" in capsys.readouterr().out

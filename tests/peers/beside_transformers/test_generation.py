@@ -10,9 +10,10 @@ import torch
 import transformers
 
 from pcp.cli import main
+from pcp.importers.weights import map_weights
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
-from pcp.models.gpt2_weights import load_transformers
+from pcp.models.gpt2_weights import from_transformers
 
 CONFIG = gpt2.GPT2Config(layers=3, heads=4, width=32, context=48, vocabulary=61)
 WORDS = [f"w{number}" for number in range(CONFIG.vocabulary)]
@@ -57,7 +58,7 @@ def test_greedy_text_is_equal(theirs: Any, length: int, tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path)
     prompt = torch.randint(CONFIG.vocabulary, (length,), generator=torch.manual_seed(length)).tolist()
     expected = their_text(theirs, prompt)
-    parameters = load_transformers(tmp_path / "model.safetensors", CONFIG)
+    parameters = from_transformers(map_weights(tmp_path / "model.safetensors"), CONFIG)
     assert list(generate(parameters, CONFIG, prompt, len(expected), Sampling(temperature=0))) == expected
 
 

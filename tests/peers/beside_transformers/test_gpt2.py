@@ -10,9 +10,10 @@ import transformers
 from tests.execution import run
 
 import pcp
+from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
-from pcp.models.gpt2_weights import from_transformers, load_transformers, to_transformers
+from pcp.models.gpt2_weights import from_transformers, to_transformers
 from pcp.optimizers import WarmupCosine, adamw
 from pcp.training.step import training_step
 
@@ -101,7 +102,7 @@ def test_loss_and_every_gradient_are_equal() -> None:
 def test_a_saved_model_is_loaded(tmp_path: Path) -> None:
     model = peer(3)
     model.save_pretrained(tmp_path)
-    ours, theirs = load_transformers(tmp_path / "model.safetensors", CONFIG), weights_of(model)
+    ours, theirs = from_transformers(map_weights(tmp_path / "model.safetensors"), CONFIG), weights_of(model)
     for a, b in zip(flatten(ours)[0], flatten(theirs)[0], strict=True):
         np.testing.assert_array_equal(a, b)
 

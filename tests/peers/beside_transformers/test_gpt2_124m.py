@@ -10,9 +10,10 @@ import transformers
 
 import pcp
 from pcp.autodiff import value_and_grad
+from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten
 from pcp.models import gpt2
-from pcp.models.gpt2_weights import from_transformers, load_transformers
+from pcp.models.gpt2_weights import from_transformers
 
 CONFIG = gpt2.configuration("gpt2")
 
@@ -28,7 +29,7 @@ def test_logits_and_every_gradient_are_equal(tmp_path: Path) -> None:
     settings = transformers.GPT2Config(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     model = transformers.GPT2LMHeadModel(settings).train()
     model.save_pretrained(tmp_path, safe_serialization=True)
-    parameters = load_transformers(tmp_path / "model.safetensors", CONFIG)
+    parameters = from_transformers(map_weights(tmp_path / "model.safetensors"), CONFIG)
     windows = np.random.default_rng(12).integers(0, CONFIG.vocabulary, (2, 65), np.int32)
     tokens, targets = windows[:, :-1].copy(), windows[:, 1:].copy()
     shape = pcp.spec(tokens.shape, "i32")

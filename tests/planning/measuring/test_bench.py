@@ -13,9 +13,9 @@ import pytest
 import pcp
 from pcp.backends import Target
 from pcp.planning.judging.oracle import widened
-from pcp.planning.measuring.bench import Bench, PlainProgramFailed, measure
+from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.hardware import hardware_of, versions
-from pcp.planning.measuring.measurement import Failure, Measurement
+from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import MeasuringProcess
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import NoInputs, PythonFunction, Request
@@ -199,11 +199,9 @@ def test_a_request_without_arguments(inputs: Any) -> None:
 
 
 def test_a_candidate_that_hangs_is_killed() -> None:
-    seen: list[tuple[int, int, Measurement]] = []
-    found = measure([request("hang")], seconds=0.3, progress=lambda *facts: seen.append(facts))
-    assert [each.failure for each in found] == [Failure.timeout]
-    assert found[0].detail == "it took more than 0.3 s and was killed"
-    assert seen == [(1, 1, found[0])]
+    with Bench(seconds=0.3) as impatient:
+        found = impatient.measure(request("hang"))
+    assert (found.failure, found.detail) == (Failure.timeout, "it took more than 0.3 s and was killed")
 
 
 def test_the_child_ends_with_its_parent(bench: Bench) -> None:

@@ -1,6 +1,7 @@
 """A candidate replaces the incumbent only if it is faster beyond what a busy machine makes of equal programs."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -10,8 +11,11 @@ from pcp.planning.measuring import significance
 from pcp.planning.measuring.significance import calm_blocks, undisturbed, upper_ratio
 from pcp.planning.search.strategy import Strategy
 
-is_faster = partial(significance.is_faster, margin=Strategy().margin)
 is_faster_in = partial(significance.is_faster_in, margin=Strategy().margin)
+
+
+def is_faster(candidate: Sequence[float], incumbent: Sequence[float], **margin: float) -> bool:
+    return is_faster_in([(candidate, incumbent)], **margin)
 
 
 def times(ratio: float, count: int, busy: float, seed: int) -> tuple[list[float], list[float]]:

@@ -11,12 +11,12 @@ import zlib
 from pathlib import Path as FilePath
 
 import pytest
+from benchmarks.planning.prediction_quality import quality_of
 
 import pcp
 from pcp.ir import Program
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.prediction.model import CostModel, known_here
-from pcp.planning.prediction.quality import quality_of
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.profile.region import Region
 

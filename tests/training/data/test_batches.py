@@ -87,52 +87,46 @@ def test_seed_and_index_out_of_range(number: int) -> None:
 def test_tokens_beyond_the_vocabulary_are_caught_where_they_enter() -> None:
     with pytest.raises(TokenOutOfRange, match=r"Token 64 at position \d+ of batch 0 is outside"):
         Batches(np.full(100, 64, np.uint16), 2, 4, seed=0, vocabulary_size=64).batch(0)
-    with pytest.raises(TokenOutOfRange, match="of the validation part is outside"):
-        validation_windows(np.full(100, 64, np.uint16), 4, 2, vocabulary_size=64)
 
 
-@given(st.integers(2, 400), st.integers(1, 40), st.integers(1, 9), st.booleans())
-def test_validation_covers_everything_once(size: int, context: int, batch: int, pad: bool) -> None:
+@given(st.integers(2, 400), st.integers(1, 40), st.integers(1, 9))
+def test_validation_covers_everything_once(size: int, context: int, batch: int) -> None:
     tokens = np.arange(size, dtype=np.uint16)
     if size <= context:
         with pytest.raises(
             TinyCorpus, match=f"validation part has {size} tokens; one window of context {context}"
         ):
-            validation_windows(tokens, context, batch, pad=pad)
+            validation_windows(tokens, context, batch)
         return
-    chunks = list(validation_windows(tokens, context, batch, pad=pad))
+    chunks = list(validation_windows(tokens, context, batch))
     inputs = np.concatenate([chunk.inputs[: chunk.windows] for chunk in chunks])
     targets = np.concatenate([chunk.targets[: chunk.windows] for chunk in chunks])
     count = (size - 1) // context
     assert inputs.reshape(-1).tolist() == list(range(count * context))
     np.testing.assert_array_equal(targets, inputs + 1)
-    for chunk in chunks[:-1] if not pad else chunks:
+    for chunk in chunks:
         assert chunk.inputs.shape == chunk.targets.shape == (batch, context)
         assert chunk.inputs.dtype == chunk.targets.dtype == np.int32
-    assert all(chunk.weights.shape == (len(chunk.inputs),) for chunk in chunks)
+    assert [chunk.windows for chunk in chunks[:-1]] == [batch] * (len(chunks) - 1)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 50])
 def test_the_mean_loss_is_exact_for_every_chunk_size(batch: int) -> None:
     tokens = TOKENS[:1000]
     exact = np.mean([float(tokens[16 * row : 16 * row + 16].astype(float).sum() ** 2) for row in range(62)])
-    padded, plain = [], []
+    padded = []
     for chunk in validation_windows(tokens, 16, batch):
         losses = chunk.inputs.astype(float).sum(axis=1) ** 2
         losses[chunk.windows :] = np.nan
         padded.append((chunk, losses))
-    for chunk in validation_windows(tokens, 16, batch, pad=False):
-        plain.append((chunk, (chunk.inputs.astype(float).sum(axis=1) ** 2).mean()))
     assert mean_loss(padded) == pytest.approx(exact, rel=1e-14)
-    assert mean_loss(plain) == pytest.approx(exact, rel=1e-14)
 
 
-def test_a_mean_over_padding_is_refused() -> None:
+def test_losses_that_are_not_one_a_row_are_refused() -> None:
     (chunk,) = validation_windows(TOKENS[:33], 16, 5)
-    assert chunk.weights.tolist() == [1, 1, 0, 0, 0]
-    with pytest.raises(
-        InvalidBatches, match=r"Losses of shape \(\) were given for a chunk of 5 rows, 2 of them real"
-    ):
+    assert chunk.windows == 2
+    np.testing.assert_array_equal(chunk.inputs[2:], chunk.inputs[[1, 1, 1]])
+    with pytest.raises(InvalidBatches, match=r"Losses of shape \(\) were given for a chunk of 5 rows"):
         mean_loss([(chunk, 1.5)])
     with pytest.raises(InvalidBatches, match=r"Losses of shape \(2,\)"):
         mean_loss([(chunk, np.ones(2))])

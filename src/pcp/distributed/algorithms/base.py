@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
@@ -144,33 +144,39 @@ def share_of_steps(algorithm: Algorithm, steps: Iterable[int], weights: Iterable
     return min(1.0, mean / algorithm.inner_steps)
 
 
-def check_steps(inner_steps: int, fragments: int = 1, delay: int = 0, mixing: float = 0.0) -> None:
-    """Refuse segments that cannot be; raises InvalidAlgorithm."""
-    if inner_steps < 1:
-        raise InvalidAlgorithm(f"inner_steps is {inner_steps}; it must be at least 1")
-    if fragments < 1 or inner_steps % fragments:
-        raise InvalidAlgorithm(
-            f"fragments is {fragments}; it must be at least 1 and divide inner_steps, which is {inner_steps}"
-        )
-    segment = inner_steps // fragments
-    if not 0 <= delay < segment:
-        raise InvalidAlgorithm(
-            f"delay is {delay}; it must be at least 0 and below the {segment} inner steps of a segment "
-            "(inner_steps / fragments)"
-        )
-    if not 0 <= mixing < 1:
-        raise InvalidAlgorithm(f"mixing is {mixing}; it must be at least 0 and below 1")
+class Described:
+    """The choices that most algorithms share, for descriptions to inherit."""
 
+    __slots__ = ()
+    late: ClassVar[str] = "again"
+    pushes_gradients: ClassVar[bool] = False
 
-def check_outer(learning_rate: float, momentum: float) -> None:
-    """Refuse an outer step that cannot be taken; raises InvalidAlgorithm."""
-    if not 0 < learning_rate < math.inf:
-        raise InvalidAlgorithm(f"outer_learning_rate is {learning_rate}; it must be positive")
-    if not 0 <= momentum < 1:
-        raise InvalidAlgorithm(f"outer_momentum is {momentum}; it must be at least 0 and below 1")
+    def __post_init__(self: Algorithm) -> None:
+        inner_steps, fragments = self.inner_steps, self.fragments
+        if inner_steps < 1:
+            raise InvalidAlgorithm(f"inner_steps is {inner_steps}; it must be at least 1")
+        if fragments < 1 or inner_steps % fragments:
+            raise InvalidAlgorithm(
+                f"fragments is {fragments}; it must be at least 1 and divide inner_steps, which is {inner_steps}"
+            )
+        segment = segment_steps(self)
+        if not 0 <= self.delay < segment:
+            raise InvalidAlgorithm(
+                f"delay is {self.delay}; it must be at least 0 and below the {segment} inner steps of a segment "
+                "(inner_steps / fragments)"
+            )
+        if not 0 <= self.mixing < 1:
+            raise InvalidAlgorithm(f"mixing is {self.mixing}; it must be at least 0 and below 1")
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        if not 0 < rate < math.inf:
+            raise InvalidAlgorithm(f"outer_learning_rate is {rate}; it must be positive")
+        if not 0 <= momentum < 1:
+            raise InvalidAlgorithm(f"outer_momentum is {momentum}; it must be at least 0 and below 1")
+        if not 0 <= self.residual_decay <= 1:
+            raise InvalidAlgorithm(
+                f"residual_decay is {self.residual_decay}; it must be at least 0 and at most 1"
+            )
 
-
-def check_residual(decay: float) -> None:
-    """Refuse a decay that turns or grows the residual; raises InvalidAlgorithm."""
-    if not 0 <= decay <= 1:
-        raise InvalidAlgorithm(f"residual_decay is {decay}; it must be at least 0 and at most 1")
+    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
+        """Return the share of each contribution in the batches of the round."""
+        return shares([each.steps for each in contributions])

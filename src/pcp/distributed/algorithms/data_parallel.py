@@ -1,24 +1,19 @@
 """Synchronous data parallel training: every step is one step of the run's own optimizer on everybody's mean gradient."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_residual, shares
+from pcp.distributed.algorithms.base import Described
 
 
 @dataclass(frozen=True, slots=True)
-class DataParallel:
+class DataParallel(Described):
     """The description of data parallel training: what low communication is measured against.
 
     A worker pushes its mean gradient g_m after every batch. The Shepherd takes one step of the run's optimizer, with its
     clipping and its schedule, on the mean of these: W workers are one process with a batch W times as large.
 
-    Arguments:
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
-        upload: codec of the gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how gradients become one.
+    Its arguments are as `Algorithm` says; what is pushed and merged are gradients.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -35,14 +30,6 @@ class DataParallel:
     fragments: ClassVar[int] = 1
     delay: ClassVar[int] = 0
     mixing: ClassVar[float] = 0.0
-    late: ClassVar[str] = "again"
     pushes_gradients: ClassVar[bool] = True
     outer_learning_rate: ClassVar[float] = 1.0
     outer_momentum: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        check_residual(self.residual_decay)
-
-    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_outer, check_residual, check_steps, shares
+from pcp.distributed.algorithms.base import Amount, Described, shares
 
 
 @dataclass(frozen=True, slots=True)
-class DecoupledDiLoCo:
+class DecoupledDiLoCo(Described):
     """The description of Decoupled DiLoCo: Streaming DiLoCo in which nobody waits for the slowest.
 
     A round closes when a quorum of its data is in and a grace is over (both in the run's plan). A worker that comes late keeps
@@ -22,15 +22,8 @@ class DecoupledDiLoCo:
         (sum w |v| / sum w) phi(sum w phi(v) / sum w),   phi(x) = x / |x|.
 
     Arguments:
-        inner_steps: H, the inner steps between two merges of one fragment.
-        fragments: P, a divisor of H.
-        delay: tau, inner steps between a push and the adoption of its result; below H / P.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
         residual_decay: beta, what a worker keeps of what the upload codec lost or a round closed without.
-        upload: codec of the pseudo-gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -51,12 +44,6 @@ class DecoupledDiLoCo:
 
     mixing: ClassVar[float] = 0.0
     late: ClassVar[str] = "carry"
-    pushes_gradients: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_steps(self.inner_steps, self.fragments, self.delay)
-        check_outer(self.outer_learning_rate, self.outer_momentum)
-        check_residual(self.residual_decay)
 
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Return the share of each contribution by w = tokens (tokens / steps)."""

@@ -4,32 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import (
-    Amount,
-    InvalidAlgorithm,
-    check_outer,
-    check_residual,
-    check_steps,
-    shares,
-)
+from pcp.distributed.algorithms.base import Amount, Described, InvalidAlgorithm, shares
 
 
 @dataclass(frozen=True, slots=True)
-class DiLoCo:
+class DiLoCo(Described):
     """The description of DiLoCo; the outer step is `b <- m b + d; theta <- theta - rate (d + m b)`.
 
     With `inner_steps=1`, `outer_learning_rate=1`, `outer_momentum=0` and plain gradient descent inside, it
     is synchronous data parallel training.
 
     Arguments:
-        inner_steps: H, the batches that a worker trains on between two outer steps.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
         weighting: "equal" (every inner step counts the same) or "tokens" (every token counts the same).
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
-        upload: codec of the pseudo-gradients.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -50,13 +37,9 @@ class DiLoCo:
     fragments: ClassVar[int] = 1
     delay: ClassVar[int] = 0
     mixing: ClassVar[float] = 0.0
-    late: ClassVar[str] = "again"
-    pushes_gradients: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_steps(self.inner_steps)
-        check_outer(self.outer_learning_rate, self.outer_momentum)
-        check_residual(self.residual_decay)
+        Described.__post_init__(self)
         if self.weighting not in ("equal", "tokens"):
             raise InvalidAlgorithm(f'weighting is "{self.weighting}"; choose "equal" or "tokens"')
 

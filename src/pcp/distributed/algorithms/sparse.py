@@ -1,14 +1,13 @@
 """SparseLoCo: the few largest changes in two bits, and error feedback in place of outer momentum."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_outer, check_residual, check_steps, shares
+from pcp.distributed.algorithms.base import Described
 
 
 @dataclass(frozen=True, slots=True)
-class SparseLoCo:
+class SparseLoCo(Described):
     """The description of SparseLoCo.
 
     After H inner steps worker m has changed the parameters by d_m. It pushes the k largest entries of every chunk of its
@@ -17,12 +16,9 @@ class SparseLoCo:
         e_m <- beta e_m + d_m;   s_m = Q(top-k(e_m));   e_m <- e_m - s_m;   Theta <- Theta - rate mean_m(s_m).
 
     Arguments:
-        inner_steps: H, the batches that a worker trains on between two outer steps.
         outer_learning_rate: rate of the outer step, which has no momentum.
-        residual_decay: beta.
         upload: codec of the pseudo-gradients, with chunk and k.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -41,15 +37,4 @@ class SparseLoCo:
     fragments: ClassVar[int] = 1
     delay: ClassVar[int] = 0
     mixing: ClassVar[float] = 0.0
-    late: ClassVar[str] = "again"
-    pushes_gradients: ClassVar[bool] = False
     outer_momentum: ClassVar[float] = 0.0
-
-    def __post_init__(self) -> None:
-        check_steps(self.inner_steps)
-        check_outer(self.outer_learning_rate, self.outer_momentum)
-        check_residual(self.residual_decay)
-
-    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])

@@ -1,14 +1,12 @@
 """Streaming DiLoCo: parts of the parameters are merged in turn, while training goes on."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from pcp.distributed.algorithms.base import Amount, check_outer, check_residual, check_steps, shares
+from pcp.distributed.algorithms.base import Described
 
 
 @dataclass(frozen=True, slots=True)
-class StreamingDiLoCo:
+class StreamingDiLoCo(Described):
     """The description of Streaming DiLoCo.
 
     After every H / P inner steps each worker pushes one of P fragments, and trains on. The outer step is DiLoCo's, with a
@@ -19,16 +17,9 @@ class StreamingDiLoCo:
     and counts its next change of the fragment from Theta. P = 1, tau = 0 and alpha = 0 are DiLoCo.
 
     Arguments:
-        inner_steps: H, the inner steps between two merges of one fragment.
         fragments: P, a divisor of H; the parameters are cut by bytes.
-        delay: tau, inner steps between a push and the adoption of its result; below H / P.
-        mixing: alpha, the share of its own parameters that a worker keeps.
-        outer_learning_rate: rate of the outer Nesterov step.
-        outer_momentum: momentum of the outer Nesterov step.
-        residual_decay: beta, what a worker keeps of what the upload codec lost.
         upload: codec of the pseudo-gradients; the paper's four bits.
-        download: codec of the change of the parameters; "f32" sends the parameters.
-        merge: how pseudo-gradients become one.
+        others: as `Algorithm` says.
 
     Raises:
         InvalidAlgorithm: for a hyper-parameter out of range.
@@ -47,15 +38,3 @@ class StreamingDiLoCo:
     upload: str = "int4"
     download: str = "f32"
     merge: str = "mean"
-
-    late: ClassVar[str] = "again"
-    pushes_gradients: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_steps(self.inner_steps, self.fragments, self.delay, self.mixing)
-        check_outer(self.outer_learning_rate, self.outer_momentum)
-        check_residual(self.residual_decay)
-
-    def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])

@@ -18,11 +18,6 @@ class BFloat16(Codec):
 
     kind: ClassVar[str] = "bf16"
 
-    @property
-    def name(self) -> str:
-        """`bf16`."""
-        return self.kind
-
     def payload_specs(self, n: int) -> dict[str, TensorSpec]:
         """`values`: bf16 of shape (n,)."""
         return {"values": TensorSpec((n,), DType.bf16)}

@@ -39,9 +39,9 @@ class Codec(abc.ABC):
     """What the name begins with."""
 
     @property
-    @abc.abstractmethod
     def name(self) -> str:
-        """What `codec` makes the same codec of."""
+        """What `codec` makes the same codec of: the kind, and the options where a codec has any."""
+        return self.kind
 
     @abc.abstractmethod
     def payload_specs(self, n: int) -> dict[str, TensorSpec]:

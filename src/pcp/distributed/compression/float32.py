@@ -14,11 +14,6 @@ class Float32(Codec):
 
     kind: ClassVar[str] = "f32"
 
-    @property
-    def name(self) -> str:
-        """`f32`."""
-        return self.kind
-
     def payload_specs(self, n: int) -> dict[str, TensorSpec]:
         """`values`: f32 of shape (n,)."""
         return {"values": TensorSpec((n,), DType.f32)}

@@ -1,9 +1,5 @@
 """Merges of a round's contributions to a fragment: the weighted mean, and what holds where some workers are hostile."""
 
-from pcp.distributed.merging.attacks import ATTACKS as ATTACKS
-from pcp.distributed.merging.attacks import Attack as Attack
-from pcp.distributed.merging.attacks import UnknownAttack as UnknownAttack
-from pcp.distributed.merging.attacks import attack as attack
 from pcp.distributed.merging.base import InvalidSegments as InvalidSegments
 from pcp.distributed.merging.base import InvalidWeights as InvalidWeights
 from pcp.distributed.merging.base import Loader as Loader

@@ -17,7 +17,6 @@ class Accumulator:
 
     Arguments:
         segments: the leaves.
-        device: where it computes.
     """
 
     def __init__(self, segments: Sequence[Segment], device: Device | str | None = None) -> None:

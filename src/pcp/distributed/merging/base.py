@@ -88,7 +88,6 @@ class Merge(ABC):
 
     Arguments:
         segments: the leaves, in the order of the flat vector.
-        device: where it computes.
 
     Raises:
         InvalidSegments: there are none, or one is empty.
@@ -155,6 +154,13 @@ def _checked(loader: Loader, index: int, size: int) -> Loader:
         return vector
 
     return load
+
+
+def verdicts(share: np.ndarray, finite: np.ndarray) -> tuple[Verdict, ...]:
+    """Of a merge that leaves out nothing but what is not finite."""
+    return tuple(
+        Verdict(float(each), "" if usable else NOT_FINITE) for each, usable in zip(share, finite, strict=True)
+    )
 
 
 def shares(weights: np.ndarray, usable: np.ndarray) -> np.ndarray:

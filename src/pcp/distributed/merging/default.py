@@ -136,7 +136,6 @@ def direction(pictures: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.
 
     Arguments:
         pictures: sketches of the contributions, of shape (contributions, k).
-        usable: which are looked at.
     """
     centre = np.median(pictures[usable], axis=0)
     lengths = np.linalg.norm(pictures, axis=1) * np.linalg.norm(centre)

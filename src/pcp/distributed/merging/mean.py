@@ -6,7 +6,7 @@ import numpy as np
 
 from pcp.backends import Device
 from pcp.distributed.merging.accumulation import Accumulator
-from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Verdict, shares
+from pcp.distributed.merging.base import Loader, Merge, Merged, Segment, State, shares, verdicts
 from pcp.distributed.merging.measuring import Meter
 
 
@@ -27,8 +27,4 @@ class Mean(Merge):
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)
         total = self._accumulator.total(loaders, share[:, None])
-        verdicts = tuple(
-            Verdict(float(each), "" if usable else NOT_FINITE)
-            for each, usable in zip(share, finite, strict=True)
-        )
-        return Merged(total, verdicts, state)
+        return Merged(total, verdicts(share, finite), state)

@@ -32,7 +32,6 @@ class Meter:
 
     Arguments:
         segments: the leaves.
-        device: where it computes.
     """
 
     def __init__(self, segments: Sequence[Segment], device: Device | str | None = None) -> None:

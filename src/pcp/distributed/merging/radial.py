@@ -6,7 +6,7 @@ import numpy as np
 
 from pcp.backends import Device
 from pcp.distributed.merging.accumulation import Accumulator
-from pcp.distributed.merging.base import NOT_FINITE, Loader, Merge, Merged, Segment, State, Verdict, shares
+from pcp.distributed.merging.base import Loader, Merge, Merged, Segment, State, shares, verdicts
 from pcp.distributed.merging.measuring import Meter
 
 # A mean direction shorter than this is rounding: the contributions cancel, and there is no direction to speak of.
@@ -40,8 +40,4 @@ class Radial(Merge):
         plain = np.array([segment.embedding for segment in self.segments]) | (length < DEGENERATE)
         radial = directions * (share @ norms) / np.where(plain, 1.0, length)
         total = self._accumulator.total(loaders, np.where(plain, share[:, None], radial))
-        verdicts = tuple(
-            Verdict(float(each), "" if usable else NOT_FINITE)
-            for each, usable in zip(share, measures.finite, strict=True)
-        )
-        return Merged(total, verdicts, state)
+        return Merged(total, verdicts(share, measures.finite), state)

@@ -7,15 +7,14 @@ import numpy as np
 from pcp import ops
 from pcp.backends import Device
 from pcp.distributed.merging.base import (
-    NOT_FINITE,
     Loader,
     Merge,
     Merged,
     Segment,
     State,
     Vector,
-    Verdict,
     shares,
+    verdicts,
 )
 from pcp.distributed.merging.measuring import Meter
 from pcp.planning import Plan, plan
@@ -57,11 +56,7 @@ class TrimmedMean(Merge):
             if usable:
                 factor = np.float32(1 / (count - 2 * cut))
                 total, highest, lowest = self._plan(cut).run(total, highest, lowest, load(), factor)
-        verdicts = tuple(
-            Verdict(float(each), "" if usable else NOT_FINITE)
-            for each, usable in zip(share, finite, strict=True)
-        )
-        return Merged(total, verdicts, state)
+        return Merged(total, verdicts(share, finite), state)
 
     def _plan(self, cut: int) -> Plan:
         if cut not in self._plans:

@@ -52,8 +52,6 @@ def load_arrays(
     """The nested arrays of a blob.
 
     Arguments:
-        store: where the blob is.
-        blob: its digest and size.
         tree: the expected nesting.
         specs: the expected shapes and element types of the leaves, in order.
         finite: refuse infinities and NaN.

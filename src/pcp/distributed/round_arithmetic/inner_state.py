@@ -30,8 +30,6 @@ def load_inner(store: BlobStore, blob: Blob, state: Arrays, vectors: Sequence[Ar
     """An inner state that another worker stored, for `Replica.restore`.
 
     Arguments:
-        store: where the blob is.
-        blob: its digest and size.
         state: the state of the training step, as the run's programs take it.
         vectors: the fragments, likewise.
 

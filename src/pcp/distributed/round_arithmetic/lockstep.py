@@ -101,7 +101,6 @@ class Lockstep:
     """W workers and a Shepherd in one process.
 
     Arguments:
-        recipe: what is trained.
         algorithm: how it is merged.
         workers: W.
         device: where everything is computed.

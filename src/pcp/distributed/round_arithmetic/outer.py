@@ -38,9 +38,7 @@ class OuterSteps:
     """The Shepherd's arithmetic beside its merge, for every fragment: arrays in, arrays out.
 
     Arguments:
-        recipe: what is trained.
         algorithm: how it is merged.
-        device: where to compute.
 
     Raises:
         TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.

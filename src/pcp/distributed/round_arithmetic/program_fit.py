@@ -70,9 +70,6 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
         programs: by name.
         batch: shape and element type of each array of a batch.
 
-    Returns:
-        The fragments.
-
     Raises:
         ProgramRefused: a program is missing, or takes or returns something else than the others expect.
     """

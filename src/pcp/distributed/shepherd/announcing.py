@@ -1,31 +1,34 @@
-"""Which blobs a worker may move once a message has been sent to it."""
+"""What a worker may fetch and push follows from what it is told."""
 
 from pcp.distributed.messages import AskStates, Assign, Blob, Merged, Message, Repeat, Welcome
 from pcp.distributed.wire import Announcements
 
 
-def announce(message: Message, worker: str, announcements: Announcements, push_bytes: int) -> None:
-    """Let workers fetch what a message names, and push what it asks for.
+def announce(announcements: Announcements, worker: str, message: Message, push_bytes: int) -> None:
+    """Allow the transfers that a message to a worker asks for.
 
     Arguments:
-        message: about to be sent.
-        worker: to whom.
-        announcements: what may be moved.
-        push_bytes: that a worker may push after a lease or a question.
+        announcements: what may be fetched and pushed.
+        worker: name of who is told.
+        message: what it is told.
+        push_bytes: what it may push after each lease or question.
     """
-    if isinstance(message, Welcome):
-        announcements.announce(message.blobs)
-    elif isinstance(message, Merged):
-        announcements.announce(_there(message.parameters, message.change))
-    elif isinstance(message, Assign):
-        for each in message.lease.adopt:
-            announcements.announce(_there(each.parameters, each.change))
-        announcements.allow_push(worker, push_bytes)
-    elif isinstance(message, AskStates):
-        announcements.allow_push(worker, push_bytes)
-    elif isinstance(message, Repeat):
-        parameters = [each.parameters for each in message.lease.adopt]
-        announcements.announce(_there(message.before, *parameters))
+    match message:
+        case Welcome():
+            announcements.announce(message.blobs)
+        case Merged():
+            announcements.announce(_there(message.parameters, message.change))
+        case Assign():
+            for each in message.lease.adopt:
+                announcements.announce(_there(each.parameters, each.change))
+            announcements.allow_push(worker, push_bytes)
+        case AskStates():
+            announcements.allow_push(worker, push_bytes)
+        case Repeat():
+            parameters = [each.parameters for each in message.lease.adopt]
+            announcements.announce(_there(message.before, *parameters))
+        case _:
+            pass
 
 
 def _there(*blobs: Blob | None) -> list[Blob]:

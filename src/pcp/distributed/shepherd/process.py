@@ -374,7 +374,7 @@ class Shepherd:
         connection = self._connections.get(number)
         if connection is None:
             return
-        announce(message, connection.peer.name, self._announcements, self._push_bytes)
+        announce(self._announcements, connection.peer.name, message, self._push_bytes)
         try:
             connection.post(message)
         except PCPError as error:

@@ -14,12 +14,7 @@ class VirtualClock:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Plan an action.
-
-        Arguments:
-            seconds: from now on, not negative.
-            action: what to do then.
-        """
+        """Plan an action."""
         self.at(self.now + seconds, action)
 
     def at(self, time: float, action: Callable[[], None]) -> None:
@@ -39,7 +34,6 @@ class MachineClock:
     """The clock of one machine: it never goes back, but it runs fast or slow, and jumps ahead.
 
     Arguments:
-        world: true time.
         rate: its seconds in a true second.
     """
 

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 class Faults:
     """The faults of a schedule, as they strike.
 
-    Arguments:
-        world: what they strike.
-
     `inside` holds the kinds that struck between two chunks of a transfer.
     """
 

@@ -26,11 +26,7 @@ LAST_STEP = 1 << 30
 
 
 class InnerTraining:
-    """Trains one lease at a time.
-
-    Arguments:
-        process: whose it is.
-    """
+    """Trains one lease at a time."""
 
     def __init__(self, process: "WorkerProcess") -> None:
         self._process = process

@@ -48,7 +48,6 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
     """Return what came of some schedules.
 
     Arguments:
-        seeds: which.
         trace: called with every event and effect, by whom, when.
     """
     logging.disable(logging.WARNING)  # torn writes and refused transfers are what this is about
@@ -78,13 +77,7 @@ def run_seeds(seeds: Iterable[int], trace: Trace | None = None) -> Summary:
 
 
 def run_in_processes(first: int, count: int, jobs: int) -> Iterator[Summary]:
-    """Yield what came of pieces of the schedules, as they are ready.
-
-    Arguments:
-        first: seed.
-        count: of seeds.
-        jobs: processes.
-    """
+    """Yield what came of pieces of the schedules, as they are ready."""
     pieces = [range(at, min(at + PIECE, first + count)) for at in range(first, first + count, PIECE)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for future in as_completed([pool.submit(run_seeds, piece) for piece in pieces]):

@@ -58,8 +58,6 @@ class Link:
     """A connection between a worker and the Shepherd.
 
     Arguments:
-        number: of the connection.
-        worker: name of the worker.
         ends: the Shepherd's and the worker's; None once that end is closed or was told.
         streams: towards each end.
     """

@@ -7,17 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from pcp.distributed.algorithms import Contribution, segment_steps
-from pcp.distributed.coordinator import Run, State
-from pcp.distributed.coordinator.effects import (
-    Append,
-    AuditEnded,
-    CompareStates,
-    DeleteBlob,
-    Effect,
-    Report,
-    RunOuterStep,
-    Send,
-)
+from pcp.distributed.coordinator import Run, State, effects
 from pcp.distributed.coordinator.log.records import (
     EpochStarted,
     OuterStepTaken,
@@ -117,23 +107,24 @@ class Observer:
         usual = median(overheads) + count * median(steps)
         return max(config.lease.floor_seconds, config.lease.peers * usual)
 
-    def performed(self, effect: Effect, speaker: Callable[[int], tuple[str, bytes]], now: float) -> None:
+    def performed(
+        self, effect: effects.Effect, speaker: Callable[[int], tuple[str, bytes]], now: float
+    ) -> None:
         """Take note of an effect that was performed.
 
         Arguments:
-            effect: the effect.
             speaker: name and incarnation of the worker's process that said hello on a connection.
             now: by the Shepherd's clock.
         """
         match effect:
-            case Append():
+            case effects.Append():
                 self._appended(effect)
-            case Send(connection, Welcome(generation=generation)):
+            case effects.Send(connection, Welcome(generation=generation)):
                 self._welcomed(*speaker(connection), generation)
-            case Send(connection, Assign(lease)):
+            case effects.Send(connection, Assign(lease)):
                 self._assigned(lease, speaker(connection)[1])
                 self._assigned_at.setdefault(lease.lease_id, now)
-            case Send(_, UpdateReply(lease_id, outcome)):
+            case effects.Send(_, UpdateReply(lease_id, outcome)):
                 require(
                     outcome is Outcome.REFUSED or lease_id not in self.tampered,
                     f"a tampered update of lease {lease_id} was {outcome}",
@@ -142,23 +133,23 @@ class Observer:
                     outcome is not Outcome.ADMITTED or lease_id not in self.spoilt,
                     f"a push of lease {lease_id} that is unusable was admitted",
                 )
-            case RunOuterStep():
+            case effects.RunOuterStep():
                 require(
                     self._closed.get(effect.round) == (effect.contributions, effect.weights),
                     f"the outer step of round {effect.round} is not what the log says",
                 )
-            case CompareStates(audit):  # which is asked for only where two results differ
+            case effects.CompareStates(audit):  # which is asked for only where two results differ
                 require(False, f"audit {audit}: an honest repetition comes to something else")
-            case Report(AuditEnded(verdict=verdict)):
+            case effects.Report(effects.AuditEnded(verdict=verdict)):
                 self.verdicts[verdict] += 1
-            case DeleteBlob(blob):
+            case effects.DeleteBlob(blob):
                 require(
                     self.shadow is None or blob not in self.shadow.blobs(), f"{blob} is deleted though needed"
                 )
             case _:
                 pass
 
-    def _appended(self, effect: Append) -> None:
+    def _appended(self, effect: effects.Append) -> None:
         record = effect.record
         if isinstance(record, RunStarted):
             self.shadow = start_run(record)

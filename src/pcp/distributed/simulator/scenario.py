@@ -55,7 +55,6 @@ class Fault:
     """Something that goes wrong.
 
     Arguments:
-        time: when.
         kind: one of `FAULTS`.
         worker: index of the worker it strikes, where it strikes one.
         seconds: how long it lasts.

@@ -11,34 +11,10 @@ from pcp.distributed.coordinator import (
     EventLogFull,
     EventLogWriteFailed,
     check_books,
+    effects,
     encode,
+    events,
     replay,
-)
-from pcp.distributed.coordinator.effects import (
-    Append,
-    Close,
-    Compact,
-    DeleteBlob,
-    Effect,
-    Finish,
-    Report,
-    RunOuterStep,
-    Send,
-    WriteCheckpoint,
-)
-from pcp.distributed.coordinator.events import (
-    BlobRefused,
-    BlobStored,
-    CheckpointDone,
-    CheckpointFailed,
-    ConnectionLost,
-    Event,
-    MemberJoined,
-    MessageReceived,
-    OuterStepDone,
-    OuterStepFailed,
-    Started,
-    Tick,
 )
 from pcp.distributed.messages import Blob, Hello, Message, States, Update
 from pcp.distributed.simulator import training
@@ -51,7 +27,7 @@ from pcp.distributed.wire.blob_files import StoreFull
 if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
 
-Inbound = Callable[[float], Event]
+Inbound = Callable[[float], events.Event]
 
 ROOM_SECONDS = 1.0
 """How often a Shepherd whose disk is full looks for room."""
@@ -74,8 +50,8 @@ class ShepherdProcess:
         self._hellos: dict[int, tuple[str, bytes]] = {}
         self._paused_until = 0.0
         self._inbox: deque[Inbound] = deque()
-        self._effects: deque[Effect] = deque()
-        self._handled: Event | None = None
+        self._effects: deque[effects.Effect] = deque()
+        self._handled: events.Event | None = None
         self._syncing = False
         self._log = EventLog(world.storage)
         records = tuple(self._log.records())
@@ -97,7 +73,7 @@ class ShepherdProcess:
 
     def start(self) -> None:
         """Begin to work."""
-        self.post(Started)
+        self.post(events.Started)
         if self.alive:
             self.world.network.shepherd = self
             self._tick()
@@ -134,13 +110,13 @@ class ShepherdProcess:
         """Take a message from the network."""
         if isinstance(message, Hello):
             self._hellos[connection] = message.worker, message.incarnation
-            self.post(lambda now: MemberJoined(now, connection, message))
+            self.post(lambda now: events.MemberJoined(now, connection, message))
         else:
-            self.post(lambda now: MessageReceived(now, connection, message))
+            self.post(lambda now: events.MessageReceived(now, connection, message))
 
     def broken(self, connection: int) -> None:
         """Learn that a connection is gone."""
-        self.post(lambda now: ConnectionLost(now, connection))
+        self.post(lambda now: events.ConnectionLost(now, connection))
 
     def blob_arrived(self, blob: Blob) -> None:
         """Look at a pushed blob."""
@@ -153,14 +129,14 @@ class ShepherdProcess:
             return  # it was deleted meanwhile
         except training.Unusable as error:
             reason = str(error)
-            self.post(lambda now: BlobRefused(now, blob, reason))
+            self.post(lambda now: events.BlobRefused(now, blob, reason))
         else:
-            self.post(lambda now: BlobStored(now, blob))
+            self.post(lambda now: events.BlobStored(now, blob))
 
     def _tick(self) -> None:
-        def ticked(now: float) -> Event:
+        def ticked(now: float) -> events.Event:
             self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
-            return Tick(now)
+            return events.Tick(now)
 
         self.post(ticked)
 
@@ -181,32 +157,32 @@ class ShepherdProcess:
         except EventLogWriteFailed:
             self.world.crash_shepherd(power_lost=False)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         world = self.world
         world.trace("shepherd", event)
-        if isinstance(event, MemberJoined | MessageReceived | ConnectionLost):
+        if isinstance(event, events.MemberJoined | events.MessageReceived | events.ConnectionLost):
             worker, _ = self._hellos.get(event.connection, ("", b""))
             world.observer.heard(worker, event.now)
         self._effects += self._coordinator.handle(event)
         self._handled = event
         check_books(self._coordinator.state)
 
-    def _check(self, event: Event) -> None:
+    def _check(self, event: events.Event) -> None:
         state, observer = self._coordinator.state, self.world.observer
         if state.run != observer.shadow:
             raise InvariantViolated("the live state is not the one that was logged")
-        if isinstance(event, Tick):
+        if isinstance(event, events.Tick):
             observer.punctual(state, event.now)
-        elif isinstance(event, MessageReceived) and isinstance(event.message, Update):
+        elif isinstance(event, events.MessageReceived) and isinstance(event.message, Update):
             held = state.leases.get(event.message.lease_id)
             if held is not None and held.update == event.message and self.blobs.has(event.message.payload):
                 self.blob_arrived(event.message.payload)
-        elif isinstance(event, MessageReceived) and isinstance(event.message, States):
+        elif isinstance(event, events.MessageReceived) and isinstance(event.message, States):
             for blob in event.message.blobs:
                 if state.audits.awaits(blob) and self.blobs.has(blob):
                     self.blob_arrived(blob)
 
-    def _next_effect(self, effect: Effect) -> None:
+    def _next_effect(self, effect: effects.Effect) -> None:
         world = self.world
         self._die_if_due(effect)
         world.trace("shepherd", effect)
@@ -220,7 +196,7 @@ class ShepherdProcess:
         if not self.alive:
             return
         world.observer.performed(effect, self._hellos.__getitem__, self._clock.now)
-        if isinstance(effect, Append) and effect.sync:
+        if isinstance(effect, effects.Append) and effect.sync:
             seconds = self.blobs.disk.seconds()
             if seconds:
                 self._syncing = True
@@ -241,8 +217,8 @@ class ShepherdProcess:
             self._syncing = False
             self._work()
 
-    def _die_if_due(self, effect: Effect) -> None:
-        if self._effects_until_crash is None or isinstance(effect, Report):
+    def _die_if_due(self, effect: effects.Effect) -> None:
+        if self._effects_until_crash is None or isinstance(effect, effects.Report):
             return
         left, power_lost = self._effects_until_crash
         if left > 0:
@@ -252,35 +228,35 @@ class ShepherdProcess:
         else:
             raise EventLogWriteFailed("the process was killed between two effects")
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: effects.Effect) -> None:
         world = self.world
         match effect:
-            case Send(connection, message):
+            case effects.Send(connection, message):
                 world.network.send(connection, WORKER, message)
-            case Close(connection, _):
+            case effects.Close(connection, _):
                 world.network.close(connection, SHEPHERD)
-            case Append(record, sync):
+            case effects.Append(record, sync):
                 self._log.append(encode(record), sync)
-            case Compact(snapshot):
+            case effects.Compact(snapshot):
                 with contextlib.suppress(EventLogFull):  # the old segment goes on
                     self._log.compact(snapshot)
-            case RunOuterStep():
+            case effects.RunOuterStep():
                 self._compute(0.05, 1.0, lambda: self._outer_step(effect))
-            case WriteCheckpoint():
+            case effects.WriteCheckpoint():
                 self._compute(0.05, 3.0, lambda: self._checkpoint(effect))
-            case DeleteBlob(blob):
+            case effects.DeleteBlob(blob):
                 self.blobs.remove(blob)
-            case Finish(failure):
+            case effects.Finish(failure):
                 fragments = self._coordinator.state.run.fragments
                 world.finished(failure, tuple(each.parameters for each in fragments))
-            case Report():
+            case effects.Report():
                 pass
 
     def _compute(self, shortest: float, longest: float, action: Callable[[], None]) -> None:
         seconds = self.world.random.uniform(shortest, longest) + self.blobs.disk.seconds()
         self.world.clock.after(seconds, lambda: self.when_awake(action))
 
-    def _outer_step(self, effect: RunOuterStep) -> None:
+    def _outer_step(self, effect: effects.RunOuterStep) -> None:
         algorithm, complete = self.world.scenario.config.algorithm, self.blobs.complete
         assert effect.outer is not None
         held, master = (training.decode(complete[blob]) for blob in (effect.parameters, effect.outer))
@@ -293,15 +269,15 @@ class ShepherdProcess:
             changed = self.blobs.put(training.encode(change)) if algorithm.download != "f32" else None
         except StoreFull as error:
             reason = str(error)
-            self.post(lambda now: OuterStepFailed(now, effect.round, reason, lacked_room=True))
+            self.post(lambda now: events.OuterStepFailed(now, effect.round, reason, lacked_room=True))
         else:
-            self.post(lambda now: OuterStepDone(now, effect.round, parameters, changed, outer))
+            self.post(lambda now: events.OuterStepDone(now, effect.round, parameters, changed, outer))
 
-    def _checkpoint(self, effect: WriteCheckpoint) -> None:
+    def _checkpoint(self, effect: effects.WriteCheckpoint) -> None:
         if self.blobs.disk.full:
-            self.post(lambda now: CheckpointFailed(now, effect.version, "no space"))
+            self.post(lambda now: events.CheckpointFailed(now, effect.version, "no space"))
             return
         for blob in (*effect.parameters, *effect.outer):
             if blob is not None and not self.blobs.has(blob):
                 raise InvariantViolated(f"checkpoint {effect.version} reads a blob that was deleted")
-        self.post(lambda now: CheckpointDone(now, effect.version))
+        self.post(lambda now: events.CheckpointDone(now, effect.version))

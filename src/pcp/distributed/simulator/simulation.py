@@ -195,7 +195,6 @@ def simulate(scenario: Scenario, trace: Trace | None = None) -> Outcome:
     """Return what comes of a schedule.
 
     Arguments:
-        scenario: see `scenario_of`.
         trace: called with every event and effect, by whom, when.
 
     Raises:

@@ -120,8 +120,6 @@ class Transfer:
     """A worker's transfer of one blob, tried again where it breaks; the blob goes on where it ended.
 
     Arguments:
-        process: the worker's process.
-        blob: what to move.
         push: whether it goes to the Shepherd.
         done: told what went wrong in the end, "" for nothing.
     """

@@ -110,9 +110,6 @@ class Witness:
         """Check an outer step: it merges what was pushed for it, and every cell once.
 
         Arguments:
-            round: the round.
-            fragment: what it merges.
-            contributions: what it merges of it.
             parameters: what workers shall hold.
         """
         pushes = [self._contributed(round, fragment, each) for each in contributions]

@@ -10,43 +10,7 @@ from pcp.distributed.messages import Blob, Message, Update
 from pcp.distributed.simulator.inner_training import InnerTraining
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.simulator.transfers import Transfer
-from pcp.distributed.worker import WorkerConfig, WorkerLogic
-from pcp.distributed.worker.effects import (
-    AbortLease,
-    Adopt,
-    CancelUpload,
-    Connect,
-    Disconnect,
-    Effect,
-    FetchBlob,
-    FetchState,
-    ForgetBlob,
-    ForgetState,
-    Notice,
-    Prepare,
-    RepeatPiece,
-    SendMessage,
-    SettlePush,
-    StartLease,
-    Stop,
-    UploadState,
-    UploadUpdate,
-)
-from pcp.distributed.worker.events import (
-    BlobFetched,
-    BlobUnavailable,
-    Connected,
-    Disconnected,
-    Event,
-    MessageReceived,
-    PreparationFailed,
-    Prepared,
-    Started,
-    StateUploadFailed,
-    Tick,
-    UpdateUploaded,
-    UploadFailed,
-)
+from pcp.distributed.worker import WorkerConfig, WorkerLogic, effects, events
 
 if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
@@ -76,7 +40,6 @@ class WorkerProcess:
 
     Arguments:
         world: the simulation that it lives in.
-        index: which worker it is.
         incarnation: number of processes before it, of all workers.
     """
 
@@ -116,10 +79,10 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Begin to work."""
-        self.post(Started)
+        self.post(events.Started)
         self._tick()
 
-    def post(self, event: Callable[[float], Event]) -> None:
+    def post(self, event: Callable[[float], events.Event]) -> None:
         """Handle an event, now or when a pause is over."""
         self.when_awake(lambda: self._handle(event(self._machine.clock.now)))
 
@@ -133,7 +96,7 @@ class WorkerProcess:
         else:
             action()
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         world = self.world
         world.trace(self.name, event)
         for effect in self._logic.handle(event):
@@ -166,64 +129,64 @@ class WorkerProcess:
 
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
-        self.post(lambda now: MessageReceived(now, connection, message))
+        self.post(lambda now: events.MessageReceived(now, connection, message))
 
     def broken(self, connection: int) -> None:
         """Learn that a connection is gone, or could not be made."""
-        self.post(lambda now: Disconnected(now, connection, "lost"))
+        self.post(lambda now: events.Disconnected(now, connection, "lost"))
 
     def _tick(self) -> None:
-        def ticked(now: float) -> Event:
+        def ticked(now: float) -> events.Event:
             self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
-            return Tick(now)
+            return events.Tick(now)
 
         self.post(ticked)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: effects.Effect) -> None:
         world = self.world
-        if isinstance(effect, UploadUpdate | UploadState):
+        if isinstance(effect, effects.UploadUpdate | effects.UploadState):
             world.observer.tried(self.name, self._incarnation, effect)
         match effect:
-            case Connect(seconds):
+            case effects.Connect(seconds):
                 world.clock.after(seconds, self._connect)
-            case Disconnect(connection, _):
+            case effects.Disconnect(connection, _):
                 world.network.close(connection, WORKER)
-            case SendMessage(connection, message):
+            case effects.SendMessage(connection, message):
                 self._send(connection, message)
-            case Stop():
+            case effects.Stop():
                 self.alive = False
-            case Notice():
+            case effects.Notice():
                 pass
-            case RepeatPiece(wanted):
+            case effects.RepeatPiece(wanted):
                 self._training.repeat(wanted)
-            case FetchState() | ForgetState() | UploadState():
+            case effects.FetchState() | effects.ForgetState() | effects.UploadState():
                 self._move_state(effect)
             case _:
                 self._work(effect)
 
-    def _work(self, effect: Effect) -> None:
+    def _work(self, effect: effects.Effect) -> None:
         world = self.world
         match effect:
-            case Prepare(run, _):
+            case effects.Prepare(run, _):
                 world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
-            case FetchBlob(blob):
+            case effects.FetchBlob(blob):
                 self._fetches.submit(
                     Transfer(self, blob, False, lambda problem: self._fetched(self._fetches, blob, problem))
                 )
-            case ForgetBlob(blob):
+            case effects.ForgetBlob(blob):
                 self.blobs.remove(blob)
-            case StartLease(lease):
+            case effects.StartLease(lease):
                 self._training.start(lease)
-            case Adopt():
+            case effects.Adopt():
                 self._training.adopt(effect)
-            case SettlePush(lease_id, outcome):
+            case effects.SettlePush(lease_id, outcome):
                 self._training.settle(lease_id, outcome)
-            case AbortLease(lease_id, _):
+            case effects.AbortLease(lease_id, _):
                 self._training.abort(lease_id)
                 self._wanted.pop(lease_id, None)
-            case CancelUpload(lease_id):
+            case effects.CancelUpload(lease_id):
                 self._wanted.pop(lease_id, None)
-            case UploadUpdate(lease_id, blob):
+            case effects.UploadUpdate(lease_id, blob):
                 self._wanted[lease_id] = blob
                 self._uploads.submit(
                     Transfer(self, blob, True, lambda problem: self._uploaded(lease_id, problem))
@@ -234,7 +197,7 @@ class WorkerProcess:
             self.world.network.connect(
                 self.name,
                 self,
-                lambda number: self.post(lambda now: Connected(now, number)),
+                lambda number: self.post(lambda now: events.Connected(now, number)),
                 bulk=False,
             )
 
@@ -257,20 +220,20 @@ class WorkerProcess:
     def _prepare(self, run: str) -> None:
         unreliable = self.world.faults.transfers_fail and self.world.random.random() < 0.5
         if unreliable or self._machine.disk.full:
-            self.post(lambda now: PreparationFailed(now, run, "what it needs cannot be fetched"))
+            self.post(lambda now: events.PreparationFailed(now, run, "what it needs cannot be fetched"))
         else:
-            self.post(lambda now: Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
+            self.post(lambda now: events.Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
 
-    def _move_state(self, effect: FetchState | ForgetState | UploadState) -> None:
+    def _move_state(self, effect: effects.FetchState | effects.ForgetState | effects.UploadState) -> None:
         blob = effect.blob
         match effect:
-            case FetchState():
+            case effects.FetchState():
                 self._states.submit(
                     Transfer(self, blob, False, lambda problem: self._fetched(self._states, blob, problem))
                 )
-            case ForgetState():
+            case effects.ForgetState():
                 self.blobs.remove(blob)
-            case UploadState():
+            case effects.UploadState():
                 self._states.submit(
                     Transfer(self, blob, True, lambda problem: self._state_uploaded(blob, problem))
                 )
@@ -278,21 +241,21 @@ class WorkerProcess:
     def _fetched(self, lane: Lane, blob: Blob, problem: str) -> None:
         lane.ended()
         if problem:
-            self.post(lambda now: BlobUnavailable(now, blob, problem))
+            self.post(lambda now: events.BlobUnavailable(now, blob, problem))
         else:
-            self.post(lambda now: BlobFetched(now, blob))
+            self.post(lambda now: events.BlobFetched(now, blob))
 
     def _state_uploaded(self, blob: Blob, problem: str) -> None:
         self._states.ended()
         if problem:
-            self.post(lambda now: StateUploadFailed(now, blob, problem))
+            self.post(lambda now: events.StateUploadFailed(now, blob, problem))
 
     def _uploaded(self, lease_id: int, problem: str) -> None:
         self._uploads.ended()
         if problem:
-            self.post(lambda now: UploadFailed(now, lease_id, problem))
+            self.post(lambda now: events.UploadFailed(now, lease_id, problem))
         elif self._wanted.pop(lease_id, None) is not None:
-            self.post(lambda now: UpdateUploaded(now, lease_id))
+            self.post(lambda now: events.UpdateUploaded(now, lease_id))
 
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (

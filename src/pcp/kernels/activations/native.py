@@ -75,7 +75,8 @@ for _name, _about, _pattern in (
     ("gelu", "GELU by tanh, of a product and its bias", GELU),
     ("gelu_gradient", "the gradient of GELU by tanh", GRADIENT),
 ):
-    register_family(Family(_name, _about, is_named(_pattern.name), pattern=_pattern))
+    _of_it = "gelu_gradient" if _name == "gelu" else ""
+    register_family(Family(_name, _about, is_named(_pattern.name), gradient=_of_it, pattern=_pattern))
     register_kernel(
         Kernel(
             f"{_name}.native",

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from pcp.errors import PCPError
@@ -26,6 +25,8 @@ from pcp.kernels.problems import Problem
 from pcp.ops.record import Kind, kind_of
 from pcp.planning.added.store import Added
 from pcp.planning.measuring.hardware import versions
+from pcp.planning.measuring.process import environment
+from pcp.planning.measuring.request import specs_to
 from pcp.temporary import LOWERING, TemporaryFolder
 
 log = logging.getLogger("pcp.planning.added")
@@ -44,11 +45,6 @@ class KernelNeedsHandler(KernelNotLowered):
 
 def lowered(added: Added, problem: Problem, attributes: Mapping[str, Any]) -> Program:
     """The kernel for a problem.
-
-    Arguments:
-        added: the kernel.
-        problem: what it has to compute.
-        attributes: what it is told by keyword.
 
     Raises:
         KernelNeedsHandler: it calls native code or python, by these names.
@@ -161,17 +157,15 @@ def _asked(added: Added, problem: Problem, attributes: str) -> str:
             "file": str(candidate.folder / candidate.file),
             "function": candidate.function,
             "attributes": json.loads(attributes),
-            "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+            "specs": specs_to(problem.specs),
             "answer": str(answer),
         }
-        source = str(Path(__file__).parents[3])
-        paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "pcp.planning.added.lowering_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "JAX_PLATFORMS": "cpu"},
+            env=os.environ | environment() | {"JAX_PLATFORMS": "cpu"},
             start_new_session=True,
         )
         try:

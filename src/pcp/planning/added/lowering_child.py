@@ -10,11 +10,9 @@ import os
 import resource
 import sys
 from pathlib import Path
-from typing import Any
 
-from pcp.ir import TensorSpec
-from pcp.ir.types import dtype_of
 from pcp.kernels.jax_lowering import lowered_text
+from pcp.planning.measuring.request import specs_from, tuples
 
 
 def main() -> None:
@@ -31,17 +29,12 @@ def main() -> None:
         sys.modules[file.stem] = module
         sys.path.insert(0, str(file.parent))
         described.loader.exec_module(module)
-        attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
+        attributes = {name: tuples(value) for name, value in request["attributes"].items()}
         function = functools.partial(getattr(module, request["function"]), **attributes)
-        specs = [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in request["specs"]]
-        answer = {"text": lowered_text(function, specs)}
+        answer = {"text": lowered_text(function, specs_from(request["specs"]))}
     except Exception as error:  # whatever somebody else's file raises
         answer = {"error": f"{type(error).__name__}: {error}"[:600]}
     Path(request["answer"]).write_text(json.dumps(answer))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

@@ -6,18 +6,17 @@ alone: fusion saves most of them, so they are the most that is moved, as argumen
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
-from pcp.ir import InvalidProgram, Program, UnknownDType
-from pcp.ir.bindings import Value, ir
+from pcp.ir import Program
+from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import entry_block
-from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.record import Kind, kind_of
 from pcp.planning.capacity import lower_bound
 from pcp.planning.instrument import flat
+from pcp.planning.prediction.cost_model import bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class _Count:
                 _merge(kinds, self._control(op, name))
                 _merge(kinds, {name: Cost(count=1)})
             else:
-                _merge(kinds, {name: Cost(1, flops_of(op), _bytes([*op.operands, *op.results]))})
+                _merge(kinds, {name: Cost(1, flops_of(op), bytes_of([*op.operands, *op.results]))})
         return kinds
 
     def _control(self, op: ir.Operation, name: str) -> dict[str, Cost]:
@@ -108,13 +107,3 @@ class _Count:
 def _merge(kinds: dict[str, Cost], more: dict[str, Cost]) -> None:
     for name, cost in more.items():
         kinds[name] = kinds.get(name, Cost()) + cost
-
-
-def _bytes(values: Iterable[Value]) -> int:
-    total = 0
-    for value in values:
-        try:
-            total += spec_of(value.type).bytes
-        except (InvalidProgram, UnknownDType):  # a token
-            continue
-    return total

@@ -55,7 +55,6 @@ class NonFinite:
     Arguments:
         origin: the operation that made it, or the name of the argument that it came in by.
         operands: what the operation was given.
-        result: what it made.
         cause: where an infinity among the operands of an operation that made NaN came from.
     """
 

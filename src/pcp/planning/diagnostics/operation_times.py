@@ -115,9 +115,6 @@ def profile_operations(
     """Measure every operation of a plan alone, on the values that a call with these arguments gives it.
 
     Arguments:
-        plan: what to measure.
-        lowered: the program as it is run.
-        arguments: as for its `run`; state is not consumed.
         repeats: how often each operation is run; the least time counts.
 
     Raises:

@@ -55,8 +55,6 @@ class TappedExecutable:
 
     Arguments:
         inner: returns the tapped values after the results.
-        labels: of the taps.
-        show: the callback.
     """
 
     def __init__(self, inner: Executable, labels: Sequence[str], show: Show) -> None:

@@ -1,6 +1,5 @@
 """All valid paths of a program, best first, as far as the database and the cost model know."""
 
-import logging
 import math
 from collections.abc import Collection, Iterator, Sequence
 
@@ -17,8 +16,6 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import kernel_label
 from pcp.planning.search.whole import Whole
-
-log = logging.getLogger("pcp.planning.paths")
 
 Option = tuple[float, Kernel | None]
 """Seconds of one call, and the kernel; None is the operation itself."""

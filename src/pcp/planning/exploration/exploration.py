@@ -1,6 +1,5 @@
 """Exploring: measuring one path after another in the background, so that later plans are answered from the database."""
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,18 +21,10 @@ from pcp.planning.search.site_classes import SiteClass, site_classes
 from pcp.planning.search.tuning import tune
 from pcp.planning.search.whole import Whole, culprit
 
-log = logging.getLogger("pcp.planning.exploration.exploration")
-
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """A path that was looked at.
-
-    Arguments:
-        path: the path.
-        measurement: what is known of it now.
-        is_new: whether it was measured just now.
-    """
+    """A path that was looked at."""
 
     path: Path
     measurement: Measurement

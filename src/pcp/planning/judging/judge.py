@@ -48,7 +48,6 @@ class Judge:
         arguments: of the call, flat, as they were before it.
         right: the results of the reference; they are walked through for every judgement.
         plain: the results of the plain path.
-        comparison: of arrays.
         tolerance: at which gradients and updates that the plain path misses are judged on the scale of their group; None or
             0 leaves all on their own.
         ignored: places of results that are left out.
@@ -128,7 +127,7 @@ class Judge:
     def _error(self, place: int, distance: Distance) -> ResultError:
         standard = self._standards[place]
         return ResultError(
-            _name(self.program, place),
+            result_name(self.program, place),
             distance.error,
             standard.plain.error,
             distance.slice_error,
@@ -172,17 +171,18 @@ def named_places(program: Program, names: Collection[str]) -> frozenset[int]:
         here = {
             place
             for place in range(len(program.results))
-            if _name(program, place) == name or _name(program, place).startswith(f"{name}.")
+            if result_name(program, place) == name or result_name(program, place).startswith(f"{name}.")
         }
         if not here:
-            known = [_name(program, place) for place in range(len(program.results))]
+            known = [result_name(program, place) for place in range(len(program.results))]
             more = f" and {len(known) - 8} more" if len(known) > 8 else ""
             raise UnknownResult(f"no result is named {name!r}; the results are {', '.join(known[:8])}{more}")
         found |= here
     return frozenset(found)
 
 
-def _name(program: Program, place: int) -> str:
+def result_name(program: Program, place: int) -> str:
+    """The name of a result, or its place where it has none."""
     return program.results[place].name or str(place)
 
 

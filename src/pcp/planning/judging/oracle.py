@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Argument, DType, Program, Result, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, context, ir
+from pcp.ir.bindings import Value, context, ir
 from pcp.ir.signature import describe_signature
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.types import UnknownDType
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor
 
 _AS_WRITTEN = tuple(
     f"stablehlo.{name}" for name in ("bitcast_convert", "constant", "custom_call", "reduce_precision", "rng")
@@ -35,14 +34,14 @@ def widened(program: Program, to: DType = DType.f64) -> Program:
 
 
 def widened_arrays(
-    entries: Sequence[Argument | Result], arrays: Sequence[Any], to: DType = DType.f64
+    entries: Sequence[Argument | Result], arrays: Sequence[Any]
 ) -> Iterator[np.ndarray[Any, Any]]:
-    """Arrays for a program as arrays for the same program in wider types, one after another."""
+    """Arrays for a program as arrays for the same program in float64, one after another."""
     for entry, array in zip(entries, arrays, strict=True):
-        yield np.asarray(array).astype(wide_spec(entry.spec, to).dtype.numpy)
+        yield np.asarray(array).astype(wide_spec(entry.spec, DType.f64).dtype.numpy)
 
 
-def wide_spec(spec: TensorSpec, to: DType = DType.f64) -> TensorSpec:
+def wide_spec(spec: TensorSpec, to: DType) -> TensorSpec:
     """The spec of a value in wider types."""
     if to is DType.f64:
         wide = {"float": DType.f64, "complex": DType.c128}.get(spec.dtype.kind, spec.dtype)
@@ -55,7 +54,6 @@ class Copy:
     """A program copied operation by operation into wider types.
 
     Arguments:
-        program: any Program.
         to: as of `widened`.
 
     Attributes:
@@ -134,10 +132,8 @@ class Copy:
                 self._block(old, new)
 
     def _wider(self, type_: ir.Type) -> ir.Type:
-        try:
-            return mlir_type(wide_spec(spec_of(type_), self._to))
-        except (InvalidProgram, UnknownDType):  # a token
-            return type_
+        spec = spec_if_tensor(type_)
+        return type_ if spec is None else mlir_type(wide_spec(spec, self._to))
 
 
 def _converted(value: Value, type_: ir.Type) -> Value:

@@ -8,10 +8,9 @@ values that are chosen by a condition that reads a new value and always holds.
 from dataclasses import dataclass
 
 from pcp.ir import DType, Program, TensorSpec
-from pcp.ir.bindings import InvalidProgram, Value, ir
+from pcp.ir.bindings import Value, ir
 from pcp.ir.builder import attribute
-from pcp.ir.toolkit.tensor_types import mlir_type, spec_of
-from pcp.ir.types import UnknownDType
+from pcp.ir.toolkit.tensor_types import mlir_type, spec_if_tensor, spec_of
 from pcp.ops.record import RECORDS, Kind
 from pcp.planning.judging.oracle import Copy
 
@@ -30,7 +29,6 @@ class _Made:
     """What is known of a value of the program.
 
     Arguments:
-        op: makes it.
         at: the time at which what stands for it was made.
         sources: the large values from which it can be made again; None keeps it.
         steps: operations one after another from there; 0 of what is kept.
@@ -165,18 +163,13 @@ def _always(front: Value) -> Value:
 
 def is_float32(value: Value) -> bool:
     """Whether a value is an array of float32 with elements."""
-    try:
-        spec = spec_of(value.type)
-    except (InvalidProgram, UnknownDType):  # a token
-        return False
-    return spec.dtype is DType.f32 and spec.size > 0
+    spec = spec_if_tensor(value.type)
+    return spec is not None and spec.dtype is DType.f32 and spec.size > 0
 
 
 def _bytes(value: Value) -> int:
-    try:
-        return spec_of(value.type).bytes
-    except (InvalidProgram, UnknownDType):
-        return 0
+    spec = spec_if_tensor(value.type)
+    return 0 if spec is None else spec.bytes
 
 
 def _is_cheap(op: ir.Operation) -> bool:

@@ -41,7 +41,6 @@ class ResultError:
     """How wrong one result is.
 
     Arguments:
-        name: of the result.
         error: relative to what `judged` says.
         plain: the same of the plain path.
         slice_error: the largest of any slice; 0 for integers, and where there are no slices.

@@ -13,6 +13,7 @@ import numpy as np
 
 from pcp.backends.base import Buffer
 from pcp.planning.judging.distances import Scale, distance, scale_of
+from pcp.planning.judging.judge import result_name
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.subject import Subject
 from pcp.planning.measuring.timing import Runnable, timed
@@ -128,7 +129,8 @@ def fault_at_site(
                 Failure.nondeterministic,
                 "at its site it returns something else for the same operands, by more than roundings",
             )
-    limit = _limit(max((_error(y, right, 1.0) for y, right in zip(found, plain, strict=True)), default=0.0))
+    error = max((_error(y, right, 1.0) for y, right in zip(found, plain, strict=True)), default=0.0)
+    limit = min(LARGEST, max(LEAST, TIMES * error))
     del plain, found, again
     for kind, buffers in _operands(subject):
         plain, found = called(subject.plain, buffers), called(candidate, buffers)
@@ -136,7 +138,7 @@ def fault_at_site(
         for place, (y, right) in enumerate(zip(found, plain, strict=True)):
             fault = _fault(y, right, kind, limit, usual, nonfinite, bits)
             if fault is not None:
-                name = subject.program.results[place].name or str(place)
+                name = result_name(subject.program, place)
                 return fault[0], f"at its site, on {kind.name} operands, result {name} {fault[1]}"
     return None
 
@@ -181,10 +183,6 @@ def _fault(
         if error > limit:
             return Failure.inaccurate, f"has an error of {error:.2g}; at most {limit:.2g} is expected there"
     return None
-
-
-def _limit(error: float) -> float:
-    return min(LARGEST, max(LEAST, TIMES * error))
 
 
 def _usual(buffers: Sequence[Buffer]) -> float:

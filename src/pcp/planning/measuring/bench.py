@@ -10,8 +10,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,6 @@ SECONDS = {"cpu": 60.0, "cuda": 300.0}
 what it makes by running it."""
 PLAIN_SECONDS = 1800.0
 """For what is not the candidate's fault: the plain program, float64, judging."""
-
-Progress = Callable[[int, int, Measurement], object]
-"""Called after every measurement with how many are done, how many there are, and the measurement."""
 
 
 class PlainProgramFailed(PCPError):
@@ -73,9 +70,7 @@ class Bench:
     def __enter__(self) -> "Bench":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -187,12 +182,7 @@ class Bench:
 
     def _inputs(self, inputs: Recipe | Sequence[Arrays]) -> dict[str, Any]:
         if isinstance(inputs, Recipe):
-            return {
-                "seed": inputs.seed,
-                "sets": inputs.sets,
-                "ranges": [list(each) for each in inputs.ranges],
-                "warm_calls": inputs.warm_calls,
-            }
+            return asdict(inputs)
         return {"files": [self._written(arrays) for arrays in inputs]}
 
     def _written(self, arrays: Arrays) -> list[str]:
@@ -206,32 +196,6 @@ class Bench:
                 np.save(path, np.asarray(array), allow_pickle=False)
             known = self._arrays[id(arrays)] = (arrays, files)
         return known[1]
-
-
-def measure(
-    requests: Sequence[Request],
-    *,
-    seconds: float | None = None,
-    memory_bytes: int | None = None,
-    progress: Progress | None = None,
-) -> list[Measurement]:
-    """Measure several candidates, one after another, in one child process or as many as die.
-
-    Arguments:
-        requests: what to measure; those of one subject are best next to each other.
-        seconds, memory_bytes: limits of each candidate; see `Bench`.
-        progress: called after each.
-
-    Raises:
-        PlainProgramFailed: a plain program does not run.
-    """
-    made = []
-    with Bench(seconds=seconds, memory_bytes=memory_bytes) as bench:
-        for count, request in enumerate(requests, 1):
-            made.append(bench.measure(request))
-            if progress is not None:
-                progress(count, len(requests), made[-1])
-    return made
 
 
 def _fields(trial: dict[str, Any]) -> dict[str, Any]:

@@ -128,8 +128,7 @@ def _candidate(described: dict[str, str]) -> Program | PythonFunction:
 def _inputs(described: dict[str, Any]) -> Recipe | list[list[str]]:
     if "files" in described:
         return list(described["files"])
-    ranges = tuple((name, low, high) for name, low, high in described["ranges"])
-    return Recipe(described["seed"], described["sets"], ranges, described["warm_calls"])
+    return Recipe(**described | {"ranges": tuple(map(tuple, described["ranges"]))})
 
 
 def _short(text: str) -> str:
@@ -165,7 +164,6 @@ class Answering(Protocol):
 
     def answer(self, request: dict[str, Any]) -> None:
         """Do what a request asks for and say what came of it."""
-        ...
 
 
 def serve(make: Callable[[dict[str, Any], TextIO], Answering]) -> None:

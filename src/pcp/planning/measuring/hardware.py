@@ -4,11 +4,11 @@ import functools
 import hashlib
 import platform
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from pcp import backends
 from pcp.backends import Target
 from pcp.backends.registry import DEFAULT
+from pcp.ir.program_file import library_version
 
 RULES = 2
 """Raised whenever measurements are judged by other rules, so that what older ones accepted is measured again."""
@@ -51,14 +51,10 @@ def versions(backend: str = DEFAULT) -> str:
         UnknownBackend: there is no such backend.
     """
     code = backends.backend(backend).versions
-    try:
-        own = version("planetary-compute-protocol")
-    except PackageNotFoundError:  # run from a source tree that is not installed
-        own = "unknown"
     return ", ".join(
         [
             code if backend == DEFAULT else f"{backend}: {code}",
-            f"planetary-compute-protocol {own}",
+            f"planetary-compute-protocol {library_version()}",
             f"Python {platform.python_version()}",
             f"rules {RULES}",
         ]

@@ -12,11 +12,7 @@ _INDEXING = {"stablehlo.gather": 1, "stablehlo.scatter": 1, "stablehlo.dynamic_s
 
 
 def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
-    """For integer arguments that are used as indices: their names, 0, and the length of what they index.
-
-    Arguments:
-        program: any Program.
-    """
+    """For integer arguments that are used as indices: their names, 0, and the length of what they index."""
     module = flat(program).module()
     block = entry_block(module)
     places = {value: index for index, value in enumerate(block.arguments)}
@@ -75,13 +71,5 @@ def _counted(value: Value) -> list[int]:
 
 
 def _is_integer(value: Value) -> bool:
-    return str(ir.RankedTensorType(value.type).element_type) in (
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "ui8",
-        "ui16",
-        "ui32",
-        "ui64",
-    )
+    kind = str(ir.RankedTensorType(value.type).element_type)
+    return kind.removeprefix("u") in ("i8", "i16", "i32", "i64")

@@ -30,13 +30,11 @@ class Results(Protocol):
     @property
     def bytes(self) -> int:
         """Memory that they take on the device."""
-        ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
     def close(self) -> None:
         """Let go of them."""
-        ...
 
 
 class InMemory:
@@ -78,14 +76,7 @@ class InFiles:
 def kept_results(
     folder: Path, entries: Sequence[Result], device: Device, make: Callable[[], list[Buffer]]
 ) -> Results:
-    """Results of a call, which is made unless its files are there.
-
-    Arguments:
-        folder: for files.
-        entries: what is in them.
-        device: where the results are compared.
-        make: the call.
-    """
+    """Results of a call, which is made unless its files are there."""
     wide = sum(entry.spec.size * 8 for entry in entries)
     if device.kind != "cpu" and wide <= ROOM * device.capacity:
         return InMemory(make())

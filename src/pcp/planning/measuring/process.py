@@ -42,7 +42,7 @@ class MeasuringProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._noise,
-            env=os.environ | _environment(),
+            env=os.environ | environment(),
             start_new_session=True,  # Ctrl-C is the parent's to handle
         )
         self._left = b""
@@ -120,7 +120,7 @@ class MeasuringProcess:
         return ChildEnded(Failure.out_of_memory if full else Failure.crash, words)
 
 
-def _environment() -> Mapping[str, str]:
+def environment() -> Mapping[str, str]:
     """Where this PCP is, installed or not; and a second client of a GPU must not take most of its memory."""
     source = str(Path(__file__).parents[3])
     paths = [source, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

@@ -38,8 +38,6 @@ def random_arguments(
     near 1. State beside parameters is positive, as second moments are.
 
     Arguments:
-        arguments: of the program.
-        recipe: how they are made.
         index: which list, from 0.
         only: places of those that are made; None makes all.
     """
@@ -61,10 +59,10 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
     if entry.role is Role.state and "params" not in words:
         if recipe.warm_calls:
             return np.zeros(shape)
-        return np.abs(_normal(rng, shape)) * 0.1
-    values = _normal(rng, shape)
+        return np.abs(rng.standard_normal(shape, np.float32)) * 0.1
+    values = rng.standard_normal(shape, np.float32)
     if entry.spec.dtype.kind == "complex":
-        return values + 1j * _normal(rng, shape)
+        return values + 1j * rng.standard_normal(shape, np.float32)
     if entry.role is Role.input:
         return values
     if len(shape) >= 2:
@@ -81,7 +79,3 @@ def _integers(
         return np.full(entry.spec.shape, 0 if recipe.warm_calls else 3)
     low, high = ranges.get(entry.name, (0, 2))
     return rng.integers(low, high, entry.spec.shape)
-
-
-def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    return rng.standard_normal(shape, np.float32)

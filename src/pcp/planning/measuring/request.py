@@ -1,6 +1,6 @@
 """What is asked of a measurement: a program, a candidate that claims to compute the same, and arguments to try both on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from pcp.backends import Target
 from pcp.errors import PCPError
-from pcp.ir import Program
+from pcp.ir import Program, TensorSpec
+from pcp.ir.types import dtype_of
 from pcp.planning.measuring.random_inputs import Recipe
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -87,3 +88,18 @@ class Request:
             raise NoInputs(
                 f"{count} lists of arguments were given for {self.path}; give two or more, so that stale results show"
             )
+
+
+def specs_to(specs: Iterable[TensorSpec]) -> list[list[Any]]:
+    """Specs as JSON for a child."""
+    return [[list(spec.shape), spec.dtype] for spec in specs]
+
+
+def specs_from(described: Iterable[list[Any]]) -> list[TensorSpec]:
+    """What `specs_to` wrote."""
+    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described]
+
+
+def tuples(value: Any) -> Any:
+    """A value that JSON made lists of."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value

@@ -36,43 +36,24 @@ def undisturbed(seconds: Sequence[float]) -> float:
     return float(lower + part * (upper - lower))
 
 
-def is_faster(
-    candidate: Sequence[float],
-    incumbent: Sequence[float],
-    margin: float,
-    confidence: float = CONFIDENCE,
-) -> bool:
-    """Whether the candidate takes the place of the incumbent: it gains more than the margin, and surely gains something.
+def is_faster_in(blocks: Sequence[Block], margin: float) -> bool:
+    """Whether a candidate takes the place of the incumbent: it gains more than the margin, and surely gains something.
 
-    Arguments:
-        candidate, incumbent: seconds of calls; the i-th of one was timed next to the i-th of the other.
-        margin: the least gain.
-        confidence: that there is a gain at all, one-sided.
-    """
-    if min(len(candidate), len(incumbent)) < _FEWEST:
-        return False
-    gains = undisturbed(candidate) < (1 - margin) * undisturbed(incumbent)
-    return gains and upper_ratio(candidate, incumbent, confidence) < 1
-
-
-def is_faster_in(blocks: Sequence[Block], margin: float, confidence: float = CONFIDENCE) -> bool:
-    """The same of several blocks apart in time.
-
-    Blocks are resampled, and calls inside of them, so that many calls in one block do not make up for few blocks.
+    Of several blocks apart in time, blocks are resampled, and calls inside of them, so that many calls in one block do not make
+    up for few blocks.
 
     Arguments:
         blocks: the first of each is the candidate's.
         margin: the least gain.
-        confidence: that there is a gain at all, one-sided.
 
     Source: Davison, Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8 (hierarchical data).
     """
     sound = [block for block in blocks if min(map(len, block)) >= _FEWEST]
     mine, other = joint(sound or blocks)
-    if len(sound) < 2:
-        return is_faster(mine, other, margin, confidence)
-    if undisturbed(mine) >= (1 - margin) * undisturbed(other):
+    if min(len(mine), len(other)) < _FEWEST or undisturbed(mine) >= (1 - margin) * undisturbed(other):
         return False
+    if len(sound) < 2:
+        return upper_ratio(mine, other) < 1
     rng = np.random.default_rng(0)
     length = max(min(map(len, block)) for block in sound)
     chosen = rng.integers(0, len(sound), (len(sound), _RESAMPLES))
@@ -84,7 +65,7 @@ def is_faster_in(blocks: Sequence[Block], margin: float, confidence: float = CON
             for which, times in enumerate(block):
                 drawn[which, rows, slot] = np.asarray(times)[calls]
     quartiles = np.percentile(drawn.reshape(2, _RESAMPLES, -1), _QUARTILE, axis=2)
-    return float(np.quantile(quartiles[0] / quartiles[1], confidence)) < 1
+    return float(np.quantile(quartiles[0] / quartiles[1], CONFIDENCE)) < 1
 
 
 def joint(blocks: Iterable[Block]) -> Block:

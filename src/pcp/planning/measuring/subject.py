@@ -16,7 +16,7 @@ from pcp.backends import Target
 from pcp.backends.base import Buffer
 from pcp.ir import Program, Role
 from pcp.planning.judging.comparison import Comparison
-from pcp.planning.judging.judge import Judge
+from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.reference import FLOAT32_SERVES, Oracle, Reference, float64_is_small
 from pcp.planning.measuring.kept_results import Results, kept_results, loaded
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
@@ -33,10 +33,8 @@ class Subject:
         exact: the same in float64, if errors are wanted.
         inputs: a recipe, or files of arrays, one list for each call.
         judged_at, ignored: as in `Request`.
-        target: what it is compiled for.
         folder: for results.
         residuals: as in `Request`.
-        stage: told what is going on.
     """
 
     def __init__(
@@ -130,7 +128,7 @@ class Subject:
     @property
     def ignored_names(self) -> list[str]:
         """The results that are not judged."""
-        return [self.program.results[place].name or str(place) for place in self._ignored]
+        return [result_name(self.program, place) for place in self._ignored]
 
     @property
     def bytes(self) -> int:

@@ -56,7 +56,6 @@ class Variations:
     """Endless arguments that differ in one element of the smallest array of floats.
 
     Arguments:
-        arguments: of the program.
         buffers: one list of arguments on the device.
     """
 
@@ -104,8 +103,6 @@ def times_in_turn(
     whichever is less.
 
     Arguments:
-        runnables: the two.
-        variations: their arguments.
         calls: samples of each, unless the time is up.
         seconds: to spend on all.
         known: samples that were taken in turn already, of one call each; where there are some, both are warm.

@@ -11,7 +11,7 @@ import numpy as np
 from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
 from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
-from pcp.planning.judging.judge import named_places
+from pcp.planning.judging.judge import named_places, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError, worst
 from pcp.planning.measuring.at_site import fault_at_site, is_noise
 from pcp.planning.measuring.measurement import Failure, Judgement
@@ -63,10 +63,7 @@ def tried(
     """Try a candidate.
 
     Arguments:
-        subject: what it is compared with.
-        candidate: what claims to compute the same.
         tolerance, calls, seconds, rival, site: as in `Request`.
-        stage: told what is going on.
     """
     try:
         stage("candidate")
@@ -210,7 +207,7 @@ def _check_repeated(subject: Subject, first: Sequence[Any], again: Sequence[Any]
         if subject.comparison.same_bits(a, b) or is_noise(np.asarray(a), np.asarray(b), bits):
             continue
         if subject.is_deterministic:
-            detail = f"result {_name(subject, place)} differs between two calls with the same arguments"
+            detail = f"result {result_name(subject.program, place)} differs between two calls with the same arguments"
             raise Refused(Failure.nondeterministic, detail)
 
 
@@ -251,12 +248,10 @@ def _times(
 def _check_bits(subject: Subject, index: int, found: Sequence[Any]) -> None:
     for place, (plain, y) in enumerate(zip(subject.plain_results(index), found, strict=True)):
         if not subject.comparison.same_bits(plain, y):
-            detail = f"result {_name(subject, place)} is not bit for bit that of the plain program"
+            detail = (
+                f"result {result_name(subject.program, place)} is not bit for bit that of the plain program"
+            )
             raise Refused(Failure.inaccurate, detail)
-
-
-def _name(subject: Subject, place: int) -> str:
-    return subject.program.results[place].name or str(place)
 
 
 def _check_errors(

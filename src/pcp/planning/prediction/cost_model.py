@@ -1,13 +1,13 @@
 """How long a program may take, from shapes and element types alone: a guess that says what is worth measuring first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pcp.autodiff.flops import flops_of
 from pcp.autodiff.loops.trips import static_trips
-from pcp.ir import InvalidProgram, Program, UnknownDType
+from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
-from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ops.record import Kind, is_bilinear, kind_of
 from pcp.planning.instrument import flat
 
@@ -31,17 +31,12 @@ def _block(block: ir.Block) -> Iterator[float]:
             inner = [sum(_block(each)) for region in op.regions for each in region.blocks]
             yield trips * sum(inner) if isinstance(trips, int) else max(inner)
         elif is_bilinear(op.name):
-            width = max(1, _bytes([op.operands[0]]) // max(1, spec_of(op.operands[0].type).size))
-            yield flops_of(op) / FLOPS.get(width, FLOPS[8]) + _bytes([*op.operands, *op.results]) / BYTES
+            width = max(1, bytes_of([op.operands[0]]) // max(1, spec_of(op.operands[0].type).size))
+            yield flops_of(op) / FLOPS.get(width, FLOPS[8]) + bytes_of([*op.operands, *op.results]) / BYTES
         elif op.name not in ("stablehlo.constant", "stablehlo.reshape", "func.return", "stablehlo.return"):
-            yield _bytes([*op.operands, *op.results]) / BYTES
+            yield bytes_of([*op.operands, *op.results]) / BYTES
 
 
-def _bytes(values: list[Value]) -> int:
-    total = 0
-    for value in values:
-        try:
-            total += spec_of(value.type).bytes
-        except (InvalidProgram, UnknownDType):  # a token
-            continue
-    return total
+def bytes_of(values: Iterable[Value]) -> int:
+    """The bytes of values; a token has none."""
+    return sum(spec.bytes for value in values if (spec := spec_if_tensor(value.type)))

@@ -55,7 +55,6 @@ class Known:
     """A region that was measured.
 
     Arguments:
-        region: the program.
         family: of its operation.
         seconds: of the plain operation.
         ratios, errors: of kernels, by their labels.
@@ -125,12 +124,7 @@ class CostModel:
         return float(2.0 ** (features[_ANALYTIC] + process.predicted(features)[0]))
 
     def forecast(self, region: Program, label: str) -> Forecast | None:
-        """What a kernel should take at a region; None where too little is known of it.
-
-        Arguments:
-            region: the program.
-            label: of the kernel.
-        """
+        """What a kernel should take at a region; None where too little is known of it."""
         process = self._of_kernel(label)
         if process is None:
             return None

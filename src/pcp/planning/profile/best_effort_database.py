@@ -1,7 +1,8 @@
 """A ProfileDatabase for planning, which goes on without one: what fails is a warning, said once, and then there are no rows."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from pcp.planning.measuring.hardware import Hardware
 from pcp.planning.measuring.measurement import Measurement
@@ -9,6 +10,7 @@ from pcp.planning.paths.path import Path
 from pcp.planning.profile.database import DatabaseUnusable, ProfileDatabase
 from pcp.planning.profile.region import Region
 
+_Answer = TypeVar("_Answer")
 log = logging.getLogger("pcp.planning.profile.best_effort_database")
 
 
@@ -37,63 +39,39 @@ class BestEffortDatabase:
         region: Region | None = None,
     ) -> None:
         """Add a row if that is possible."""
-        if self._database is not None:
-            try:
-                self._database.add(measurement, path=path, hardware=hardware, about=about, region=region)
-            except DatabaseUnusable as error:
-                self._give_up(error)
+        self._asked(
+            lambda known: known.add(measurement, path=path, hardware=hardware, about=about, region=region),
+            None,
+        )
 
     def measurements(
-        self,
-        subject: str | None = None,
-        hardware: str | None = None,
-        versions: str | None = None,
-        path: str | None = None,
+        self, subject: str, hardware: str | None = None, versions: str | None = None
     ) -> list[Measurement]:
         """The rows that can be read."""
-        if self._database is not None:
-            try:
-                return self._database.measurements(subject, hardware, versions, path)
-            except DatabaseUnusable as error:
-                self._give_up(error)
-        return []
+        return self._asked(lambda known: known.measurements(subject, hardware, versions), [])
 
     def ranking(self, subject: str, hardware: str, versions: str | None = None) -> list[str]:
         """The order in which to try paths, as far as it is known."""
-        if self._database is not None:
-            try:
-                return self._database.ranking(subject, hardware, versions)
-            except DatabaseUnusable as error:
-                self._give_up(error)
-        return []
+        return self._asked(lambda known: known.ranking(subject, hardware, versions), [])
 
     def regions(self, digests: Collection[str]) -> dict[str, Region]:
         """Those of these regions that are kept and can be read."""
-        if self._database is not None:
-            try:
-                return self._database.regions(digests)
-            except DatabaseUnusable as error:
-                self._give_up(error)
-        return {}
+        return self._asked(lambda known: known.regions(digests), {})
 
     def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
         """The newest rows of kept regions of a family that can be read."""
-        if self._database is not None:
-            try:
-                return self._database.of_regions(family, hardware, versions, most)
-            except DatabaseUnusable as error:
-                self._give_up(error)
-        return []
+        return self._asked(lambda known: known.of_regions(family, hardware, versions, most), [])
 
     def path_of(self, digest: str) -> Path | None:
         """The path of that digest, if it is known and can be read."""
+        return self._asked(lambda known: known.path_of(digest), None)
+
+    def _asked(self, ask: Callable[[ProfileDatabase], _Answer], nothing: _Answer) -> _Answer:
+        """What the database answers; `nothing` where it fails, and ever after."""
         if self._database is not None:
             try:
-                return self._database.path_of(digest)
+                return ask(self._database)
             except DatabaseUnusable as error:
-                self._give_up(error)
-        return None
-
-    def _give_up(self, error: DatabaseUnusable) -> None:
-        self._database = None
-        log.warning("%s; planning continues, but its measurements are not kept", error)
+                self._database = None
+                log.warning("%s; planning continues, but its measurements are not kept", error)
+        return nothing

@@ -72,7 +72,8 @@ class NothingToPrune(PCPError):
 class ProfileDatabase:
     """Measurements in one file.
 
-    Every method opens the file anew, so one object may be used by several threads and survives a fork.
+    Every method opens the file anew, so one object may be used by several threads and survives a fork. It raises
+    DatabaseUnusable where the file cannot be read or written.
 
     Arguments:
         file: which is made with the first row; None takes `profile.sqlite` in PCP's cache folder.
@@ -97,25 +98,15 @@ class ProfileDatabase:
         """Add a row; other processes see it when this returns. A row that is there already is not added again.
 
         Arguments:
-            measurement: the row.
-            path: the path whose digest it names.
-            hardware: the hardware whose digest it names.
             about: what its subject is, for people, in one line.
             region: its subject, where that is the region of a site.
-
-        Raises:
-            DatabaseUnusable: the file cannot be written.
         """
         rows: list[Row] = [measurement]
         rows += [row for row in (path, hardware, region) if row is not None]
         self.add_all(rows + ([About(measurement.subject, about)] if about is not None else []))
 
     def add_all(self, rows: Iterable[Row]) -> int:
-        """Add rows, all or none; how many measurements were not there yet.
-
-        Raises:
-            DatabaseUnusable: the file cannot be written.
-        """
+        """Add rows, all or none; how many measurements were not there yet."""
         with self._file.writing() as connection:
             return sum(_insert(connection, row) for row in rows)
 
@@ -126,11 +117,7 @@ class ProfileDatabase:
         versions: str | None = None,
         path: str | None = None,
     ) -> list[Measurement]:
-        """The rows, oldest first; of one subject, hardware, set of versions or path where given.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
-        """
+        """The rows, oldest first; of one subject, hardware, set of versions or path where given."""
         wanted = {"subject": subject, "hardware": hardware, "versions": versions, "path": path}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " where " + " and ".join(f"{name} = :{name}" for name in given) if given else ""
@@ -146,9 +133,6 @@ class ProfileDatabase:
         Arguments:
             subject: digest of the program or region.
             hardware, versions: of here.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
         """
         found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in self.measurements(subject):
@@ -160,11 +144,7 @@ class ProfileDatabase:
         return sorted(promise, key=lambda path: (promise[path], path))
 
     def path_of(self, digest: str) -> Path | None:
-        """The path of that digest, if it is known.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
-        """
+        """The path of that digest, if it is known."""
         rows = self._file.rows("select description from paths where digest = ?", (digest,))
         try:
             return Path.from_json(rows[0][0]) if rows else None
@@ -172,20 +152,12 @@ class ProfileDatabase:
             raise self._file.damaged(str(error)) from None
 
     def hardware(self) -> dict[str, Hardware]:
-        """All hardware that measurements were taken on, by digest.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
-        """
+        """All hardware that measurements were taken on, by digest."""
         rows = self._file.rows("select digest, name, facts from hardware order by name, digest")
         return {digest: Hardware(name, facts) for digest, name, facts in rows}
 
     def subjects(self) -> dict[str, str]:
-        """What each subject is, for people, by digest; empty where nobody said.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
-        """
+        """What each subject is, for people, by digest; empty where nobody said."""
         query = """select distinct subject, coalesce(about, '') from measurements
                    left join subjects on subjects.digest = subject order by subject"""
         return dict(self._file.rows(query))
@@ -195,9 +167,6 @@ class ProfileDatabase:
 
         Arguments:
             digests: of those that are wanted; None for all.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
         """
         rows = self._file.rows("select digest, packed from regions", since=2)
         return {
@@ -205,16 +174,7 @@ class ProfileDatabase:
         }
 
     def of_regions(self, family: str, hardware: str, versions: str, most: int) -> list[Measurement]:
-        """The rows of a family's kernels at regions that are kept, the newest first.
-
-        Arguments:
-            family: of the kernels.
-            hardware, versions: that the rows are of.
-            most: rows.
-
-        Raises:
-            DatabaseUnusable: the file cannot be read.
-        """
+        """The rows of a family's kernels at regions that are kept, the newest first."""
         query = f"""select {_LISTED} from measurements where hardware = ? and versions = ? and path glob ?
                     and subject in (select digest from regions) order by "when" desc, rowid desc limit ?"""
         return [

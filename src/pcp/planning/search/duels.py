@@ -20,7 +20,6 @@ class Duels:
     """The duels of one program's paths.
 
     Arguments:
-        whole: the program.
         evidence: knows those that were fought, and measures others.
     """
 

@@ -13,13 +13,7 @@ log = logging.getLogger("pcp.planning.search")
 
 
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> None:
-    """Measure the whole program with the kernels that a family names for this, as long as there is time.
-
-    Arguments:
-        whole: the program.
-        classes: its sites.
-        evidence: measures, and keeps what was measured.
-    """
+    """Measure the whole program with the kernels that a family names for this, as long as there is time."""
     for names in (names for family in FAMILIES.values() for names in family.everywhere):
         chosen = {}
         for each in classes:

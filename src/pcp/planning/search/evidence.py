@@ -1,5 +1,6 @@
 """What a search knows: measurements from the database where there are any, and otherwise new ones, which are added to it."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -7,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Protocol
 
 from pcp.backends import Target
@@ -34,7 +34,6 @@ class Measurer(Protocol):
 
     def measure(self, request: Request) -> Measurement:
         """Make one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,6 @@ class Evidence:
         start: starts what measures, when something has to be measured for the first time.
         target: what regions of sites are compiled for, without options.
         budget: seconds in which measurements may begin.
-        progress: told before every measurement.
         strategy: how much evidence is enough.
     """
 
@@ -91,7 +89,7 @@ class Evidence:
         self._database = database
         self._start = start
         self._progress = progress
-        self._bench: AbstractContextManager[Measurer] | None = None
+        self._ending = contextlib.ExitStack()
         self._measurer: Measurer | None = None
         self._known: dict[str, dict[str, list[Measurement]]] = {}
         self._pooled: dict[str, dict[str, Measurement]] = {}
@@ -103,11 +101,8 @@ class Evidence:
     def __enter__(self) -> "Evidence":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bench is not None:
-            self._bench.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
 
     @property
     def seconds_spent(self) -> float:
@@ -153,9 +148,6 @@ class Evidence:
         Arguments:
             subject, label: of the path.
             seconds: from the end of its last measurement; the next one is apart in time.
-
-        Returns:
-            Whether there is time for that.
         """
         wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
         if wait >= self.seconds_left - self._kept_from(subject):
@@ -192,10 +184,7 @@ class Evidence:
         Arguments:
             subject: what the program and its arguments are called in the database.
             label: what the path is called there.
-            request: makes what has to be measured.
             enough: whether a known measurement will do.
-            what: is measured, for people.
-            path, about: to be kept with it.
             until: seconds of the budget that must be left for this.
             region: the program, where it is the region of a site, to be kept with it.
             verifies: whether this is what time was kept back for.
@@ -268,8 +257,7 @@ class Evidence:
         return sum(row.when > self._when - _DAY_SECONDS for row in failures) < self.strategy.tries_a_day
 
     def _begin(self) -> None:
-        self._bench = self._start()
-        self._measurer = self._bench.__enter__()
+        self._measurer = self._ending.enter_context(self._start())
         self._known.clear()
         self._pooled.clear()
 

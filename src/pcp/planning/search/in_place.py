@@ -18,9 +18,10 @@ from pcp.backends.base import Buffer
 from pcp.ir import Program
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import Comparison, same_bits
-from pcp.planning.judging.judge import Judge
+from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.tolerance import SLICES, Judged, ResultError
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
+from pcp.planning.measuring.subject import place
 from pcp.planning.measuring.timing import Runnable, timed
 from pcp.planning.paths.path import Path
 from pcp.planning.search.whole import Whole
@@ -71,23 +72,18 @@ def _difference(whole: Whole, path: Path) -> str | None:
         Runnable(target.compile(each), each.arguments) for each in (program, path.applied(program))
     )
 
-    def placed(arrays: Sequence[Array]) -> list[Buffer]:
-        return [
-            target.place(array, entry.spec) for array, entry in zip(arrays, program.arguments, strict=True)
-        ]
-
     def called(runnable: Runnable, buffers: Sequence[Buffer]) -> list[Array]:
         return [np.asarray(result) for result in timed(runnable, buffers, target)[0]]
 
     arrays = _arguments(whole)
-    buffers = placed(arrays)
+    buffers = place(program, arrays, target)
     expected, found = called(plain, buffers), called(mine, buffers)
     if not whole.tolerance:
         differing = [
             place for place, pair in enumerate(zip(found, expected, strict=True)) if not same_bits(*pair)
         ]
         return (
-            f"result {_name(program, differing[0])} is not bit for bit that of the plain program"
+            f"result {result_name(program, differing[0])} is not bit for bit that of the plain program"
             if differing
             else None
         )
@@ -107,7 +103,7 @@ def _difference(whole: Whole, path: Path) -> str | None:
         if not wrong:
             return None
         nudged, nudge = _nudged(arrays, seed)
-        changed = _less_kept(program, called(plain, placed(nudged)), arrays, nudged)
+        changed = _less_kept(program, called(plain, place(program, nudged, target)), arrays, nudged)
         still = too_far(changed, LOST, nudge)
         wrong = {name: still[name] for name in wrong if name in still}
     return _said(next(iter(wrong.values())), whole.tolerance) if wrong else None
@@ -164,7 +160,3 @@ def _less_kept(
 
 def _is_inexact(array: Array) -> bool:
     return dtype_of(array.dtype).is_differentiable
-
-
-def _name(program: Program, place: int) -> str:
-    return program.results[place].name or str(place)

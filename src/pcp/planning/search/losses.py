@@ -26,9 +26,6 @@ class Losses:
     """Measures losses again.
 
     Arguments:
-        whole: the program.
-        evidence: measures.
-        path: of a selection.
         is_short: whether a call is so short that a path is measured again several times, rather than once.
         trouble: why a loss was not measured again, in the end.
     """

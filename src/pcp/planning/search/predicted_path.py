@@ -43,10 +43,7 @@ def predicted_path(
     of the plain path gets nothing that was not compared with them. Where a path was timed in the whole, measurements decide.
 
     Arguments:
-        whole: the program.
-        classes: what is known of its sites.
         banned: pairs of a class and a kernel's name that are left out.
-        path_of: makes a path.
         known: what was measured of the whole program, by path.
         strategy: says how much larger errors may become in the whole.
     """

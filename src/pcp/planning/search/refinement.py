@@ -19,10 +19,7 @@ class Refinement:
     """The refining of one program's fastest selection.
 
     Arguments:
-        duels: of its paths.
-        classes: of its sites.
         experience: of the search, which is added to.
-        path: of a selection.
         memory_limit: bytes that a call may take.
         champion: the fastest selection, which is replaced.
     """

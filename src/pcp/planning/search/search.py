@@ -159,15 +159,7 @@ class Search:
         for each in self.classes:
             families.setdefault(each.sites.family, []).append(each)
         gains = {
-            family: saved(
-                select(
-                    classes,
-                    self.whole.tolerance,
-                    ErrorModel.of(classes),
-                    self._experience.banned,
-                    self.strategy.error_margin,
-                )
-            )
+            family: saved(self._selected(classes, ErrorModel.of(classes)))
             for family, classes in families.items()
         }
         ordered = sorted(families, key=gains.__getitem__, reverse=True)
@@ -185,13 +177,7 @@ class Search:
         faster = False
         often = self._is_measured_often
         for _ in range(self.strategy.attempts):
-            selection = select(
-                classes,
-                self.whole.tolerance,
-                self._experience.model,
-                self._experience.banned,
-                self.strategy.error_margin,
-            )
+            selection = self._selected(classes, self._experience.model)
             path = self._path(selection)
             if path.is_plain or path.digest in self._experience.tried or saved(selection) < self._worthwhile:
                 break
@@ -223,6 +209,10 @@ class Search:
                 if not alone or not self._ban_least(selection):
                     break
         return faster
+
+    def _selected(self, classes: list[Tuned], model: ErrorModel) -> Selection:
+        tolerance, banned = self.whole.tolerance, self._experience.banned
+        return select(classes, tolerance, model, banned, self.strategy.error_margin)
 
     def _confirm_losses(self) -> None:
         """Measure again what lost although it should have won; what wins then is used after all."""

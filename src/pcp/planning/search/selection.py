@@ -62,7 +62,6 @@ class Experience:
     """What was learnt of selections in the whole program.
 
     Arguments:
-        model: of errors.
         banned: pairs of a class and a kernel's name that do not work there.
         tried: digests of the paths that need not be tried any more.
     """
@@ -87,7 +86,6 @@ def select(
     Arguments:
         classes: with their alternatives, the fastest first.
         tolerance: the largest error of the whole.
-        model: of errors.
         banned: pairs of a class and a kernel's name that did not work in the whole program.
         error_margin: the predicted error may be this part of the tolerance.
     """
@@ -118,7 +116,9 @@ def select(
 def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
     """The same, where of sites that overlap only one side has kernels: that which saves more, by times alone."""
     plain = Alternative(None, 1.0, 0.0, 0.0)
-    for wide in sorted(classes, key=lambda each: -max(len(site.takes) for site in each.sites.sites)):
+    for wide in sorted(
+        classes, key=lambda each: -max((len(site.takes) for site in each.sites.sites), default=0)
+    ):
         digest = wide.sites.digest
         parts = {} if chosen[digest].kernel is None else _overlapping(wide, classes, chosen)
         if math.fsum(chosen[each].saved * part for each, part in parts.items()) > chosen[digest].saved:

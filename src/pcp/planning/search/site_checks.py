@@ -39,8 +39,6 @@ def doubt_at_its_sites(
     A kernel of PCP's own for which there is no time counts by the whole program, which was judged with it at these very sites.
 
     Arguments:
-        path: one that is to be used.
-        classes: of the program's sites.
         evidence: what is known, and what measures.
         tolerance: of the program; 0 asks for the bits of the operations.
     """

@@ -1,7 +1,6 @@
 """Measuring the classes of sites alone: for each, the ways to compute it with their times and errors."""
 
 import functools
-import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,8 +22,6 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, share
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
-
-log = logging.getLogger("pcp.planning.search")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,6 @@ class Tuned:
     """A class of sites and what was measured of it.
 
     Arguments:
-        sites: the class.
         plain_seconds: of one call of the operation itself.
         alternatives: those that pay, the fastest first; the last is the operation itself.
         rows: what was measured, by kernel name.
@@ -91,9 +87,7 @@ class _Tuning:
     """The measuring of one class.
 
     Arguments:
-        each: the class.
         part: of the time of all classes.
-        evidence: measures.
     """
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:

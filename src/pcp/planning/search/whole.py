@@ -1,7 +1,6 @@
 """Whole programs on a path: measured against the plain program and float64, and taken apart where they do not run."""
 
 import hashlib
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,8 +21,6 @@ from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.strategy import Strategy
 
-log = logging.getLogger("pcp.planning.search")
-
 
 @dataclass(frozen=True)
 class Whole:
@@ -32,11 +29,9 @@ class Whole:
     Arguments:
         program: as the user wrote it.
         tolerance: the largest error; 0 for the bits of the plain path.
-        target: what it is compiled for.
         example: flat arguments to measure on; None makes random ones.
         example_digest: says which.
         ignored: places of results that are not judged.
-        strategy: how it is measured.
     """
 
     program: Program
@@ -120,8 +115,6 @@ class Whole:
         """Times and error of a path; None if there is no time to measure them.
 
         Arguments:
-            path: which.
-            evidence: measures.
             rival: the time relative to the plain program's that it has to be below to be of interest.
             seconds: to time it for, if it has to be measured; None takes those of the strategy.
             times: how often it has to have been measured.
@@ -159,8 +152,6 @@ class Whole:
         """Times and error of a path in blocks apart in time, so that no single disturbance decides; None if there is no time.
 
         Arguments:
-            path: which.
-            evidence: measures.
             times: how often it has to have been measured, 2 or more.
             seconds: to time it for each time; None takes those of the strategy.
         """
@@ -204,25 +195,22 @@ class Whole:
         rival: float | None,
     ) -> Measurement | None:
         def request() -> Request:
-            return self._request(path, seconds, rival)
+            return Request(
+                self.program,
+                path.applied(self.program),
+                path.digest,
+                self._exact if self.tolerance else None,
+                self.inputs,
+                path.target(self.target.devices),
+                self.tolerance,
+                judged_at=self.judged_at if self.tolerance else None,
+                ignored=self.ignored,
+                calls=self.strategy.whole_calls,
+                timing_seconds=seconds,
+                rival=rival,
+            )
 
         return evidence.of(self.subject, path.digest, request, enough, what, path, self.about)
-
-    def _request(self, path: Path, seconds: float, rival: float | None) -> Request:
-        return Request(
-            self.program,
-            path.applied(self.program),
-            path.digest,
-            self._exact if self.tolerance else None,
-            self.inputs,
-            path.target(self.target.devices),
-            self.tolerance,
-            judged_at=self.judged_at if self.tolerance else None,
-            ignored=self.ignored,
-            calls=self.strategy.whole_calls,
-            timing_seconds=seconds,
-            rival=rival,
-        )
 
 
 def _of_plain(judgement: Judgement | None) -> Judgement | None:
@@ -236,10 +224,8 @@ def culprit(
     """Of choices that do not run together, the digest of the first class whose choice is to blame, by halving.
 
     Arguments:
-        whole: the program.
         classes: in any order that stays the same.
         chosen: kernels of classes, that work alone.
-        evidence: measures.
 
     Returns:
         None if there was no time to find it.

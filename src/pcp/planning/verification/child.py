@@ -23,8 +23,8 @@ from pcp.backends.jax_function import JAXFunction
 from pcp.backends.jax_gradient import vjp_of
 from pcp.backends.jax_guard import Guarded
 from pcp.ir import Program, TensorSpec
-from pcp.ir.types import dtype_of
 from pcp.planning.measuring.child import serve
+from pcp.planning.measuring.request import specs_from, tuples
 from pcp.planning.measuring.timing import Variations
 from pcp.planning.verification.fault import Fault
 
@@ -110,7 +110,7 @@ class Child:
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the candidate, or its gradient, on several lists of arguments in a given order, and write the results."""
-        specs = _specs(request["specs"])
+        specs = specs_from(request["specs"])
         executable, results = self._compiled(request, specs)
         arrays = [
             np.fromfile(path, spec.dtype.numpy).reshape(request["count"], *spec.shape)
@@ -141,7 +141,7 @@ class Child:
 
     def _time(self, request: dict[str, Any]) -> dict[str, Any]:
         """Time the plain program and the candidate in turn, each on arguments not seen before and on the same again."""
-        specs = _specs(request["specs"])
+        specs = specs_from(request["specs"])
         executable, _ = self._compiled(request, specs)
         plain_program = Program(Path(request["plain"]).read_bytes())
         plain = self._target.compile(plain_program)
@@ -168,7 +168,7 @@ class Child:
     def _compiled(
         self, request: dict[str, Any], specs: Sequence[TensorSpec]
     ) -> tuple[Executable, list[TensorSpec]]:
-        attributes = {name: _tuples(value) for name, value in request["attributes"].items()}
+        attributes = {name: tuples(value) for name, value in request["attributes"].items()}
         try:
             if isinstance(self._candidate, Program):
                 return _compiled_program(self._candidate, request["wrt"], specs, self._target)
@@ -222,14 +222,6 @@ def _seconds(executable: Executable, buffers: Sequence[Any], target: Target) -> 
     except (backends.OutOfMemory, backends.ExecutionFailed) as error:
         raise Refusal(Fault.run_error, str(error)) from None
     return time.perf_counter() - began
-
-
-def _specs(described: list[list[Any]]) -> list[TensorSpec]:
-    return [TensorSpec(tuple(shape), dtype_of(dtype)) for shape, dtype in described]
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _short(text: str) -> str:

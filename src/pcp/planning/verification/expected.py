@@ -58,9 +58,7 @@ class Expectation:
 
     Arguments:
         specs: of the arguments.
-        results: specs of the results.
         kinds: of values, one for each list of arguments.
-        arguments: the lists.
         outcomes: for each list, of every result.
     """
 
@@ -106,7 +104,6 @@ class WideExpectation:
     Arguments:
         specs, result: of the arguments and of the result.
         kinds: of values, one for each list of arguments.
-        arguments: the lists.
         exact: for each list the result in float64; of a huge problem that of the plain program.
         plain: for each list the result of the plain program.
     """

@@ -75,9 +75,6 @@ def bench_family(
     """Measure every kernel of a family on a large problem of every form.
 
     Arguments:
-        name: of the family.
-        bench: measures, in a process of its own.
-        target: what they are compiled for.
         database: that rows are added to; None keeps none.
         seconds: that a kernel and the plain program are timed in turn.
         starting: called with what is measured next.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from pcp.kernels.candidate import DERIVED, REFERENCE, Candidate
 from pcp.kernels.problems import Problem
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.process import ChildEnded, MeasuringProcess
+from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.temporary import VERIFYING, TemporaryFolder
 
@@ -72,9 +72,7 @@ class CandidateProcess:
     def __enter__(self) -> "CandidateProcess":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
         self._temporary.remove()
 
@@ -173,7 +171,7 @@ class CandidateProcess:
     ) -> dict[str, Any]:
         return {
             "attributes": problem.attributes,
-            "specs": [[list(spec.shape), spec.dtype] for spec in specs],
+            "specs": specs_to(specs),
             "wrt": None if wrt is None else list(wrt),
         }
 

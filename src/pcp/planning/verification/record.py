@@ -17,11 +17,6 @@ def measurement_of(verdict: Verdict, candidate: Candidate, target: Target) -> tu
 
     The subject is the operation alone, as `pcp kernels bench` measures it, of the problem whose time was taken, or which first
     showed that something is wrong. A refused kernel is a failure, so nobody takes it for a fast one.
-
-    Arguments:
-        verdict: what came of it.
-        candidate: the kernel.
-        target: what it ran on.
     """
     first = verdict.findings[0] if verdict.findings else None
     problem = next(

@@ -1,7 +1,7 @@
 """What a verdict holds for: the ranges that a kernel was tried in."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pcp.kernels.problems import Problem
@@ -47,16 +47,7 @@ class Tried:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        return {
-            "dtypes": self.dtypes,
-            "forms": self.forms,
-            "sizes": {name: list(limits) for name, limits in self.sizes.items()},
-            "elements": self.elements,
-            "kinds": self.kinds,
-            "calls": self.calls,
-            "processes": self.processes,
-            "left_out": self.left_out,
-        }
+        return asdict(self) | {"sizes": {name: list(limits) for name, limits in self.sizes.items()}}
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} {low} to {high}" for name, (low, high) in self.sizes.items())

@@ -19,6 +19,7 @@ from pcp.backends import Device
 from pcp.ir import TensorSpec
 from pcp.kernels.candidate import Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.request import specs_to
 from pcp.planning.verification.fault import Fault
 from pcp.planning.verification.process import CandidateFailed
 from pcp.temporary import LIKE_A_USERS, TemporaryFolder
@@ -38,7 +39,6 @@ def run_as_user(
 
     Arguments:
         candidate: a kernel in python.
-        device: where it runs.
         tasks: for each problem the lists of arguments to call it on, and the spec of the result.
         seconds: that the process may take.
 
@@ -81,7 +81,7 @@ def _described(place: Path, problem: Problem, arguments: Sequence[Sequence[Array
         inputs.append(path)
     return {
         "attributes": problem.attributes,
-        "specs": [[list(spec.shape), spec.dtype] for spec in problem.specs],
+        "specs": specs_to(problem.specs),
         "inputs": inputs,
         "results": str(place),
     }

@@ -46,11 +46,7 @@ class BytePairTokenizer:
         """Learn merges from a text.
 
         Arguments:
-            text: the corpus.
             vocabulary_size: tokens wanted, at least 256; a small corpus may give fewer.
-
-        Returns:
-            The tokenizer.
         """
         package = _package()
         tokenizer = package.Tokenizer(package.models.BPE())

@@ -29,7 +29,6 @@ class Corpus:
 
     Arguments:
         name: "shakespeare", or the path as the user gave it.
-        data: the bytes.
         digest: SHA-256 of the bytes, in hex; it identifies the corpus in checkpoints.
     """
 
@@ -56,9 +55,6 @@ def load_corpus(name_or_path: str | Path = DEFAULT_CORPUS) -> Corpus:
         name_or_path: "shakespeare" for the default corpus (see `shakespeare.py`; downloaded once, then
             cached), or a path to a file, which is read as it is. A file of that very name is reached as
             "./shakespeare".
-
-    Returns:
-        The corpus.
 
     Raises:
         MissingCorpus: there is no such file, or it cannot be read.

@@ -19,12 +19,6 @@ logger = logging.getLogger("pcp.training.data.package_index")
 def open_client(configuration: PipConfiguration) -> PyPIClient:
     """Open an HTTP client with the certificates, hosts, proxy and time limit that pip would use.
 
-    Arguments:
-        configuration: pip's configuration.
-
-    Returns:
-        The client, to be closed by the caller.
-
     Raises:
         ArchiveUnavailable: the configured file of certificates cannot be read.
     """
@@ -62,11 +56,6 @@ def find_archive(archive: SourceArchive, configuration: PipConfiguration, client
 
     The search ends at the first place with the right digest. A place that cannot be asked is logged and
     passed over.
-
-    Arguments:
-        archive: what is looked for.
-        configuration: the places to look in.
-        client: the HTTP client.
 
     Returns:
         At least one link to a file of that name.

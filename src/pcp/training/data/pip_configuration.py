@@ -49,9 +49,6 @@ def read_pip_configuration(environment: Mapping[str, str] | None = None) -> PipC
 
     Arguments:
         environment: the environment variables; those of this process when None.
-
-    Returns:
-        The configuration.
     """
     variables = dict(os.environ if environment is None else environment)
     listing = _list_with_pip(variables)
@@ -63,9 +60,6 @@ def parse_pip_configuration(listing: str) -> PipConfiguration:
 
     Arguments:
         listing: the lines; those of other sections and unknown keys are ignored.
-
-    Returns:
-        The configuration.
     """
     values: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in listing.splitlines():

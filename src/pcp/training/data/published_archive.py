@@ -19,7 +19,6 @@ class SourceArchive:
 
     Arguments:
         package: the package's name on the index.
-        version: its version.
         filename: the archive's name.
         sha256: digest of the archive's bytes, in hex.
         size: its size in bytes.

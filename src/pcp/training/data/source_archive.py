@@ -37,9 +37,7 @@ def download_archive(
     """Download an archive and put it in place in one step. Nothing in it is executed.
 
     Arguments:
-        archive: what to fetch.
         destination: the file to make; it appears only when complete and verified.
-        configuration: where to look.
         sleep: waits between attempts.
 
     Raises:

@@ -51,7 +51,6 @@ class TokenFile:
     """An opened token file.
 
     Arguments:
-        path: where it lies.
         vocabulary_size: every token is smaller.
         training: the first part of the tokens, for training; read-only, mapped from the file.
         validation: the rest, for validation.
@@ -69,12 +68,8 @@ class TokenFile:
         """Map a token file into memory.
 
         Arguments:
-            path: the file.
             verify: whether to read it all once and compare its digest; a damaged file is otherwise only
                 noticed where its header or length is wrong.
-
-        Returns:
-            The file's two parts.
 
         Raises:
             TokenFileMissing, TokenFileForeign, TokenFileNewer, TokenFileTruncated, TokenFileCorrupt: as
@@ -101,9 +96,6 @@ def write_token_file(
         tokens: a vector of token numbers.
         vocabulary_size: every token must be smaller.
         training_fraction: share of the tokens, from the start, that is the training part.
-
-    Returns:
-        The file, opened.
 
     Raises:
         TokenOutOfRange: a token lies outside the vocabulary.

@@ -43,14 +43,7 @@ class Tokenizer(Protocol):
 
 
 def token_dtype(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
-    """Choose the smallest stored type for a vocabulary.
-
-    Arguments:
-        vocabulary_size: number of tokens.
-
-    Returns:
-        uint16 up to 65,536 tokens, uint32 above.
-    """
+    """The smallest stored type for a vocabulary: uint16 up to 65,536 tokens, uint32 above."""
     return np.uint16 if vocabulary_size <= 1 << 16 else np.uint32
 
 
@@ -134,7 +127,6 @@ def decode_stream(tokenizer: Tokenizer, tokens: Iterable[int]) -> Iterator[str]:
     no character has more than four bytes.
 
     Arguments:
-        tokenizer: what the tokens are of.
         tokens: numbers, perhaps not known yet.
     """
     pending: list[int] = []

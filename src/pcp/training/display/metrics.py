@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from pcp.errors import PCPError
@@ -51,9 +50,7 @@ class MetricSink:
         """Return the sink itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the sink."""
         self.close()
 
@@ -146,12 +143,6 @@ def to_json_line(record: Record) -> str:
     Strict JSON has no non-finite numbers: they become the strings "NaN", "Infinity" and "-Infinity", which
     `read_metrics` turns back. Array scalars become numbers.
 
-    Arguments:
-        record: the record.
-
-    Returns:
-        The line, without a line ending.
-
     Raises:
         MetricNotJSON: a value has no form in JSON.
     """
@@ -165,9 +156,6 @@ def to_json_line(record: Record) -> str:
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read a file that JSONLinesFile wrote, also while it is being written or after its run was killed.
-
-    Arguments:
-        path: the file.
 
     Returns:
         The records in order. A torn last line is left out.
@@ -193,10 +181,6 @@ def curve(records: Iterable[Record], key: str) -> tuple[list[int], list[float]]:
 
     Arguments:
         records: records, of which those with both `step` and the key are used.
-        key: the measurement, for example "loss".
-
-    Returns:
-        Steps, and the values at them.
     """
     values = {
         int(record["step"]): float(record[key]) for record in records if "step" in record and key in record

@@ -1,9 +1,8 @@
 """The loss plot of a run, as a PNG."""
 
 import math
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from pcp.errors import PCPError
+from pcp.ir.program_file import write_atomically
 from pcp.training.display.metrics import Record, curve
 
 _TRAINING = "#2a6fbb"
@@ -185,12 +185,7 @@ def _title(
 
 
 def _write(canvas: FigureCanvasAgg, path: Path) -> None:
+    made = BytesIO()
+    canvas.figure.savefig(made, format="png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            canvas.figure.savefig(file, format="png")
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_atomically(path, made.getvalue())

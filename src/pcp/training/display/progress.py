@@ -47,7 +47,6 @@ class RunProgress:
     """What is known of a run.
 
     Arguments:
-        name: the run's name.
         total_steps: steps that the run is to do.
         step: steps done.
         loss: the latest training loss.
@@ -72,15 +71,11 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
     """Take one record into the state.
 
     Arguments:
-        progress: the state before.
         record: with `step`: any of `loss`, `validation_loss`, `tokens_per_second`. With `event` "worker":
             `worker` (its name), and any of `state`, `lease`, `steps_per_second`; receiving it counts as
             hearing the worker, except when its state is "lost". With `event` "planning" or "planned": `message`. Other records
             change nothing.
         now: the time on the display's clock, in seconds.
-
-    Returns:
-        The state after.
     """
     if record.get("event") == "worker":
         return _advance_worker(progress, record, now)
@@ -120,11 +115,7 @@ def render(progress: RunProgress, now: float) -> RenderableType:
     """Draw a run: a bar with the numbers, and a table of the workers where there are any.
 
     Arguments:
-        progress: the state.
         now: the time on the display's clock, in seconds.
-
-    Returns:
-        Something that rich prints.
     """
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True)

@@ -60,7 +60,6 @@ class WandbSink(MetricSink):
 
     Arguments:
         project: the project's name there.
-        name: the run's name there.
         config: the run's settings, shown beside it.
         folder: where the package keeps its files.
 

@@ -42,6 +42,46 @@ ALGORITHM_CHOICES = (
 """The settings for which it may."""
 
 
+MEANINGS = {
+    "model": "name of a GPT-2 configuration, or the file of a loss",
+    "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
+    "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
+    "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
+    "vocabulary": "tokens that `bpe` learns from the data",
+    "steps": "inner steps of each worker",
+    "batch": "sequences in a batch; a loss from a file fixes this number",
+    "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
+    "remat": "what is kept for the backward pass: a policy such as dots_saveable, or a number of bytes such as 2GiB",
+    "learning_rate": "largest learning rate",
+    "final_learning_rate": "learning rate at the end of the cosine",
+    "warmup_steps": "steps in which the learning rate rises linearly",
+    "weight_decay": "weight decay of matrices",
+    "clip_norm": "largest global norm of the gradient; 0 does not clip",
+    "seed": "seed of the parameters and of the data order",
+    "evaluate_every": "steps between evaluations on the validation data; 0 evaluates only at the end",
+    "checkpoint_every": "steps between checkpoints; 0 writes one only at the end",
+    "device": "where steps run, such as cpu:0 or cuda:0",
+    "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
+    "plan_seconds": "seconds for that search; earlier measurements are reused",
+    "workers": "number of worker processes; 0 trains in this process",
+    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
+    "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
+    "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
+    "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
+    "mixing": "share of its own parameters that a worker keeps when it takes a merged result; for streaming",
+    "outer_learning_rate": "learning rate of the outer Nesterov step",
+    "outer_momentum": "momentum of the outer Nesterov step",
+    "upload": "compression of updates from workers: f32, bf16, int8, int4 or top-k; int4 takes an eighth of the bytes",
+    "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
+    "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
+    "quorum": "share of a round's data that must arrive before the round may close, such as 0.75",
+    "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
+    "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
+}
+"""What each setting is, but for those that no command takes: beta1 and beta2, the decays of AdamW's moments, and wire, the
+limits of a Shepherd's connections by the names in `WireLimits`, where those that are not named are as there."""
+
+
 class InvalidTrainingConfig(PCPError):
     """A setting that does not exist, has the wrong type, or makes no sense."""
 
@@ -50,48 +90,7 @@ class InvalidTrainingConfig(PCPError):
 class TrainingConfig:
     """The settings of a run. The defaults are nanoGPT's recipe for a small character model on a CPU.
 
-    Arguments:
-        model: name of a configuration of GPT-2, or the file of a loss.
-        weights: for a loss from a file, the file of the weights that it begins with.
-        data: `shakespeare`, the path of a text file, or of an `.npz` or safetensors file of samples.
-        tokenizer: `characters`, `bytes`, or `bpe` (byte pairs learnt from the data; needs the extra `tokenizers`).
-        vocabulary: tokens that `bpe` learns.
-        steps: inner steps of each worker (of the one process where there are no workers).
-        batch: sequences in a batch.
-        accumulate: parts of a batch that are computed one after another, for less memory; a divisor of `batch`.
-        remat: what the backward pass keeps of the forward pass: the name of a policy, or a budget of bytes; the rest is
-            computed again, for less memory.
-        learning_rate: largest learning rate, reached after `warmup_steps` steps.
-        final_learning_rate: learning rate at the end of the cosine.
-        warmup_steps: steps of the linear rise; -1 is a tenth of `steps`, at most 100.
-        beta1: decay of AdamW's first moment.
-        beta2: decay of AdamW's second moment.
-        weight_decay: of matrices.
-        clip_norm: largest global norm of the gradient; 0 does not clip.
-        seed: of the parameters and of the order of the data.
-        evaluate_every: steps between evaluations on the whole validation part; 0 only at the end.
-        checkpoint_every: steps between checkpoints; 0 only at the end.
-        device: where a step runs.
-        tolerance: how far loss, moments and updates of a step may be from exact ones, relative to their norm; the fastest path
-            within is looked for. 0 runs the step as it is written.
-        plan_seconds: that may be spent on looking for it; what is known already takes none.
-        workers: worker processes; 0 trains in this process.
-        algorithm: what a run with workers merges, and when: `data-parallel`, `diloco`, `streaming`, `decoupled` or `sparse`.
-        inner_steps: H, steps of a worker between two outer steps of a fragment.
-        fragments: P, parts of the parameters that are merged in turn.
-        delay: tau, steps between a push and the adoption of its result.
-        mixing: alpha, the share of its own parameters that a worker keeps when it adopts.
-        outer_learning_rate: of the outer Nesterov step.
-        outer_momentum: of the outer Nesterov step.
-        upload: codec of what workers push: `f32`, `bf16`, `int8`, `int4` or `top-k`.
-        download: codec of what they adopt.
-        merge: how pushes become one.
-        quorum: part of a round's data with which it may close without the rest.
-        audit_rate: share of the leases of which another worker repeats a piece; 0 audits nobody.
-        audit_tolerance: how far two results of the same piece may be apart, relative to their norm; equal hardware needs none.
-        wire: limits of a Shepherd's connections, by the names in `WireLimits`; those that are not named are as there.
-
-    What follows `inner_steps`, to `quorum`, is by default -1 or empty: the algorithm's own choice.
+    `MEANINGS` says what each is. From `fragments` to `quorum` the default, -1 or empty, is the algorithm's own choice.
 
     Raises:
         InvalidTrainingConfig: a number is out of its range.

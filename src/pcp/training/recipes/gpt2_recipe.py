@@ -18,13 +18,7 @@ from pcp.training.recipes.recipe import Recipe
 
 @dataclass(frozen=True)
 class GPT2Recipe(Recipe):
-    """A GPT-2 from random parameters, on a text.
-
-    Arguments:
-        config: the settings.
-        model: the sizes of the model.
-        tokens: the corpus as numbers.
-    """
+    """A GPT-2 from random parameters, on a text."""
 
     model: gpt2.GPT2Config
     tokens: TokenFile

@@ -17,13 +17,7 @@ from pcp.training.step import evaluation_step
 
 @dataclass(frozen=True)
 class ImportedRecipe(Recipe):
-    """A loss that knows nothing of PCP, from weights that were given, on a text or on samples.
-
-    Arguments:
-        config: the settings.
-        imported: the loss and its weights.
-        given: what is trained on.
-    """
+    """A loss that knows nothing of PCP, from weights that were given, on a text or on samples."""
 
     imported: LossProgram
     given: Data
@@ -61,7 +55,7 @@ class ImportedRecipe(Recipe):
         if not isinstance(self.given, TextData):
             yield from self.given.validation.in_batches(size)
             return
-        for chunk in validation_windows(self.given.tokens.validation, self.given.context, size, pad=False):
+        for chunk in validation_windows(self.given.tokens.validation, self.given.context, size):
             if chunk.windows == size:
                 yield chunk.inputs, chunk.targets
 

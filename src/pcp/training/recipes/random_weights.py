@@ -29,8 +29,6 @@ def random_weights(program: Program, indices: Sequence[int], seed: int) -> dict[
     it only adds is zeros. Everything else is normal with standard deviation 0.02.
 
     Arguments:
-        program: a loss.
-        indices: which arguments.
         seed: equal seeds give equal arrays.
 
     Returns:

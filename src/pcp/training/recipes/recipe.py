@@ -15,11 +15,7 @@ from pcp.training.step import TrainingStep, training_step
 
 @dataclass(frozen=True)
 class Recipe(ABC):
-    """Everything a run trains with. Equal settings and data give equal programs, parameters and batches everywhere.
-
-    Arguments:
-        config: the settings.
-    """
+    """Everything a run trains with. Equal settings and data give equal programs, parameters and batches everywhere."""
 
     config: TrainingConfig
 

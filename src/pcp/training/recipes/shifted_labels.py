@@ -32,7 +32,6 @@ def moves_labels(program: Program, arguments: Sequence[Any], tokens: int, labels
     """Whether a loss of tokens and labels moves the labels by one itself.
 
     Arguments:
-        program: a loss.
         arguments: an array for each of its arguments in order; those of tokens and labels may be None.
         tokens, labels: which arguments these are, of shape (batch, context).
     """

@@ -11,13 +11,7 @@ from pcp.distributed.simulator.machines.disk import Disk
 
 @dataclass(slots=True)
 class Machine:
-    """A machine.
-
-    Arguments:
-        clock: that its processes read.
-        disk: that they write.
-        blobs: on the disk.
-    """
+    """A machine."""
 
     clock: MachineClock
     disk: Disk

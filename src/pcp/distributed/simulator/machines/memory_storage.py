@@ -4,11 +4,7 @@ from pcp.distributed.simulator.machines.disk import Disk
 
 
 class MemoryStorage:
-    """Segments in memory.
-
-    Arguments:
-        disk: where they are.
-    """
+    """Segments in memory."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -19,12 +19,16 @@ rows(
         # The conversion to PyTorch's element type happens to every result.
         "_to_copy.default alias.default clone.default": _same,
         "detach.default": ops.stop_gradient,
+        "diagonal.default": lambda x, offset=0, first=0, second=1: ops.diagonal(x, offset, first, second),
         "flip.default": ops.flip,
         "permute.default": ops.transpose,
         "repeat.default": ops.tile,
         "roll.default": lambda x, shifts, dims=(): ops.roll(x, shifts, list(dims) or None),
         "squeeze.default": ops.squeeze,
+        "stack.default": lambda tensors, axis=0: ops.stack(tensors, axis % (tensors[0].ndim + 1)),
         "transpose.int": ops.swapaxes,
+        "tril.default": ops.tril,
+        "triu.default": ops.triu,
         "unbind.int": lambda x, dim=0: ops.unstack(x, dim),
         "unsqueeze.default": lambda x, dim: ops.expand_dims(x, dim % (x.ndim + 1)),
     }
@@ -50,12 +54,6 @@ def concatenate(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
     """The tensors one after another; empty vectors are left out whatever the rank of the others."""
     parts = [t for t in tensors if t.shape != (0,)]
     return ops.concatenate(parts, axis) if parts else tensors[0]
-
-
-@row("stack.default")
-def stack(tensors: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """The tensors along a new axis."""
-    return ops.stack(tensors, axis % (tensors[0].ndim + 1))
 
 
 @row("slice.Tensor")
@@ -109,24 +107,6 @@ def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     starts = np.arange(0, x.shape[place] - size + 1, step)
     windows = ops.take(x, starts[:, None] + np.arange(size), place)
     return ops.moveaxis(windows, place + 1, -1)
-
-
-@row("diagonal.default")
-def diagonal(x: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
-    """The elements of a diagonal along a new last axis."""
-    return ops.diagonal(x, offset, first, second)
-
-
-@row("tril.default")
-def tril(x: Tensor, offset: int = 0) -> Tensor:
-    """The last two axes with 0 above a diagonal."""
-    return ops.tril(x, offset)
-
-
-@row("triu.default")
-def triu(x: Tensor, offset: int = 0) -> Tensor:
-    """The last two axes with 0 below a diagonal."""
-    return ops.triu(x, offset)
 
 
 @row("constant_pad_nd.default")

@@ -10,16 +10,18 @@ def _filled(value: TensorLike, result: TensorSpec) -> Tensor:
     return ops.broadcast_to(ops.convert(value, result.dtype), result.shape)
 
 
-@row("full.default", "full_like.default", "new_full.default", "fill.Scalar", "fill.Tensor", knows_result=True)
+@row(
+    "full.default",
+    "full_like.default",
+    "new_full.default",
+    "fill.Scalar",
+    "fill.Tensor",
+    "scalar_tensor.default",
+    knows_result=True,
+)
 def full(*arguments: TensorLike, result: TensorSpec, **_: object) -> Tensor:
     """One value everywhere, the last argument."""
     return _filled(arguments[-1], result)
-
-
-@row("scalar_tensor.default", knows_result=True)
-def scalar(value: float, *, result: TensorSpec, **_: object) -> Tensor:
-    """A number as a tensor of rank 0."""
-    return _filled(value, result)
 
 
 @row(

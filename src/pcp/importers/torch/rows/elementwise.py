@@ -47,13 +47,16 @@ rows(
         "bitwise_or.Tensor bitwise_or.Scalar": ops.bitwise_or,
         "bitwise_right_shift.Tensor __rshift__.Tensor": ops.shift_right,
         "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,
+        "floor_divide.default": ops.floor_divide,
         "fmod.Tensor fmod.Scalar": ops.remainder,
+        "leaky_relu.default": lambda x, slope=0.01: ops.where(ops.greater(x, 0), x, x * slope),
         "maximum.default": ops.maximum,
         "minimum.default": ops.minimum,
         "mul.Tensor mul.Scalar": ops.multiply,
         "neg.default": ops.negate,
         "relu.default": nn.relu,
         "remainder.Tensor remainder.Scalar": ops.modulo,
+        "sign.default": lambda x: x if x.dtype is DType.bool else ops.sign(x),
         "silu.default": nn.silu,
     },
     promotion="default",
@@ -92,12 +95,6 @@ def magnitude(x: Tensor) -> Tensor:
     return x * ops.sign(x) if x.dtype.is_float else ops.abs(x)
 
 
-@row("sign.default", promotion="default")
-def sign(x: Tensor) -> Tensor:
-    """-1, 0 or 1."""
-    return x if x.dtype is DType.bool else ops.sign(x)
-
-
 def _whole(name: str) -> None:
     apply = ops.OPERATIONS[name]
     rows({f"{name}.default": lambda x: apply(x) if x.dtype.is_float else x}, promotion="default")
@@ -119,12 +116,6 @@ def subtract(x: TensorLike, y: TensorLike, alpha: float = 1) -> Tensor:
     return ops.subtract(x, y if alpha == 1 else ops.multiply(y, alpha))
 
 
-@row("rsub.Tensor", "rsub.Scalar", promotion="default")
-def subtract_reversed(x: TensorLike, y: TensorLike, alpha: float = 1) -> Tensor:
-    """y - alpha x."""
-    return subtract(y, x, alpha)
-
-
 @row("div.Tensor_mode", "div.Scalar_mode", knows_result=True)
 def divide(x: Tensor, y: TensorLike, rounding_mode: str | None = None, *, result: TensorSpec) -> Tensor:
     """x / y, rounded down (`floor`), towards zero (`trunc`), or not at all."""
@@ -134,12 +125,6 @@ def divide(x: Tensor, y: TensorLike, rounding_mode: str | None = None, *, result
     if rounding_mode == "floor":
         return ops.floor_divide(x, y)
     return ops.trunc(ops.divide(x, y)) if x.dtype.is_float else ops.floor_divide(x - ops.remainder(x, y), y)
-
-
-@row("floor_divide.default", promotion="default")
-def floor_divide(x: Tensor, y: TensorLike) -> Tensor:
-    """The largest integer not above x / y."""
-    return ops.floor_divide(x, y)
 
 
 @row("pow.Tensor_Scalar", promotion="default")
@@ -172,28 +157,10 @@ def clamp(x: Tensor, low: TensorLike | None = None, high: TensorLike | None = No
     return x if high is None else ops.where(ops.greater(x, high), high, x)
 
 
-@row("clamp_min.default", promotion="default")
-def clamp_min(x: Tensor, low: float) -> Tensor:
-    """x, at least a bound."""
-    return clamp(x, low)
-
-
-@row("clamp_max.default", promotion="default")
-def clamp_max(x: Tensor, high: float) -> Tensor:
-    """x, at most a bound."""
-    return clamp(x, None, high)
-
-
 @row("hardtanh.default", promotion="default")
 def hardtanh(x: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
     """x within bounds; at a bound the derivative is 0."""
     return ops.where(ops.less_equal(x, low), low, ops.where(ops.greater_equal(x, high), high, x))
-
-
-@row("leaky_relu.default", promotion="default")
-def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    """x where x > 0, else slope * x."""
-    return ops.where(ops.greater(x, 0), x, x * slope)
 
 
 @row("elu.default", promotion="default")
@@ -202,18 +169,6 @@ def elu(x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 
     # The exponential of a large x is infinite, and infinity times a cotangent of 0 is NaN.
     below = ops.where(ops.greater(x, 0), 0, x)
     return ops.where(ops.greater(x, 0), x * scale, ops.expm1(below * input_scale) * (alpha * scale))
-
-
-@row("celu.default", promotion="default")
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """x where x > 0, else alpha * (e^(x / alpha) - 1)."""
-    return elu(x, alpha, 1.0, 1 / alpha)
-
-
-@row("selu.default", promotion="default")
-def selu(x: Tensor) -> Tensor:
-    """Of the two constants that keep mean 0 and variance 1 (Klambauer et al., 2017), the exponential unit."""
-    return elu(x, 1.6732632423543772, 1.0507009873554805)
 
 
 @row("gelu.default", promotion="default")
@@ -227,3 +182,16 @@ def where(condition: Tensor, x: Tensor, y: Tensor, *, result: TensorSpec) -> Ten
     """x where the condition holds, else y."""
     chosen = condition if condition.dtype is DType.bool else ops.not_equal(condition, 0)
     return ops.where(chosen, ops.convert(x, result.dtype), ops.convert(y, result.dtype))
+
+
+rows(
+    {
+        "celu.default": lambda x, alpha=1.0: elu(x, alpha, 1.0, 1 / alpha),
+        "clamp_max.default": lambda x, high: clamp(x, None, high),
+        "clamp_min.default": lambda x, low: clamp(x, low),
+        "rsub.Tensor rsub.Scalar": lambda x, y, alpha=1: subtract(y, x, alpha),
+        # The constants that keep mean 0 and variance 1 (Klambauer et al., 2017).
+        "selu.default": lambda x: elu(x, 1.6732632423543772, 1.0507009873554805),
+    },
+    promotion="default",
+)

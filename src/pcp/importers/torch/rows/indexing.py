@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pcp import ops
 from pcp.errors import PCPError
-from pcp.importers.torch.table import row
+from pcp.importers.torch.table import row, rows
 from pcp.ir import DType
 from pcp.tensor import Tensor, TensorLike
 
@@ -37,12 +37,6 @@ def index_put(
         mask = ops.reshape(indices[0], (*indices[0].shape, *[1] * (x.ndim - indices[0].ndim)))
         return ops.where(mask, ops.add(x, values) if accumulate else values, x)
     return ops.index_update(x, _key(x, indices), values, "add" if accumulate else "set")
-
-
-@row("index_select.default")
-def index_select(x: Tensor, axis: int, places: Tensor) -> Tensor:
-    """The slices of x at places along an axis."""
-    return ops.take(x, places, axis) if x.ndim else x
 
 
 @row("embedding.default")
@@ -87,17 +81,15 @@ def _scattered(x: Tensor, axis: int, places: Tensor, source: TensorLike, mode: s
     return written if block.shape == x.shape else ops.index_update(x, part, written)
 
 
-@row("scatter.src", "scatter.value")
-def scatter(x: Tensor, axis: int, places: Tensor, source: TensorLike) -> Tensor:
-    """x with the elements at places along an axis replaced."""
-    return _scattered(x, axis, places, source, "set")
-
-
-@row("scatter_add.default")
-def scatter_add(x: Tensor, axis: int, places: Tensor, source: Tensor) -> Tensor:
-    """x with the source added at places along an axis."""
-    return _scattered(x, axis, places, source, "add")
-
+rows(
+    {
+        "index_select.default": lambda x, axis, places: ops.take(x, places, axis) if x.ndim else x,
+        "scatter.src scatter.value": lambda x, axis, places, source: _scattered(
+            x, axis, places, source, "set"
+        ),
+        "scatter_add.default": lambda x, axis, places, source: _scattered(x, axis, places, source, "add"),
+    }
+)
 
 _MODES = {"sum": "add", "prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "amax": float("-inf"), "amin": float("inf")}
@@ -122,11 +114,7 @@ def scatter_reduce(
 @row("masked_scatter.default")
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """x with the elements that a mask names replaced by the first ones of the source, in order."""
-    wide, chosen = (ops.broadcast_to(t, _shape(x, mask)) for t in (x, mask))
+    wide, chosen = ops.broadcast_arrays(x, mask)
     place = ops.cumsum(ops.ravel(ops.convert(chosen, DType.i32)), 0) - 1
     taken = ops.take(ops.ravel(source), ops.maximum(place, 0))
     return ops.where(chosen, ops.reshape(taken, wide.shape), wide)
-
-
-def _shape(x: Tensor, mask: Tensor) -> tuple[int, ...]:
-    return ops.broadcast_arrays(ops.zeros(x.shape, DType.bool), mask)[0].shape

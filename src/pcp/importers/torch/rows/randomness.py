@@ -1,5 +1,8 @@
 """Random numbers, from PCP's own generator: the distributions are PyTorch's, the numbers are not."""
 
+from collections.abc import Callable
+from typing import Any
+
 from pcp import ops
 from pcp.importers.torch.table import row
 from pcp.ir import DType, TensorSpec
@@ -44,34 +47,23 @@ def bernoulli_like(x: Tensor, chance: float = 0.5, *, key: Tensor, **_: object) 
     return random.bernoulli(key, chance, x.shape)
 
 
-@row("randint.default", knows_result=True, is_random=True)
-def integers(high: int, *_: object, key: Tensor, result: TensorSpec, **__: object) -> Tensor:
-    """Integers from 0 up to `high`, evenly distributed."""
-    return random.randint(key, result.shape, 0, high)
+def _integers(bounds: Callable[..., tuple[int, int]]) -> Callable[..., Tensor]:
+    """Evenly distributed integers, from the arguments that say from where up to where."""
+
+    def draw(*given: Any, key: Tensor, result: TensorSpec, **_: object) -> Tensor:
+        return random.randint(key, result.shape, *bounds(*given))
+
+    return draw
 
 
-@row("randint.low", knows_result=True, is_random=True)
-def integers_between(
-    low: int, high: int, *_: object, key: Tensor, result: TensorSpec, **__: object
-) -> Tensor:
-    """Integers from `low` up to `high`, evenly distributed."""
-    return random.randint(key, result.shape, low, high)
-
-
-@row("randint_like.low_dtype", knows_result=True, is_random=True)
-def integers_between_like(
-    _: Tensor, low: int, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
-) -> Tensor:
-    """Integers from `low` up to `high`, evenly distributed."""
-    return random.randint(key, result.shape, low, high)
-
-
-@row("randint_like.default", knows_result=True, is_random=True)
-def integers_like(
-    _: Tensor, high: int, *__: object, key: Tensor, result: TensorSpec, **___: object
-) -> Tensor:
-    """Integers from 0 up to `high`, evenly distributed."""
-    return random.randint(key, result.shape, 0, high)
+_BOUNDS: dict[str, Callable[..., tuple[int, int]]] = {
+    "randint.default": lambda high, *_: (0, high),
+    "randint.low": lambda low, high, *_: (low, high),
+    "randint_like.default": lambda _, high, *__: (0, high),
+    "randint_like.low_dtype": lambda _, low, high, *__: (low, high),
+}
+for _name, _bounds in _BOUNDS.items():
+    row(_name, knows_result=True, is_random=True)(_integers(_bounds))
 
 
 @row("randperm.default", knows_result=True, is_random=True)

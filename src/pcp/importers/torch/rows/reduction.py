@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from pcp import ops
 from pcp.importers.torch.table import row, rows
@@ -99,21 +100,10 @@ def variance_and_mean(
     )
 
 
-@row("argmax.default")
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
-    """The place of the largest element along an axis, or in everything."""
-    return _place_of(ops.argmax, x, axis, keepdim)
-
-
-@row("argmin.default")
-def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
-    """The place of the smallest element along an axis, or in everything."""
-    return _place_of(ops.argmin, x, axis, keepdim)
-
-
 def _place_of(
-    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int | None, keepdim: bool
+    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int | None = None, keepdim: bool = False
 ) -> Tensor:
+    """The place of an extreme element along an axis, or in everything."""
     if axis is None or not x.ndim:
         found = function(ops.ravel(x), 0)
         return ops.reshape(found, (1,) * x.ndim) if keepdim else found
@@ -121,21 +111,10 @@ def _place_of(
     return ops.expand_dims(found, axis % x.ndim) if keepdim else found
 
 
-@row("max.dim")
-def max_and_place(x: Tensor, axis: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The largest element along an axis, which gets the whole cotangent, and its place."""
-    return _extreme(ops.argmax, x, axis, keepdim)
-
-
-@row("min.dim")
-def min_and_place(x: Tensor, axis: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The smallest element along an axis, which gets the whole cotangent, and its place."""
-    return _extreme(ops.argmin, x, axis, keepdim)
-
-
 def _extreme(
-    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int, keepdim: bool
+    function: Callable[[Tensor, int], Tensor], x: Tensor, axis: int, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
+    """An extreme element along an axis, which gets the whole cotangent, and its place."""
     if not x.ndim:
         return x, ops.zeros((), DType.i64)
     places = ops.expand_dims(function(x, axis), axis % x.ndim)
@@ -143,18 +122,24 @@ def _extreme(
     return (values, places) if keepdim else (ops.squeeze(values, axis), ops.squeeze(places, axis))
 
 
-@row("cumsum.default", knows_result=True)
-def cumulative_sum(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
-    """Sums of every beginning of an axis."""
-    given = wide(ops.convert(x, result.dtype))
-    return ops.cumsum(given, axis) if x.ndim else given
+def _cumulative(function: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    def apply(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
+        given = wide(ops.convert(x, result.dtype))
+        return function(given, axis) if x.ndim else given
+
+    return apply
 
 
-@row("cumprod.default", knows_result=True)
-def cumulative_product(x: Tensor, axis: int, *, result: TensorSpec, **_: object) -> Tensor:
-    """Products of every beginning of an axis."""
-    given = wide(ops.convert(x, result.dtype))
-    return ops.cumprod(given, axis) if x.ndim else given
+rows(
+    {
+        "argmax.default": partial(_place_of, ops.argmax),
+        "argmin.default": partial(_place_of, ops.argmin),
+        "max.dim": partial(_extreme, ops.argmax),
+        "min.dim": partial(_extreme, ops.argmin),
+    }
+)
+row("cumprod.default", knows_result=True)(_cumulative(ops.cumprod))
+row("cumsum.default", knows_result=True)(_cumulative(ops.cumsum))
 
 
 @row("sort.default")
@@ -166,13 +151,7 @@ def sort(x: Tensor, axis: int = -1, descending: bool = False) -> tuple[Tensor, T
     return ops.take_along_axis(x, places, axis), places
 
 
-@row("sort.stable")
-def stable_sort(
-    x: Tensor, *, stable: bool | None = None, dim: int = -1, descending: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The elements in order along an axis, and their places; equal ones keep their order in any case."""
-    del stable
-    return sort(x, dim, descending)
+rows({"sort.stable": lambda x, *, dim=-1, descending=False, **_: sort(x, dim, descending)})
 
 
 @row("topk.default")

@@ -1,13 +1,13 @@
 """Whole runs under audit: who cheats is found, who is honest is not, and nothing is lost of the data."""
 
 import pytest
+from benchmarks.distributed.audits.auditing import AuditedRun, Outcome, study
+from benchmarks.distributed.audits.cheating import CHEATS
 
 from pcp.distributed.algorithms import Algorithm, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import replay
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.messages import DataRange
-from pcp.distributed.simulator.audits.auditing import AuditedRun, Outcome, study
-from pcp.distributed.simulator.audits.cheating import CHEATS
 
 ALGORITHMS: list[Algorithm] = [
     DiLoCo(8),

@@ -1,6 +1,6 @@
 """How surely and how soon audits find a worker that cheats: the coordinator itself, among simulated workers.
 
-python -m pcp.distributed.simulator.audits.auditing [--runs 40] [--picture audits.png]
+python -m benchmarks.distributed.audits.auditing [--runs 40] [--picture audits.png]
 """
 
 import argparse
@@ -9,34 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from pcp.distributed.algorithms import Algorithm, DiLoCo
-from pcp.distributed.coordinator import Coordinator, RunConfig, check_books, encode
-from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.coordinator.effects import (
-    Append,
-    AuditEnded,
-    Close,
-    CompareStates,
-    Effect,
-    Report,
-    RunOuterStep,
-    Send,
-    WriteCheckpoint,
-)
-from pcp.distributed.coordinator.events import (
-    BlobStored,
-    CheckpointDone,
-    ConnectionLost,
-    Event,
-    MemberJoined,
-    MessageReceived,
-    OuterStepDone,
-    Started,
-    StatesCompared,
-    Tick,
-)
-from pcp.distributed.messages import Blob, Hello, Repeated, Update
-from pcp.distributed.simulator.audits.cheating import (
+from benchmarks.distributed.audits.cheating import (
     CHEATS,
     PAYLOAD_BYTES,
     STATE_BYTES,
@@ -45,6 +18,10 @@ from pcp.distributed.simulator.audits.cheating import (
     Worker,
     digest,
 )
+from pcp.distributed.algorithms import Algorithm, DiLoCo
+from pcp.distributed.coordinator import Coordinator, RunConfig, check_books, effects, encode, events
+from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.messages import Blob, Hello, Repeated, Update
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 WORKERS, ROUNDS = 8, 20
@@ -63,7 +40,7 @@ class Outcome:
 
     barred: dict[str, str]
     leases: int
-    verdicts: tuple[AuditEnded, ...]
+    verdicts: tuple[effects.AuditEnded, ...]
 
 
 class AuditedRun:
@@ -71,7 +48,6 @@ class AuditedRun:
 
     Arguments:
         cheat: what the first worker does.
-        policy: of the audits.
         seed: of the order in which workers get on.
         workers: how many there are.
         rounds: how often each worker trains.
@@ -102,18 +78,18 @@ class AuditedRun:
             checkpoint_every=1000,
         )
         self.random = Random(seed)
-        self.verdicts: list[AuditEnded] = []
+        self.verdicts: list[effects.AuditEnded] = []
         self.log: list[bytes] = []
         self.cheated = 0
         self.now = 0.0
         self._liars, self._accidents = liars, accidents
-        self._events: deque[Event] = deque()
+        self._events: deque[events.Event] = deque()
         self._payloads: list[Blob] = []
         self._connections = 0
         parameters = tuple(Blob(digest("first", each), 40) for each in range(algorithm.fragments))
         self.coordinator = Coordinator.create(self.config, parameters, (None,) * algorithm.fragments)
         self.workers: dict[int, Worker] = {}
-        self.do(Started(0.0))
+        self.do(events.Started(0.0))
         states: dict[bytes, Inner] = {}
         for number in range(1, workers + 1):
             does = cheat if number == 1 else "honest"
@@ -125,17 +101,17 @@ class AuditedRun:
         worker.inbox.clear()
         self.workers[worker.connection] = worker
         incarnation = bytes([worker.incarnation])
-        self.do(MemberJoined(self.now, worker.connection, Hello(1, worker.name, incarnation, (), 1)))
+        self.do(events.MemberJoined(self.now, worker.connection, Hello(1, worker.name, incarnation, (), 1)))
 
     def _accident(self, worker: Worker) -> None:
         """Break a connection; the process, or a new one, comes back."""
         del self.workers[worker.connection]
-        self.do(ConnectionLost(self.now, worker.connection))
+        self.do(events.ConnectionLost(self.now, worker.connection))
         if self.random.random() < 0.3:
             worker.begin_anew()
         self._connect(worker)
 
-    def do(self, event: Event) -> None:
+    def do(self, event: events.Event) -> None:
         """Feed an event and all that follows from it at once."""
         self._events.append(event)
         while self._events:
@@ -143,23 +119,23 @@ class AuditedRun:
                 self._perform(effect)
             check_books(self.coordinator.state)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: effects.Effect) -> None:
         match effect:
-            case Append(record):
+            case effects.Append(record):
                 self.log.append(encode(record))
-            case Send(connection, message) if connection in self.workers:
+            case effects.Send(connection, message) if connection in self.workers:
                 self.workers[connection].inbox.append(message)
-            case Close(connection):
+            case effects.Close(connection):
                 self.workers.pop(connection, None)
-            case RunOuterStep(round, fragment):
+            case effects.RunOuterStep(round, fragment):
                 merged = Blob(digest("merged", round, fragment), 40)
-                self._events.append(OuterStepDone(self.now, round, merged, None, None))
-            case WriteCheckpoint(version):
-                self._events.append(CheckpointDone(self.now, version))
-            case CompareStates(audit):
+                self._events.append(events.OuterStepDone(self.now, round, merged, None, None))
+            case effects.WriteCheckpoint(version):
+                self._events.append(events.CheckpointDone(self.now, version))
+            case effects.CompareStates(audit):
                 # Blobs are compared only where they differ, and no two digests are alike.
-                self._events.append(StatesCompared(self.now, audit, 1.0))
-            case Report(AuditEnded() as ended):
+                self._events.append(events.StatesCompared(self.now, audit, 1.0))
+            case effects.Report(effects.AuditEnded() as ended):
                 self.verdicts.append(ended)
 
     def run(self) -> Outcome:
@@ -171,7 +147,7 @@ class AuditedRun:
                 self.now += self.config.heartbeat_seconds
                 for member in state.members.values():
                     member.last_heard = self.now
-                self.do(Tick(self.now))
+                self.do(events.Tick(self.now))
                 continue
             self._turn(self.random.choice(busy))
         return Outcome(dict(state.run.barred), self.cheated, tuple(self.verdicts))
@@ -187,12 +163,12 @@ class AuditedRun:
             if isinstance(said, Blob):
                 if worker.cheat == "honest" and said.size == PAYLOAD_BYTES:
                     self._payloads[:] = [said]
-                self.do(BlobStored(self.now, said))
+                self.do(events.BlobStored(self.now, said))
                 continue
             self.cheated += worker.name == CHEAT and isinstance(said, Update)
             if worker.name in self._liars and isinstance(said, Repeated):
                 said = replace(said, after=Blob(digest("lie", said.after), STATE_BYTES))
-            self.do(MessageReceived(self.now, connection, said))
+            self.do(events.MessageReceived(self.now, connection, said))
 
 
 def study(cheat: str, rate: float, runs: int) -> tuple[float, float]:
