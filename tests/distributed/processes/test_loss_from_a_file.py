@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pcp.ir.tree import flatten
 from pcp.training.data.safetensors_file import read_arrays
@@ -14,6 +15,7 @@ from tests.distributed.tiny_run import assert_equal_arrays
 from tests.training.loss_files import plain
 
 
+@pytest.mark.runs
 def test_plain_stablehlo_on_samples(tmp_path: Path) -> None:
     files, folder = plain(tmp_path), RunFolder(tmp_path / "run")
     settings = files.settings(steps=20, workers=2, inner_steps=10, evaluate_every=10, merge="mean")

@@ -21,6 +21,7 @@ from tests.distributed.tiny_run import assert_equal_arrays
 TOLERANCE = 1e-2
 
 
+@pytest.mark.runs
 def test_a_worker_runs_native_kernels(
     tmp_path: Path, settings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
