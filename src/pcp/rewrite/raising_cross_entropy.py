@@ -63,7 +63,11 @@ def raise_cross_entropy(last: ir.Operation) -> list[Tensor] | None:
 def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
     rows = x.shape[:-1]
     places = [axis for axis in picked.targets.axes if axis is not None]
-    if places != sorted(places) or math.prod(picked.targets.shape) != math.prod(rows):
+    if (
+        not x.has_shape(x.shape)
+        or places != sorted(places)
+        or math.prod(picked.targets.shape) != math.prod(rows)
+    ):
         return None  # the targets are in another order than the rows, or stand for several of them
     attributes = {
         "axis": len(rows),

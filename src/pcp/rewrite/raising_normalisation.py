@@ -61,8 +61,10 @@ def _is_scaled_next(last: ir.Operation, found: Found) -> bool:
 def _outlined(
     name: str, last: ir.Operation, found: Found, parameters: dict[str, View]
 ) -> list[Tensor] | None:
-    operands = [found["x"].value, *(each.source().value for each in parameters.values())]
+    x, operands = found["x"], [found["x"].value, *(each.source().value for each in parameters.values())]
     if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
+        return None
+    if not x.has_shape(View.of(last.results[0]).shape):
         return None
     held = {kind: kind in parameters for kind in ("scale", "bias")}
     return outlined(name, last, operands, {"axis": found["axis"], "epsilon": found["epsilon"], **held})

@@ -61,14 +61,18 @@ def _operand(found: Found | None) -> Softmax | None:
 
 def raise_softmax(last: ir.Operation) -> list[Tensor] | None:
     """e / sum(e) with e = exp(x - max x)  =  softmax(x)."""
-    found = softmax_of(View.of(last.results[0]))
-    return found and outlined("pcp.softmax", last, [found[0].value], {"axis": found[1]})
+    return _outlined("pcp.softmax", last, softmax_of(View.of(last.results[0])))
 
 
 def raise_log_softmax(last: ir.Operation) -> list[Tensor] | None:
     """d - log sum(exp d) with d = x - max x  =  log softmax(x)."""
-    found = log_softmax_of(View.of(last.results[0]))
-    return found and outlined("pcp.log_softmax", last, [found[0].value], {"axis": found[1]})
+    return _outlined("pcp.log_softmax", last, log_softmax_of(View.of(last.results[0])))
+
+
+def _outlined(name: str, last: ir.Operation, found: Softmax | None) -> list[Tensor] | None:
+    if found is None or not found[0].has_shape(View.of(last.results[0]).shape):
+        return None
+    return outlined(name, last, [found[0].value], {"axis": found[1]})
 
 
 RAISE_SOFTMAX = Row("raise_softmax", "stablehlo.divide", Effect.exact, raise_softmax)
