@@ -128,7 +128,7 @@ def test_rows_without_any_key_are_no_numbers_as_in_the_plain_form() -> None:
 def test_a_program_with_kernels_in_all_places_computes_the_same() -> None:
     program = program_of(ROWS["attention"][0])
     choices = {}
-    for site in kernels.sites_of(program, "cpu"):
+    for site in kernels.cover(kernels.sites_of(program, "cpu")):
         exact = [n for n in site.kernels if kernels.kernel_named(n).effect is Effect.reassociating]
         if exact:
             choices[site.key] = kernels.kernel_named(exact[-1])

@@ -1,7 +1,7 @@
 """Groups: several operations of a block that a pattern names, as one site.
 
 Where a kernel is to stand for a group, a composite takes its place: its operands are the inputs of the group, its function is a
-copy of what stood there, and an attribute says which operand is which input. Operations of the group that others use as well
+copy of what stood there, and an attribute says which operand, or which number, is which input. Operations of the group that others use as well
 stay for them.
 """
 
@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pcp.ir import Argument, Builder, Program
+from pcp.ir import Argument, Builder, DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_attributes, decomposition_of, emit_composite, private_function
+from pcp.ir.toolkit.constants import splat_number
 from pcp.ir.toolkit.dataflow import operations_between, result_owner, users_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import returned_by, values_from_outside
+from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ir.toolkit.walking import walk_block
 from pcp.kernels.regions import region_program
 from pcp.kernels.registry import FAMILIES, Family
+from pcp.ops.movement import full
 from pcp.rewrite.outline import SHAPES
 from pcp.rewrite.terms import Match, matched
 from pcp.tensor import Tensor, current_builder
@@ -42,8 +45,9 @@ class Group:
 
     @cached_property
     def inputs(self) -> tuple[Value, ...]:
-        """What comes in, each once."""
-        return tuple(dict.fromkeys(value for match in self.matches for value in match.inputs.values()))
+        """What comes in, each once. Numbers that are known are part of the group."""
+        every = dict.fromkeys(value for match in self.matches for value in match.inputs.values())
+        return tuple(value for value in every if _known_number(value) is None)
 
     @cached_property
     def results(self) -> tuple[Value, ...]:
@@ -86,7 +90,7 @@ class Group:
         assert pattern is not None
         places = {value: place for place, value in enumerate(self.inputs)}
         matches = [
-            [match.form, {name: places[value] for name, value in match.inputs.items()}]
+            [match.form, {n: places.get(value, _known_number(value)) for n, value in match.inputs.items()}]
             for match in self.matches
         ]
         types = [value.type for value in self.inputs]
@@ -208,11 +212,21 @@ class Part:
 def parts_of(op: ir.Operation) -> list[Part]:
     """The matches that the composite of a group stands for."""
     builder = current_builder()
-    matches: list[tuple[str, dict[str, int]]] = json.loads(composite_attributes(op)[_MATCHES])
-    return [
-        Part(form, {name: Tensor(op.operands[place], builder) for name, place in inputs.items()})
-        for form, inputs in matches
-    ]
+    matches: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
+
+    def taken(place: float) -> Tensor:
+        return full((), place, DType.f32) if isinstance(place, float) else Tensor(op.operands[place], builder)
+
+    return [Part(form, {name: taken(place) for name, place in inputs.items()}) for form, inputs in matches]
+
+
+def _known_number(value: Value) -> float | None:
+    """A float32 number that stands in the program."""
+    number = splat_number(value) if spec_of(value.type) in _NUMBERS else None
+    return None if number is None else float(number)
+
+
+_NUMBERS = (TensorSpec((), DType.f32), TensorSpec((1,), DType.f32))
 
 
 def attributes_of(op: ir.Operation) -> dict[str, Any]:

@@ -304,7 +304,7 @@ PLANTED = [
     (merge_told_once_and_never_again, 10),
     (withdrawn_worker_not_begun_afresh, 10),
     (carried_cells_never_flushed, 10),
-    (equal_push_deleted, 10),
+    (equal_push_deleted, 60),
     (auditor_not_told_what_was_settled, 30),
     (beginning_believed_after_a_lost_lease, 100),
     (audits_that_wait_for_nobody, 100),

@@ -84,7 +84,7 @@ def test_they_are_products_over_any_axes(hides: str) -> None:
             scale = np.linalg.norm(exactly(np.abs(x), np.abs(y), *case[2:]))
             _, native, narrow = forms(*case)
             assert np.linalg.norm(run(native, x, y) - exact) <= 1e-6 * scale, case
-            assert np.linalg.norm(run(narrow, x, y) - exact) <= 4e-3 * scale, case
+            assert np.linalg.norm(run(narrow, x, y) - exact) <= 8e-3 * scale, case
             assert run(native, x, y).shape == exact.shape
 
 
