@@ -58,6 +58,13 @@ def attention_by_matmul(q: Any, k: Any, v: Any, mask: Any) -> Any:
     return safe_softmax(scores) @ v
 
 
+def cross_entropy_transposed(x: Any, t: Any) -> Any:
+    """Of logits whose first axis is that of the classes."""
+    largest = x.max(0, keepdims=True)
+    chosen = pcp.where(pcp.arange(4)[:, None] == t, x, pcp.zeros_like(x)).T.sum(1)
+    return pcp.log(pcp.exp(x - largest).sum(0)) + largest[0] - chosen
+
+
 def cross_entropy_by_gather(x: Any, t: Any) -> Any:
     picked = pcp.take_along_axis(pcp.log_softmax(x), t[..., None], -1)
     return -picked[..., 0].mean()
@@ -99,6 +106,11 @@ RAISED: dict[str, tuple[Any, tuple[str, ...], str]] = {
         "attention",
     ),
     "attention of torch": (attention_by_matmul, (Q, Q, Q, "f32[6,6]"), "attention"),
+    "attention of transposed exponentials": (
+        lambda q, k, v: ((e := pcp.exp((s := k @ q.T) - s.max(0, keepdims=True)).T) / e.sum(1, keepdims=True)) @ v,
+        ("f32[4,8]", "f32[4,8]", "f32[4,8]"),
+        "attention",
+    ),
     "cross entropy": (nn.cross_entropy, (X, T), "cross_entropy"),
     "weighted cross entropy": (nn.cross_entropy, (X, T, "f32[2,3]"), "cross_entropy"),
     "cross entropy of log_softmax": (cross_entropy_by_gather, (X, T), "cross_entropy"),
@@ -126,6 +138,21 @@ LEFT_ALONE: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda x, y: pcp.exp(x - x.max(-1, keepdims=True)) / pcp.exp(y).sum(-1, keepdims=True),
         (X, X),
     ),
+    "exponentials that are transposed": (
+        lambda x: (e := pcp.exp(x - x.max(0, keepdims=True)).T) / e.sum(1, keepdims=True),
+        ("f32[4,4]",),
+    ),
+    "differences that are transposed": (
+        lambda x: (d := (x - x.max(0, keepdims=True)).T) - pcp.log(pcp.exp(d).sum(1, keepdims=True)),
+        ("f32[4,4]",),
+    ),
+    "squares that are transposed": (
+        lambda x, w: (
+            pcp.rsqrt(((c := x - x.mean(0, keepdims=True)) * c).T.mean(1, keepdims=True) + 1e-5) * w * c.T
+        ),
+        ("f32[4,4]", "f32[4]"),
+    ),
+    "logits that are transposed": (cross_entropy_transposed, ("f32[4,4]", "i32[4]")),
     "a mean of too few": (
         lambda x: x * pcp.rsqrt((x * x).sum(-1, keepdims=True) / 4 + 1e-6),
         (X,),

@@ -19,10 +19,10 @@ from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, Number, composite_attributes, composite_name, decomposition_of
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
-from pcp.rewrite.matching import Found, Pattern, compare, match
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import softmax_of
 from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.terms import Found, Term, compare, match
 from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor, current_builder
 
@@ -199,7 +199,7 @@ def _causal(mask: View, axis: int) -> tuple[int, int] | None:
     return None
 
 
-def _count(name: str) -> Pattern:
+def _count(name: str) -> Term:
     """Places along an axis, counted from a number."""
 
     def counts(view: View, found: Found) -> Iterator[Found]:
@@ -207,7 +207,7 @@ def _count(name: str) -> Pattern:
         if known is not None:
             yield {**found, name: known}
 
-    return counts
+    return Term(counts)
 
 
 def read_mask(op: ir.Operation) -> list[Tensor] | None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.indexing.gathering import WindowAxes
-from pcp.rewrite.matching import Found, compare, either, match, number, op, total, value
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.raising_softmax import LARGEST, LOG_SUM_EXP, log_softmax_of
 from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.terms import Found, Term, apply, compare, either, match, total, value
 from pcp.rewrite.view import View, conjuncts, counted
 from pcp.tensor import Tensor
 
@@ -63,7 +63,11 @@ def raise_cross_entropy(last: ir.Operation) -> list[Tensor] | None:
 def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> list[Tensor] | None:
     rows = x.shape[:-1]
     places = [axis for axis in picked.targets.axes if axis is not None]
-    if places != sorted(places) or math.prod(picked.targets.shape) != math.prod(rows):
+    if (
+        not x.has_shape(x.shape)
+        or places != sorted(places)
+        or math.prod(picked.targets.shape) != math.prod(rows)
+    ):
         return None  # the targets are in another order than the rows, or stand for several of them
     attributes = {
         "axis": len(rows),
@@ -75,7 +79,7 @@ def _outlined(last: ir.Operation, picked: Picked, x: View, negated: bool) -> lis
     return outlined("pcp.cross_entropy", last, [x.value, picked.targets.value], attributes)
 
 
-TOTAL = op("add", LOG_SUM_EXP, LARGEST)
+TOTAL = LOG_SUM_EXP + LARGEST
 """log sum(exp x), in the form that does not overflow."""
 
 
@@ -91,28 +95,31 @@ def picked_of(chosen: View, rank: int) -> Picked | None:
     if picked is None or outside is None or not math.isnan(outside):
         return None
     size = picked.rows.shape[-1]
-    bound = either(compare("GE", _numbers, number(0)), compare("LE", _numbers, number(size - 1)))
+    bound = either(compare("GE", _numbers, 0), compare("LE", _numbers, size - 1))
     targets = picked.targets.source()
     if any(match(bound, each, numbers=targets) is None for each in conjuncts(guarded[0])):
         return None
-    below = compare("LT", value("n"), number(0))
-    wrapped = match(op("select", below, op("add", value("n"), number(size)), value("n")), targets)
+    n = value("n")
+    wrapped = match(apply("select", compare("LT", n, 0), n + size, n), targets)
     unwrapped = wrapped and wrapped["n"].source()
     return Picked(picked.rows, unwrapped or targets, unwrapped is not None, False, math.nan)
 
 
+@Term
 def _numbers(view: View, found: Found) -> Iterator[Found]:
     """The numbers themselves, with axes of size 1 besides."""
     if view.source().value == found["numbers"].value:
         yield found
 
 
+@Term
 def _counts(view: View, found: Found) -> Iterator[Found]:
     """The numbers of the places along the last axis."""
     if counted(view) == (found["rank"] - 1, 0):
         yield found
 
 
+@Term
 def _same_along_last(view: View, found: Found) -> Iterator[Found]:
     """Numbers that do not change along the last axis."""
     if all(axis is None or axis < found["rank"] - 1 for axis in view.source().axes):
@@ -120,9 +127,8 @@ def _same_along_last(view: View, found: Found) -> Iterator[Found]:
 
 
 _ONE_HOT = compare("EQ", _counts, _same_along_last)
-_MASKED = either(
-    op("select", _ONE_HOT, value("rows"), number(0)), op("multiply", op("convert", _ONE_HOT), value("rows"))
-)
+_ROWS = value("rows")
+_MASKED = either(apply("select", _ONE_HOT, _ROWS, 0), apply("convert", _ONE_HOT) * _ROWS)
 """Rows of which all but one element are 0."""
 
 

@@ -6,48 +6,37 @@ Operands: x, then the scale and the bias where there are any, each of one axis l
 
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.dataflow import users_of
-from pcp.rewrite.matching import (
-    Found,
-    Pattern,
-    constant,
-    either,
-    is_along,
-    matches,
-    mean,
-    number,
-    op,
-    square,
-    value,
-)
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.terms import Found, Term, apply, constant, either, matches, mean, square, value
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 
 
-def _form(centred: Pattern, variance: Pattern) -> Pattern:
+def _form(centred: Term, variance: Term) -> Term:
     """centred / sqrt(variance + epsilon), perhaps times a scale, perhaps plus a bias; factors in any order."""
-    scale = value("scale")
-    inside = op("add", variance, constant("epsilon"))
-    reciprocal, divided = op("rsqrt", inside), op("divide", centred, op("sqrt", inside))
-    normed = either(divided, op("multiply", centred, reciprocal))
-    scaled = either(
-        op("multiply", normed, scale),
-        op("multiply", op("multiply", centred, scale), reciprocal),
-        op("multiply", op("multiply", reciprocal, scale), centred),
-    )
-    return either(scaled, normed, *(op("add", product, value("bias")) for product in (scaled, normed)))
+    scale, bias = value("scale"), value("bias")
+    inside = variance + constant("epsilon")
+    reciprocal = apply("rsqrt", inside)
+    normed = either(centred / apply("sqrt", inside), centred * reciprocal)
+    scaled = either(normed * scale, centred * scale * reciprocal, reciprocal * scale * centred)
+    return either(scaled, normed, scaled + bias, normed + bias)
 
 
 _X = value("x")
-_MOMENTS = op("subtract", mean(square(_X)), square(value("mean", mean(_X))))
+_CENTRED = _X - mean(_X)
+_MOMENTS = mean(square(_X)) - square(mean(_X))
 FORMS = {
     "pcp.layer_norm": _form(
-        value("centred", op("subtract", _X, mean(_X))),
-        either(mean(square(value("centred"))), _MOMENTS, op("maximum", number(0), _MOMENTS)),
+        _CENTRED, either(mean(square(_CENTRED)), _MOMENTS, apply("maximum", 0, _MOMENTS))
     ),
-    "pcp.rms_norm": _form(either(op("subtract", _X, number(0)), _X), mean(square(_X))),
+    "pcp.rms_norm": _form(either(_X - 0, _X), mean(square(_X))),
 }
+
+
+def _is_along(view: View, axis: int) -> bool:
+    """Whether a value is the same along all axes but one."""
+    return all(place in (None, axis) for place in view.source().axes)
 
 
 def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
@@ -55,7 +44,7 @@ def raise_normalisation(last: ir.Operation) -> list[Tensor] | None:
     for name, form in FORMS.items():
         for found in matches(form, View.of(last.results[0])):
             parameters: dict[str, View] = {kind: found[kind] for kind in ("scale", "bias") if kind in found}
-            if found["epsilon"] >= 0 and all(is_along(each, found["axis"]) for each in parameters.values()):
+            if found["epsilon"] >= 0 and all(_is_along(each, found["axis"]) for each in parameters.values()):
                 return None if _is_scaled_next(last, found) else _outlined(name, last, found, parameters)
     return None
 
@@ -66,14 +55,16 @@ def _is_scaled_next(last: ir.Operation, found: Found) -> bool:
     if "scale" in found or "bias" in found or len(users) != 1 or users[0].name != "stablehlo.multiply":
         return False
     others = [operand for operand in users[0].operands if operand != last.results[0]]
-    return len(others) == 1 and is_along(View.of(others[0]), found["axis"])
+    return len(others) == 1 and _is_along(View.of(others[0]), found["axis"])
 
 
 def _outlined(
     name: str, last: ir.Operation, found: Found, parameters: dict[str, View]
 ) -> list[Tensor] | None:
-    operands = [found["x"].value, *(each.source().value for each in parameters.values())]
+    x, operands = found["x"], [found["x"].value, *(each.source().value for each in parameters.values())]
     if len(set(operands)) < len(operands):  # a function of fewer arguments would be needed
+        return None
+    if not x.has_shape(View.of(last.results[0]).shape):
         return None
     held = {kind: kind in parameters for kind in ("scale", "bias")}
     return outlined(name, last, operands, {"axis": found["axis"], "epsilon": found["epsilon"], **held})

@@ -8,9 +8,9 @@ from math import inf
 
 from pcp.ir.bindings import ir
 from pcp.ir.composites import composite_attributes, composite_name
-from pcp.rewrite.matching import Found, Pattern, either, match, number, op, total, value
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
+from pcp.rewrite.terms import Found, Term, apply, either, match, total, value
 from pcp.rewrite.view import View
 from pcp.tensor import Tensor
 
@@ -18,7 +18,7 @@ Softmax = tuple[View, int]
 """What softmax is taken of, and along which axis."""
 
 
-def _composite(name: str) -> Pattern:
+def _composite(name: str) -> Term:
     """A composite of x that has all axes of the pattern in their order."""
 
     def named(view: View, found: Found) -> Iterator[Found]:
@@ -27,23 +27,22 @@ def _composite(name: str) -> Pattern:
         if made is not None and composite_name(made) == name and source.axes == tuple(range(found["rank"])):
             yield {**found, "x": View.of(made.operands[0]), "axis": composite_attributes(made)["axis"]}
 
-    return named
+    return Term(named)
 
 
-_MOST = total("maximum", value("x"))
-_BOUNDED = either(op("maximum", number(-inf), _MOST), _MOST)
-LARGEST = either(
-    op("select", op("is_finite", value("largest")), value("largest", _BOUNDED), number(0)), _BOUNDED
-)
+_X = value("x")
+_MOST = total("maximum", _X)
+_BOUNDED = either(apply("maximum", -inf, _MOST), _MOST)
+LARGEST = either(apply("select", apply("is_finite", _BOUNDED), _BOUNDED, 0), _BOUNDED)
 """max x, perhaps at least -inf, and 0 in the place of infinities."""
-SHIFTED = op("subtract", value("x"), LARGEST)
+SHIFTED = _X - LARGEST
 """x - max x."""
-_SUM = total("add", op("exponential", value("shifted", SHIFTED)))
-LOG_SUM_EXP = op("log", either(op("abs", _SUM), _SUM))
+_E = apply("exponential", SHIFTED)
+_SUM = total("add", _E)
+LOG_SUM_EXP = apply("log", either(apply("abs", _SUM), _SUM))
 """log sum(exp(x - max x))."""
-_E = op("exponential", SHIFTED)
-SOFTMAX = either(op("divide", value("e"), total("add", value("e", _E))), _composite("pcp.softmax"))
-LOG_SOFTMAX = either(op("subtract", value("shifted"), LOG_SUM_EXP), _composite("pcp.log_softmax"))
+SOFTMAX = either(_E / _SUM, _composite("pcp.softmax"))
+LOG_SOFTMAX = either(SHIFTED - LOG_SUM_EXP, _composite("pcp.log_softmax"))
 
 
 def softmax_of(view: View) -> Softmax | None:
@@ -62,14 +61,18 @@ def _operand(found: Found | None) -> Softmax | None:
 
 def raise_softmax(last: ir.Operation) -> list[Tensor] | None:
     """e / sum(e) with e = exp(x - max x)  =  softmax(x)."""
-    found = softmax_of(View.of(last.results[0]))
-    return found and outlined("pcp.softmax", last, [found[0].value], {"axis": found[1]})
+    return _outlined("pcp.softmax", last, softmax_of(View.of(last.results[0])))
 
 
 def raise_log_softmax(last: ir.Operation) -> list[Tensor] | None:
     """d - log sum(exp d) with d = x - max x  =  log softmax(x)."""
-    found = log_softmax_of(View.of(last.results[0]))
-    return found and outlined("pcp.log_softmax", last, [found[0].value], {"axis": found[1]})
+    return _outlined("pcp.log_softmax", last, log_softmax_of(View.of(last.results[0])))
+
+
+def _outlined(name: str, last: ir.Operation, found: Softmax | None) -> list[Tensor] | None:
+    if found is None or not found[0].has_shape(View.of(last.results[0]).shape):
+        return None
+    return outlined(name, last, [found[0].value], {"axis": found[1]})
 
 
 RAISE_SOFTMAX = Row("raise_softmax", "stablehlo.divide", Effect.exact, raise_softmax)

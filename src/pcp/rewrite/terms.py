@@ -1,44 +1,58 @@
-"""Patterns as terms: what several operations compute, written down once and found in programs, whatever was moved or spread.
+"""Patterns as terms: what a value is computed from, found in programs whatever moves, spreads or reorders elements in between.
 
     x, bias = value("x"), vector("bias")
-    Pattern("pcp.biased", {"bias": (x + bias,)})
+    apply("tanh", x + bias)
 
-A term becomes a pattern of `matching`, so broadcasts, reshapes and copies of one value are seen through, and sums and products
-are tried both ways round.
+A term takes a view of a value and what is found so far, and yields what is found then, once for every way to match. Views,
+numbers and axes are found under names. A term or a name that stands in two places is one value, perhaps computed twice.
 """
 
-import functools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import COMPOSITE, composite_attributes, composite_name
+from pcp.ir.toolkit.attributes import comparison_direction
 from pcp.ir.toolkit.dataflow import defining_op, operations_between, result_owner
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.rewrite import matching
-from pcp.rewrite.matching import Found
 from pcp.rewrite.pattern import is_beyond_rows
 from pcp.rewrite.view import View
 
+Found = dict[Any, Any]
+"""Views by names and by terms without one; numbers and axes by names. `rank` is that of the whole."""
 Operand = Union["Term", float]
+
+_COMMUTATIVE = ("add", "multiply", "maximum", "and")
+_MIRRORED = {"EQ": "EQ", "NE": "NE", "LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Term:
-    """A part of a pattern; the same object in two places is the same value.
+    """A part of a pattern, or all of it.
 
     Arguments:
-        kind: `value`, `vector`, `scalar`, `number`, or what computes it: elementwise operations or composites, with `|`.
+        ways: of a view to be it; a generator that yields what is found then.
+        kind: `value`, `vector`, `scalar`, or what computes it: an elementwise operation or composites, with `|`.
         name: of an input.
-        number: that every element of a constant is.
-        operands: terms.
+        operands: terms that it is made of.
     """
 
-    kind: str
+    ways: Callable[[View, Found], Iterator[Found]]
+    kind: str = ""
     name: str = ""
-    number: float = 0.0
     operands: tuple["Term", ...] = ()
+
+    def __call__(self, view: View, found: Found) -> Iterator[Found]:
+        """Every way in which it matches a view; where it was found before, that must be the same value."""
+        key = self.name or self
+        known = found.get(key)
+        if known is not None:
+            yield from (found,) if known.is_same(view) else ()
+        else:
+            kept = {key: view} if self.name or self.operands else {}
+            yield from ({**each, **kept} for each in self.ways(view, found))
 
     def __add__(self, other: Operand) -> "Term":
         return apply("add", self, other)
@@ -63,29 +77,136 @@ class Term:
 
 
 def value(name: str) -> Term:
-    """An input of the shape of the pattern's result."""
-    return Term("value", name)
+    """Any value; of the shape of the results where it is an input of a `Pattern`."""
+    return Term(lambda _, found: iter((found,)), "value", name)
 
 
 def vector(name: str) -> Term:
     """An input that runs along the last axis only."""
-    return Term("vector", name)
+
+    def fits(view: View, found: Found) -> Iterator[Found]:
+        rank = len(view.axes)
+        if rank > 0 and view.source().axes == (rank - 1,):
+            yield found
+
+    return Term(fits, "vector", name)
 
 
 def scalar(name: str) -> Term:
     """An input of one element, constant or not."""
-    return Term("scalar", name)
+
+    def fits(view: View, found: Found) -> Iterator[Found]:
+        if spec_of(view.source().value.type).size == 1:
+            yield found
+
+    return Term(fits, "scalar", name)
 
 
-def apply(kind: str, *operands: Operand) -> Term:
-    """An elementwise operation by its name, or a composite by its own; of a composite the first operands may be given."""
+def number(*numbers: float) -> Term:
+    """One of these numbers, everywhere."""
+    return Term(lambda view, found: iter((found,) if view.is_number(*numbers) else ()))
+
+
+def constant(name: str) -> Term:
+    """Any one number, everywhere."""
+
+    def any_number(view: View, found: Found) -> Iterator[Found]:
+        known = view.number()
+        if known is not None:
+            yield {**found, name: known}
+
+    return Term(any_number)
+
+
+def either(*terms: Operand) -> Term:
+    """What any of the terms matches."""
+    choices = _terms_of(terms)
     return Term(
-        kind, operands=tuple(each if isinstance(each, Term) else _constant(each) for each in operands)
+        lambda view, found: (each for choice in choices for each in choice(view, found)), operands=choices
     )
 
 
-def _constant(number: float) -> Term:
-    return Term("number", number=float(number))
+def apply(kind: str, *operands: Operand) -> Term:
+    """An elementwise operation by its name, in either order where that is the same; or a composite, by its first operands."""
+    terms = _terms_of(operands)
+
+    def elementwise(view: View, found: Found) -> Iterator[Found]:
+        views = view.operands(kind)
+        if views is not None and len(views) == len(terms):
+            yield from _all_match(terms, views, found)
+            if kind in _COMMUTATIVE:
+                yield from _all_match(terms, views[::-1], found)
+
+    def composite(view: View, found: Found) -> Iterator[Found]:
+        source = view.source()
+        op = defining_op(source.value)
+        if op is not None and _is_made_by(op, kind) and _is_whole(source):
+            yield from _all_match(terms, tuple(map(View.of, op.operands))[: len(terms)], found)
+
+    return Term(composite if "." in kind else elementwise, kind, operands=terms)
+
+
+def compare(direction: str, left: Operand, right: Operand) -> Term:
+    """A comparison, in either order."""
+    terms = _terms_of((left, right))
+
+    def compared(view: View, found: Found) -> Iterator[Found]:
+        made, sides = view.made_by("compare"), view.operands("compare")
+        if made is not None and sides is not None:
+            if comparison_direction(made) == direction:
+                yield from _all_match(terms, sides, found)
+            if comparison_direction(made) == _MIRRORED[direction]:
+                yield from _all_match(terms, sides[::-1], found)
+
+    return Term(compared, operands=terms)
+
+
+def total(kind: str, term: Term) -> Term:
+    """A term combined (`add`, `maximum`) along `axis`, which has `size` elements."""
+
+    def combined(view: View, found: Found) -> Iterator[Found]:
+        made = view.reduced(kind, found["rank"], found.get("axis"))
+        if made is not None and len(made[1]) == 1 and found.get("axis", made[1][0]) == made[1][0]:
+            (axis,) = made[1]
+            yield from term(made[0], {**found, "axis": axis, "size": made[0].shape[axis]})
+
+    return Term(combined, operands=(term,))
+
+
+def mean(term: Term) -> Term:
+    """The mean of a term along `axis`."""
+    summed = total("add", term)
+    size = Term(lambda view, found: number(found["size"])(view, found))
+    part = Term(lambda view, found: number(1 / found["size"] if found["size"] else math.nan)(view, found))
+    return either(summed / size, summed * part)
+
+
+def square(term: Term) -> Term:
+    """The square of a term."""
+    return either(apply("square", term), apply("power", term, 2), term * term)
+
+
+def _terms_of(operands: tuple[Operand, ...]) -> tuple[Term, ...]:
+    return tuple(each if isinstance(each, Term) else number(each) for each in operands)
+
+
+def _all_match(terms: tuple[Term, ...], views: tuple[View, ...], found: Found) -> Iterator[Found]:
+    """Every way in which views match terms, one by one."""
+    if not terms:
+        yield found
+        return
+    for each in terms[0](views[0], found):
+        yield from _all_match(terms[1:], views[1:], each)
+
+
+def matches(term: Term, view: View, **known: Any) -> Iterator[Found]:
+    """Every way in which a term matches a value that has all axes, where some names are known."""
+    return term(view, {"rank": len(view.axes), **known})
+
+
+def match(term: Term, view: View, **known: Any) -> Found | None:
+    """The first of them."""
+    return next(matches(term, view, **known), None)
 
 
 Roots = tuple[Term, ...]
@@ -131,11 +252,12 @@ def matched(pattern: Pattern, op: ir.Operation) -> Match | None:
     for form, roots in pattern.forms.items():
         if not _is_made_by(op, roots[-1].kind):
             continue
-        for found in matching.matches(_pattern(roots[-1]), View.of(op.results[0])):
-            if all(_is_a_result(found[_key(root)]) for root in roots):
-                match = _match(form, roots, found)
-                if not _has_marks(match):
-                    return match
+        for found in matches(roots[-1], View.of(op.results[0])):
+            inputs = [found[term.name] for term in _terms(roots, found) if term.kind == "value"]
+            if all(map(_is_whole, inputs)) and all(_is_a_result(found[root]) for root in roots):
+                made = _match(form, roots, found)
+                if not _has_marks(made):
+                    return made
     return None
 
 
@@ -143,66 +265,28 @@ def _match(form: str, roots: Roots, found: Found) -> Match:
     inputs: dict[str, Value] = {}
     attributes: dict[str, Any] = {}
     more: dict[str, Value] = {}
-    for term in _terms(roots):
+    for term in _terms(roots, found):
+        view = found[term.name or term]
         if term.name:
-            view = found[term.name]
             inputs[term.name] = view.value if term.kind == "value" else view.source().value
         elif "." in term.kind:
-            op = result_owner(found[_key(term)].source().value)
+            op = result_owner(view.source().value)
             attributes |= composite_attributes(op) | {"computes": composite_name(op)}
             rest = range(len(term.operands), len(op.operands))
             more |= {f"operand{place}": op.operands[place] for place in rest}
-    return Match(form, inputs | more, tuple(found[_key(root)].value for root in roots), attributes)
+    return Match(form, inputs | more, tuple(found[root].value for root in roots), attributes)
 
 
-def _terms(roots: Roots) -> list[Term]:
-    """The terms of some, in order, each once."""
-    found: dict[Term, None] = {}
+def _terms(roots: Roots, found: Found) -> list[Term]:
+    """The terms of some that are found, in order, each once."""
+    terms: dict[Term, None] = {}
     waiting = list(roots)[::-1]
     while waiting:
         term = waiting.pop()
-        if term not in found:
-            found[term] = None
+        if term not in terms and (term.name or term) in found:
+            terms[term] = None
             waiting += term.operands[::-1]
-    return list(found)
-
-
-def _key(term: Term) -> str:
-    """What the view of a term is found under."""
-    return term.name or f"term {id(term)}"
-
-
-@functools.cache
-def _pattern(term: Term) -> matching.Pattern:
-    """The pattern of one term; where it was found before, it is the same value."""
-    if term.kind == "number":
-        return matching.number(term.number)
-    operands = tuple(map(_pattern, term.operands))
-    computed = _composite(term.kind, operands) if "." in term.kind else matching.op(term.kind, *operands)
-
-    def once(view: View, found: Found) -> Iterator[Found]:
-        known = found.get(_key(term))
-        if known is not None:
-            yield from (found,) if known.is_same(view) else ()
-        elif not term.name:
-            for each in computed(view, found):
-                yield {**each, _key(term): view}
-        elif _fits(term.kind, view):
-            yield {**found, term.name: view}
-
-    return once
-
-
-def _composite(kind: str, operands: tuple[matching.Pattern, ...]) -> matching.Pattern:
-    """The result of a composite whose first operands match."""
-
-    def computed(view: View, found: Found) -> Iterator[Found]:
-        source = view.source()
-        op = defining_op(source.value)
-        if op is not None and _is_made_by(op, kind) and _is_whole(source):
-            yield from matching.all_match(operands, tuple(map(View.of, op.operands))[: len(operands)], found)
-
-    return computed
+    return list(terms)
 
 
 def _is_made_by(op: ir.Operation, kind: str) -> bool:
@@ -213,16 +297,6 @@ def _is_made_by(op: ir.Operation, kind: str) -> bool:
 def _is_whole(view: View) -> bool:
     """Whether a value has all axes, in order."""
     return view.axes == tuple(range(len(view.axes)))
-
-
-def _fits(kind: str, view: View) -> bool:
-    if kind == "value":
-        return _is_whole(view)
-    source = view.source()
-    if kind == "scalar":
-        return spec_of(source.value.type).size == 1
-    rank = len(view.axes)
-    return rank > 0 and source.axes == (rank - 1,)
 
 
 def _is_a_result(view: View) -> bool:

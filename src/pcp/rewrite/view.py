@@ -51,6 +51,10 @@ class View:
         """Sizes of the value's axes."""
         return spec_of(self.value.type).shape
 
+    def has_shape(self, shape: tuple[int, ...]) -> bool:
+        """Whether the value has a shape and runs along the axes of the pattern in their order."""
+        return self.shape == shape and all(axis in (None, place) for place, axis in enumerate(self.axes))
+
     def source(self, conditions: int = CONDITIONS) -> "View":
         """What the value is a broadcast, transpose or reshape (that adds or drops axes of size 1) of.
 
@@ -137,7 +141,7 @@ class View:
         Arguments:
             kind: how elements are combined.
             rank: number of the pattern's axes.
-            axis: the one that is gone; None if what is reduced has all axes in the order of the pattern.
+            axis: the one that is gone; None if it is not known.
         """
         source = self.source()
         op = defining_op(source.value)
@@ -152,6 +156,9 @@ class View:
         whole = View.of(op.operands[0])
         if View.of(op.operands[1]).number() != (0 if kind == "add" else -math.inf) or len(whole.axes) != rank:
             return None
+        missing = set(range(rank)).difference(source.axes)
+        if axis is None and len(missing) == 1:
+            (axis,) = missing
         if axis is not None and len(gone) == 1:
             axes = [*source.axes[: gone[0]], axis, *source.axes[gone[0] :]]
             return View(whole.value, tuple(axes)), (axis,)
