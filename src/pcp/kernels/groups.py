@@ -1,8 +1,8 @@
 """Groups: several operations of a block that a pattern names, as one site.
 
 Where a kernel is to stand for a group, a composite takes its place: its operands are the inputs of the group, its function is a
-copy of what stood there, and an attribute says which operand, or which number, is which input. Operations of the group that others use as well
-stay for them.
+copy of what stood there, and an attribute says which operand, or which number, is which input. Operations of the group that
+others use as well stay for them.
 """
 
 import hashlib
