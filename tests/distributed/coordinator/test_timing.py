@@ -91,6 +91,12 @@ def test_a_past_is_remembered_by_its_medians() -> None:
     assert Pace.remembered(MeasuredPace(1, 0.0, 0.0, 0.0, 3)) == Pace(expired=3)
 
 
+def test_what_was_never_measured_is_not_remembered_as_nothing() -> None:
+    pace = Pace.remembered(MeasuredPace(1, 2.0, 0.0, 5.0, 0))
+    assert pace.overhead_seconds == ()
+    assert lease_seconds(pace, 1, False, 0.0, POLICY) == 2 * (5.0 + 2.0)
+
+
 def test_the_limit_of_a_short_lease_holds_what_any_lease_takes() -> None:
     pace = Pace(work_seconds=(1.0,), overhead_seconds=(4.0,), fetching_overhead_seconds=(15.0,))
     assert lease_seconds(pace, 1, False, 0.0, POLICY) == 2 * (4.0 + 1.0)

@@ -65,9 +65,9 @@ class Pace:
     @classmethod
     def remembered(cls, measured: MeasuredPace) -> "Pace":
         """Return the past of a worker that an earlier Shepherd measured."""
-        fetching = (measured.fetching_overhead_seconds,) if measured.fetching_overhead_seconds else ()
-        past = (measured.step_seconds,) if measured.step_seconds else ()
-        pace = cls(past, (measured.overhead_seconds,) if past else (), fetching, measured.expired)
+        pasts = (measured.step_seconds, measured.overhead_seconds, measured.fetching_overhead_seconds)
+        past, overhead, fetching = ((seconds,) if seconds else () for seconds in pasts)  # 0: never measured
+        pace = cls(past, overhead, fetching, measured.expired)
         pace.delivers = bool(past) and not measured.expired
         pace._note_usual()
         return pace

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.distributed.coordinator.desk import CONFIG, Desk
 
 from pcp.distributed.coordinator.audit import books as audit_books
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.coordinator.effects import AuditEnded, CompareStates, DeleteBlob, Report, Trouble
+from pcp.distributed.coordinator.effects import Append, AuditEnded, CompareStates, DeleteBlob, Report, Trouble
 from pcp.distributed.coordinator.events import BlobRefused, BlobStored, ConnectionLost, StatesCompared
+from pcp.distributed.coordinator.log.records import ContributionsDropped
 from pcp.distributed.coordinator.rounds.cells import Cells, Pending
 from pcp.distributed.messages import (
     AskStates,
@@ -221,6 +222,20 @@ def test_going_away_three_times_when_asked_is_as_bad(desk: AuditDesk) -> None:
         assert len(desk.sent(connection, AskStates)) == 1
         desk.say(connection, Goodbye(False, "bye"))
     assert desk.state.run.barred == {"worker 1": "it went away before it showed its states, 3 times in a row"}
+
+
+def test_a_contribution_is_dropped_for_good_before_its_blob_goes(desk: AuditDesk) -> None:
+    desk.report()
+    effects = desk.say(1, Goodbye(False, "bye"))
+    (dropped,) = (
+        place
+        for place, each in enumerate(effects)
+        if isinstance(each, Append) and isinstance(each.record, ContributionsDropped)
+    )
+    deleted = [place for place, each in enumerate(effects) if isinstance(each, DeleteBlob)]
+    assert cast(Append, effects[dropped]).sync
+    assert deleted
+    assert dropped < deleted[0]
 
 
 def test_all_that_is_asked_when_a_worker_goes_away_counts_once(desk: AuditDesk) -> None:

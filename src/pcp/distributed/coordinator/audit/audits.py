@@ -299,7 +299,8 @@ def _drop(turn: Turn, worker_id: int, lease_id: int | None = None) -> None:
         ]
         if not dropped:
             continue
-        turn.append(ContributionsDropped(round.number, tuple(each.lease_id for each in dropped)))
+        # Their blobs go, so the record must outlive a cut of power.
+        turn.append(ContributionsDropped(round.number, tuple(each.lease_id for each in dropped)), sync=True)
         state.clocks[round.number].quorum = None  # what is left may be none any more
         for each in dropped:
             for data in each.ranges:
