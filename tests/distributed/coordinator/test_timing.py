@@ -95,6 +95,8 @@ def test_what_was_never_measured_is_not_remembered_as_nothing() -> None:
     pace = Pace.remembered(MeasuredPace(1, 2.0, 0.0, 5.0, 0))
     assert pace.overhead_seconds == ()
     assert lease_seconds(pace, 1, False, 0.0, POLICY) == 2 * (5.0 + 2.0)
+    at_once = Pace.remembered(MeasuredPace(1, 2.0, 0.0, 0.0, 0))
+    assert lease_seconds(at_once, 1, True, 0.0, POLICY) == 2 * 2.0
 
 
 def test_the_limit_of_a_short_lease_holds_what_any_lease_takes() -> None:

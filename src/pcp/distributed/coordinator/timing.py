@@ -67,6 +67,8 @@ class Pace:
         """Return the past of a worker that an earlier Shepherd measured."""
         pasts = (measured.step_seconds, measured.overhead_seconds, measured.fetching_overhead_seconds)
         past, overhead, fetching = ((seconds,) if seconds else () for seconds in pasts)  # 0: never measured
+        if past and not fetching:
+            overhead = (measured.overhead_seconds,)  # no time at all, then
         pace = cls(past, overhead, fetching, measured.expired)
         pace.delivers = bool(past) and not measured.expired
         pace._note_usual()
