@@ -125,6 +125,7 @@ def test_training_steps_equal_those_of_jax() -> None:
     assert_close(ours["params"], theirs["params"])
 
 
+@pytest.mark.long
 def test_a_model_without_biases_agrees_in_moments_too() -> None:
     config = dataclasses.replace(CONFIG, bias=False)
     params = random_parameters(4, config)

@@ -23,6 +23,7 @@ def assert_no_process_is_left(pids: dict[str, int]) -> None:
     wait_until(lambda: all(is_gone(pid) for pid in pids.values()), 30.0)
 
 
+@pytest.mark.runs
 def test_a_run_completes_and_equals_a_replay_of_its_leases(tmp_path: Path, settings: list[str]) -> None:
     folder = RunFolder(tmp_path / "run")
     with Command(["train", *settings, "--run", str(folder.path)], tmp_path) as train:

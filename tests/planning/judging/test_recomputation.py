@@ -53,7 +53,7 @@ def read_after(count: int) -> Program:
     return pcp.trace(function, SPEC, SQUARE)
 
 
-@pytest.mark.parametrize(("layers", "in_segments"), [(4, "1"), (2, "0")])
+@pytest.mark.parametrize(("layers", "in_segments"), [pytest.param(4, "1", marks=pytest.mark.long), (2, "0")])
 def test_judging_takes_no_more_memory_than_the_plain_path(
     layers: int, in_segments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,9 +60,9 @@ def _compiles_in_child(process: int, folder: Path) -> bool:
     ("command", "moment", "code"),
     [
         (["plan", "--tolerance", "1e-2"], "child", 130),
-        (["plan", "--tolerance", "1e-2"], "turn", 130),
+        pytest.param(["plan", "--tolerance", "1e-2"], "turn", 130, marks=pytest.mark.long),
         (["plan"], "compiling", 130),
-        (["explore"], "child", 0),
+        pytest.param(["explore"], "child", 0, marks=pytest.mark.long),
     ],
 )
 def test_ctrl_c(command: list[str], moment: str, code: int, program: Path, tmp_path: Path) -> None:
