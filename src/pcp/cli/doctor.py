@@ -40,7 +40,7 @@ examples:
 DISTRIBUTION = "planetary-compute-protocol"
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAX, FIRST_UNKNOWN_JAX = (0, 10, 2), (0, 12)
-LIBRARIES = ("numpy", "ml_dtypes", "safetensors", "pycapnp", "cryptography", "rich", "matplotlib")
+LIBRARIES = ("numpy", "ml_dtypes", "pycapnp", "cryptography", "rich", "matplotlib")
 FEATURES = {"amx_tile": "AMX", "avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON", "sve": "SVE"}
 """Flags of /proc/cpuinfo, and what people call them."""
 COMPILERS = ("c++", "g++", "clang++")

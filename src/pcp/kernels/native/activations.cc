@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "arrays.h"
 #include "rows.h"
 
 namespace ffi = xla::ffi;
@@ -13,26 +14,13 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32>;
-using Result = ffi::ResultBuffer<ffi::F32>;
 typedef int32_t Integers __attribute__((vector_size(kLanes * sizeof(int32_t))));
 
 constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 constexpr float kCubic = 0.044715f, kScale = 1.5957691216f;  // of the cube, and twice the root of 2 / pi
 
 ffi::Error refused(const std::string& words) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp gelu: " + words);
-}
-
-bool is_shape(const Array& array, std::initializer_list<int64_t> sizes) {
-  const auto dims = array.dimensions();
-  return dims.size() == sizes.size() && std::equal(dims.begin(), dims.end(), sizes.begin());
-}
-
-std::string shape_of(const Array& array) {
-  std::string text = "[";
-  for (int64_t size : array.dimensions()) text += (text.size() > 1 ? "," : "") + std::to_string(size);
-  return text + "]";
+  return refused_by("gelu", words);
 }
 
 // e^x to two units in the last place, infinite from 88 on. Source: Moshier, "Cephes mathematical library", expf.

@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "arrays.h"
 #include "rows.h"
 
 namespace ffi = xla::ffi;
@@ -16,24 +17,10 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32>;
-using Result = ffi::ResultBuffer<ffi::F32>;
-
 constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work at least: about ten microseconds
 
 ffi::Error refused(const std::string& words) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp norm: " + words);
-}
-
-bool is_shape(const Array& array, std::initializer_list<int64_t> sizes) {
-  const auto dims = array.dimensions();
-  return dims.size() == sizes.size() && std::equal(dims.begin(), dims.end(), sizes.begin());
-}
-
-std::string shape_of(const Array& array) {
-  std::string text = "[";
-  for (int64_t size : array.dimensions()) text += (text.size() > 1 ? "," : "") + std::to_string(size);
-  return text + "]";
+  return refused_by("norm", words);
 }
 
 // What is wrong with rows, scale, epsilon and `centred`; empty if nothing is.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arrays.h"
 #include "rows.h"
 
 namespace ffi = xla::ffi;
@@ -14,14 +15,12 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32>;
-
 constexpr int64_t kGrain = 1 << 14;  // elements of a part of the work: four arrays of them fit into the second cache
 constexpr size_t kTaken = 4, kMade = 3;
 constexpr int64_t kCoefficients = 10;
 
 ffi::Error refused(const std::string& words) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp adamw: " + words);
+  return refused_by("adamw", words);
 }
 
 struct Coefficients {

@@ -177,41 +177,41 @@ struct Pairs {
 };
 
 // Words from one panel to the next. Registers are stored whole, so up to sixteen words behind a panel are written.
-template <typename Form, int kLanesHere>
-constexpr int64_t kPanel = kLanesHere * kDeep / Form::kNumbers + 16;
+template <typename Form, int kCount>
+constexpr int64_t kPanel = kCount * kDeep / Form::kNumbers + 16;
 
 // Copies a panel of `deep` numbers, kDeep at most. Number k of lane l lies at `at[l * lane + k * step]`; `lanes` of them are
 // there, the others are 0.
-template <typename Form, int kLanesHere>
+template <typename Form, int kCount>
 void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, typename Form::Word* to) {
   constexpr int64_t kNumbers = Form::kNumbers;
   const int64_t words = divided_up(deep, kNumbers);
 #if defined(__AVX512F__)
   if (lane == 1) {
     for (int64_t w = 0; w < words; ++w, at += kNumbers * step)
-      for (int64_t l = 0; l < kLanesHere; l += 16)
-        _mm512_storeu_si512(to + w * kLanesHere + l,
+      for (int64_t l = 0; l < kCount; l += 16)
+        _mm512_storeu_si512(to + w * kCount + l,
                             Form::of_lanes(at + l, step, (w + 1) * kNumbers <= deep, first_lanes(lanes - l)));
     return;
   }
   if (step == 1) {
     for (int64_t w = 0; w < words; w += 16)
-      for (int64_t l = 0; l < kLanesHere; l += 16) {
+      for (int64_t l = 0; l < kCount; l += 16) {
         __m512i block[16];
         for (int64_t i = 0; i < 16; ++i)
-          block[i] = l + i < std::min<int64_t>(lanes, kLanesHere)
+          block[i] = l + i < std::min<int64_t>(lanes, kCount)
                          ? Form::of_lane(at + (l + i) * lane + w * kNumbers, deep - w * kNumbers)
                          : _mm512_setzero_si512();
         transpose(block);
         for (int64_t i = 0; i < std::min<int64_t>(16, words - w); ++i)
-          _mm512_storeu_si512(to + (w + i) * kLanesHere + l, block[i]);
+          _mm512_storeu_si512(to + (w + i) * kCount + l, block[i]);
       }
     return;
   }
 #endif
   for (int64_t w = 0; w < words; ++w)
-    for (int64_t l = 0; l < kLanesHere; ++l)
-      to[w * kLanesHere + l] =
+    for (int64_t l = 0; l < kCount; ++l)
+      to[w * kCount + l] =
           l < lanes ? Form::word(at + l * lane + w * kNumbers * step, step, (w + 1) * kNumbers <= deep) : 0;
 }
 

@@ -6,6 +6,7 @@
 //
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
+#include "arrays.h"
 #include "panels.h"
 #include "rows.h"
 #include "scratch.h"
@@ -18,12 +19,10 @@ namespace ffi = xla::ffi;
 namespace pcp {
 namespace {
 
-using Array = ffi::Buffer<ffi::F32>;
-using Result = ffi::ResultBuffer<ffi::F32>;
 using Numbers = ffi::Span<const int64_t>;
 
 ffi::Error refused(const std::string& words) {
-  return ffi::Error(ffi::ErrorCode::kInvalidArgument, "pcp product: " + words);
+  return refused_by("product", words);
 }
 
 constexpr int64_t kTall = 36 * kHigh;                  // rows of the left operand that stay in the second cache
@@ -112,7 +111,7 @@ bool multiply(const Product& product, Workers workers) {
   const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();
   const int64_t broad = std::min(kBroad, divided_up(divided_up(product.columns, tasks), kWide) * kWide);
   const int64_t across = divided_up(product.columns, broad);
-  const int64_t high = divided_up(divided_up(panels, divided_up(tasks, across)), 1) * kHigh;
+  const int64_t high = divided_up(panels, divided_up(tasks, across)) * kHigh;
   const int64_t down = divided_up(product.rows, high);
   Scratch left(blocks * panels * kLeft * sizeof(Word));
   if (!left.as<Word>()) return false;
