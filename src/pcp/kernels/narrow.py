@@ -1,7 +1,7 @@
 """Numbers that a program keeps in bfloat16 and widens where it computes with them.
 
-A kernel that rounds its result hands it on as a conversion to float32, which costs nothing where the reader converts back or widens
-itself. A kernel of one's own is no part of XLA's fusions: it looks through that conversion.
+A kernel that rounds its result hands it on as a conversion to float32, which costs nothing where the reader converts back or
+widens itself. A kernel of one's own is no part of XLA's fusions: it looks through that conversion.
 """
 
 from pcp.ir import DType

@@ -1,9 +1,9 @@
 """Attention and its gradient by cuDNN: operands in bfloat16, no scores in memory.
 
-XLA's CUDA plug-in calls cuDNN's fused kernels for custom calls of these names; a program with them needs nothing else. Operands
-keep the order in which products write them (batch, length, heads, width), so nothing is transposed in memory.
+XLA's CUDA plug-in calls cuDNN's fused kernels for custom calls of these names; a program with them needs nothing else.
+Operands keep the order in which products write them (batch, length, heads, width), so nothing is transposed in memory.
 
-Source: the custom calls of XLA's `cudnn_fused_mha`, as `jax.nn.dot_product_attention` emits them; Dao, "FlashAttention-2", 2023.
+Source: the custom calls that `jax.nn.dot_product_attention` emits; Dao, "FlashAttention-2", 2023.
 """
 
 import json
@@ -15,6 +15,7 @@ from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
 from pcp.kernels.artifact import StableHLO
 from pcp.kernels.attention.heads import Heads
+from pcp.kernels.attention.tiles import without_mean
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.registry import register_kernel
@@ -170,7 +171,10 @@ def _scores(*shape: int) -> dict[str, object]:
 def _call(
     target: str, operands: Sequence[Tensor], results: Sequence[TensorSpec], config: str
 ) -> list[Tensor]:
-    """A call of cuDNN, without the workspace that it returns. Results of four axes lie in memory as batch, length, heads, width."""
+    """A call of cuDNN, without the workspace that it returns.
+
+    Results (batch, heads, length, width) lie in memory as (batch, length, heads, width).
+    """
     builder = current_builder()
     workspace = TensorSpec((0,), DType.u8)
     with builder.location:
@@ -231,11 +235,13 @@ def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> list[Tensor]:
     named = Named.of(op)
     y, normaliser = residuals or layout.forward(*operands)
     cotangent = layout.taken(tensors(op)[len(named.operands)], "result")
-    found = layout.backward((*operands, normaliser, cotangent, y))
-    kinds = ("query", "key", "value")
-    return named.cotangents(
-        op, {i: layout.returned(x, kind) for i, (x, kind) in enumerate(zip(found, kinds, strict=True))}
-    )
+    of_query, of_key, of_value = layout.backward((*operands, normaliser, cotangent, y))
+    found = {
+        0: layout.returned(of_query, "query"),
+        1: layout.returned(without_mean(convert(of_key, DType.f32), 1), "key"),
+        2: layout.returned(of_value, "value"),
+    }
+    return named.cotangents(op, found)
 
 
 _RESIDUALS = ("attention.cudnn_result", "attention.cudnn_normaliser")

@@ -138,7 +138,7 @@ class Gradient:
         chunks = _Chunks(row, logits.shape[1])
         normaliser, target, factor = chunks.normaliser(logits), targets[row], factors[row]
 
-        def step(i: Array, nothing: None) -> None:
+        def step(i: Array, _: None) -> None:
             softmax = jnp.exp(chunks.read(logits, i) - normaliser)
             chosen = jnp.where(chunks.columns(i) == target, 1.0, 0.0)
             chunks.write(result, i, (softmax - chosen) * factor)

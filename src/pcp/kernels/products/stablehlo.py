@@ -85,6 +85,7 @@ register_family(
         lambda op: op.name == "stablehlo.dot_general",
         everywhere=(
             ("product.tf32", "product.native"),
+            ("product.native_bf16", "product.bf16_blocked", "product.bf16"),
             ("product.native_bf16", "product.bf16_result", "product.bf16_blocked", "product.bf16"),
         ),
     )

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pcp.kernels import FAMILIES, Kernel
 from pcp.planning.measuring.measurement import Measurement
@@ -16,19 +16,29 @@ log = logging.getLogger("pcp.planning.search")
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> None:
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
-    The fastest kernels of all families come first, together: where these are exact enough, nothing less needs a look. If not,
-    each family is tried alone.
+    Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
+    before them. Where they are exact enough, nothing less needs a look. If they never are, each family is tried alone.
     """
-    together = _taking([family.everywhere[-1] for family in FAMILIES.values() if family.everywhere], classes)
-    families = {kernel.family for kernel in together.values()}
-    if len(families) > 1 and whole.tolerance >= evidence.strategy.rounds_everything:
-        row = _try_most("the fastest of every family", together, whole, classes, evidence)
-        if row is None or whole.is_exact_enough(row):
-            return
+    if whole.tolerance >= evidence.strategy.rounds_everything:
+        for chosen in _together(classes):
+            row = _measured("the fastest of every family", chosen, whole, classes, evidence)
+            if row is None or whole.is_exact_enough(row):
+                return
     for names in (names for family in FAMILIES.values() for names in family.everywhere):
-        chosen = _taking([names], classes)
-        if chosen and _try_most(names[0], chosen, whole, classes, evidence) is None:
+        alone = _taking([names], classes)
+        if alone and not _try_most(names[0], alone, whole, classes, evidence):
             return
+
+
+def _together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families for all classes, the fastest first; nothing where one family has all."""
+    families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
+    before: dict[str, Kernel] = {}
+    for level in reversed(range(max(map(len, families)))):
+        chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
+        if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
+            yield chosen
+        before = chosen
 
 
 def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
@@ -44,7 +54,7 @@ def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> di
 
 def _try_most(
     name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
-) -> Measurement | None:
+) -> bool:
     """Measure the whole program with these kernels, and as long as it is too wrong, without those that should save least.
 
     Errors of sites add up by their squares, and each site is taken to add as much as another: which of them spoils a result is
@@ -55,32 +65,39 @@ def _try_most(
         chosen: the kernels, by the digests of their classes.
 
     Returns:
-        The last measurement; None if there was no time.
+        Whether there was time.
     """
     strategy = evidence.strategy
     taken = sorted(
         (each for each in classes if each.digest in chosen), key=lambda each: -each.estimate / each.uses
     )
-    row = None
     for _ in range(strategy.everywhere_attempts):
-        kernels = {each.digest: chosen[each.digest] for each in taken}
-        row = whole.measured(whole.path(kernels_by_site(classes, kernels)), evidence)
+        row = _measured(name, {each.digest: chosen[each.digest] for each in taken}, whole, classes, evidence)
         if row is None:
-            return None
-        uses = sum(each.uses for each in taken)
+            return False
         error = row.least_tolerance or 0.0
-        log.info(
-            "%s at %d sites: %s, error %.2g",
-            name,
-            uses,
-            row.failure or f"{row.ratio:.3f} of the plain time",
-            error,
-        )
         if whole.is_broken(row) or error <= whole.tolerance:
-            break
-        most = uses * (strategy.error_margin * whole.tolerance / error) ** 2
+            return True
+        most = sum(each.uses for each in taken) * (strategy.error_margin * whole.tolerance / error) ** 2
         sums = itertools.accumulate(each.uses for each in taken)
         taken = [each for each, total in zip(taken, sums, strict=True) if total <= most]
         if not taken:
-            break
+            return True
+    return True
+
+
+def _measured(
+    name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
+) -> Measurement | None:
+    """The whole program with these kernels, by the digests of their classes; None if there is no time."""
+    row = whole.measured(whole.path(kernels_by_site(classes, chosen)), evidence)
+    if row is not None:
+        log.info(
+            "%s at %d sites: %s, error %.2g%s",
+            name,
+            sum(each.uses for each in classes if each.digest in chosen),
+            row.failure or f"{row.ratio:.3f} of the plain time",
+            row.least_tolerance or 0.0,
+            f" of {row.judgement.result}" if row.judgement else "",
+        )
     return row
