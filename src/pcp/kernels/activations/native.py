@@ -83,7 +83,7 @@ for _name, _about, _pattern in (
             _about,
             is_named(_pattern.name),
             gradient=_of_it,
-            everywhere=((f"{_name}.native", f"{_name}.triton_bf16"),),
+            everywhere=((f"{_name}.native", f"{_name}.triton"), (f"{_name}.native", f"{_name}.triton_bf16")),
             pattern=_pattern,
         )
     )

@@ -1,9 +1,10 @@
-"""GELU by tanh with the bias before it, and its gradient, for NVIDIA GPUs, in Pallas by Triton: results are kept in bfloat16.
+"""GELU by tanh with the bias before it, and its gradient, for NVIDIA GPUs, in Pallas by Triton.
 
 XLA keeps the tanh of the forward pass for the gradient, in float32; here it is computed again from what the product wrote.
 x / 2 (1 + tanh u) is x times the logistic function of 2 u.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,16 +34,18 @@ class Gelu:
     """x and bias to the activation; with a cotangent as well, to that of x.
 
     Arguments:
+        rounded: whether results are kept in bfloat16.
         interpreted: whether it runs without a GPU, slowly.
     """
 
+    rounded: bool = False
     interpreted: bool = False
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
         """Of x (n,), bias (width,), of which n is a multiple, and perhaps a cotangent (n,)."""
         (size,), (width,) = operands[0].shape, operands[1].shape
         block = math.gcd(width, MOST)
-        result = ((size,), "bfloat16")
+        result = ((size,), "bfloat16" if self.rounded else "float32")
         found: Sequence[Array] = launched(
             self._block, size // block, [result], block / PER_THREAD, self.interpreted
         )(*operands)
@@ -70,31 +73,34 @@ class Gelu:
         triton.store(result.at[pallas.ds(first, block)], found.astype(result.dtype))
 
 
-def _describe(op: ir.Operation) -> Application:
-    (part,) = parts_of(op)
-    x = part.inputs["x"]
-    bias = part.inputs.get("bias")
-    operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
-    operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
-    return Application(
-        Gelu(),
-        [reshape(each, (-1,)) for each in operands],
-        lambda found: [reshape(widened(found[0]), x.shape)],
-    )
+def _build(rounded: bool) -> Lowered:
+    def describe(op: ir.Operation) -> Application:
+        (part,) = parts_of(op)
+        x = part.inputs["x"]
+        bias = part.inputs.get("bias")
+        operands = [as_kept(x), zeros((x.shape[-1],), DType.f32) if bias is None else bias]
+        operands += [as_kept(part.inputs["cotangent"])] if "cotangent" in part.inputs else []
+        return Application(
+            Gelu(rounded),
+            [reshape(each, (-1,)) for each in operands],
+            lambda found: [reshape(widened(found[0]), x.shape)],
+        )
+
+    return Lowered(describe, "cuda")
 
 
 def _applies(op: ir.Operation) -> bool:
     return applies_to_floats(op) and Named.of(op).results[0].shape[-1] % LEAST == 0
 
 
-for _name in ("gelu", "gelu_gradient"):
+for _name, _rounded in itertools.product(("gelu", "gelu_gradient"), (False, True)):
     register_kernel(
         Kernel(
-            f"{_name}.triton_bf16",
-            Effect.lowers_precision,
-            "bias and activation together, the result rounded to bfloat16",
+            f"{_name}.triton{'_bf16' * _rounded}",
+            Effect.lowers_precision if _rounded else Effect.reassociating,
+            "bias and activation together" + ", the result rounded to bfloat16" * _rounded,
             _applies,
-            Lowered(_describe, "cuda"),
+            _build(_rounded),
             requires=("sm_80",),
         )
     )

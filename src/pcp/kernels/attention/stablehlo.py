@@ -64,7 +64,9 @@ for _name, _about, _matches, _gradient in (
     ("attention_gradient", "the gradient of attention", "pcp.attention.vjp", ""),
 ):
     register_family(
-        Family(_name, _about, is_named(_matches), gradient=_gradient, everywhere=((f"{_name}.cudnn",),))
+        Family(
+            _name, _about, is_named(_matches), gradient=_gradient, everywhere=((), (), (f"{_name}.cudnn",))
+        )
     )
     _make = tiled if _gradient else tiled_gradient
     for _kind, _queries, _keys, _how in (

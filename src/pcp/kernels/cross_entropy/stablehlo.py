@@ -164,7 +164,7 @@ register_family(
         "cross_entropy_gradient",
         "the gradient of cross entropy",
         is_named("pcp.cross_entropy.vjp"),
-        everywhere=(("cross_entropy_gradient.triton_bf16",),),
+        everywhere=((), ("cross_entropy_gradient.triton_bf16",)),
     )
 )
 for _name, _about, _applies, _build in (

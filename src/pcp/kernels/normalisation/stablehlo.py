@@ -165,7 +165,10 @@ register_family(
         "x shifted to mean 0 (not for RMS) and scaled to mean square 1 along an axis, times scale plus bias",
         is_named("pcp.layer_norm", "pcp.rms_norm"),
         gradient="normalisation_gradient",
-        everywhere=(("normalisation.native", "normalisation.triton_bf16"),),
+        everywhere=(
+            ("normalisation.native", "normalisation.triton"),
+            ("normalisation.native", "normalisation.triton_bf16"),
+        ),
     )
 )
 register_family(

@@ -20,17 +20,26 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
     before them. Where they are exact enough, nothing less needs a look. If they never are, each family is tried alone.
     """
     if whole.tolerance >= evidence.strategy.rounds_everything:
-        for chosen in _together(classes):
+        for chosen in together(classes):
             row = _measured("the fastest of every family", chosen, whole, classes, evidence)
             if row is None or whole.is_exact_enough(row):
                 return
-    for names in (names for family in FAMILIES.values() for names in family.everywhere):
+    for names in _by_cost(classes):
         alone = _taking([names], classes)
         if alone and not _try_most(names[0], alone, whole, classes, evidence):
             return
 
 
-def _together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
+def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
+    """What each family names, the family first whose sites should take longest."""
+    cost: dict[str, float] = {}
+    for each in classes:
+        cost[each.family] = cost.get(each.family, 0.0) + each.estimate
+    for family in sorted(cost, key=lambda name: -cost[name]):
+        yield from FAMILIES[family].everywhere
+
+
+def together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
     """Kernels of all families for all classes, the fastest first; nothing where one family has all."""
     families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
     before: dict[str, Kernel] = {}
