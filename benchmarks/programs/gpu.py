@@ -194,7 +194,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    if arguments.device.partition(":")[0] not in {each.kind for each in pcp.devices()}:
+    if arguments.device.partition(":")[0] not in {each.kind for each in pcp.backends.devices()}:
         print(f"gpu: left out, there is no {arguments.device} here")
         return
     known = gpt2.configuration(arguments.model)

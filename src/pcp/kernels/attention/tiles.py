@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pcp.ir import DType
 from pcp.kernels.attention.heads import Heads
 from pcp.kernels.named import total
-from pcp.ops.elementwise import convert, equal, exp, greater_equal, maximum, where
+from pcp.ops.elementwise import convert, equal, exp, greater_equal, is_finite, maximum, where
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, iota, pad
 from pcp.ops.reductions.primitives import max_, mean, sum_
@@ -175,7 +175,8 @@ def without_mean(of_keys: Tensor, axis: int) -> Tensor:
     What is added to all keys changes no weight, so their cotangents add up to zero. An optimizer that divides by the size of a
     gradient makes as much of what is left in the bias of the keys as of any other gradient.
     """
-    return of_keys - mean(of_keys, axis, keepdims=True)
+    left = mean(of_keys, axis, keepdims=True)
+    return of_keys - where(is_finite(left), left, 0.0)
 
 
 def _cut(length: int, block: int | None) -> list[slice]:
