@@ -36,8 +36,8 @@ class Family:
         matches: whether an operation computes this.
         kernels: by name, in the order of registration.
         gradient: the family of its gradient; empty where that is made of operations of other families.
-        everywhere: kernels to try at all sites at once before any is measured alone, the most exact first: for each attempt the
-            names of those that take a site, the best first.
+        everywhere: kernels to try at all sites at once, those of all families together, before any is measured alone; the most
+            exact first: for each attempt the names of those that take a site, the best first, or none.
         pattern: of the operations that compute this, where they are several; the composite of its name stands for them then.
     """
 

@@ -1,3 +1,5 @@
 """Activations with the bias before them."""
 
-from pcp.kernels.activations import native as native
+from pcp.kernels.activations import native as native  # isort: split
+
+from pcp.kernels.activations import triton as triton

@@ -16,7 +16,7 @@ from pcp.rewrite.terms import Pattern, Term, apply, value, vector
 from pcp.tensor import Tensor
 
 _LIBRARY = LIBRARIES["activations"]
-_ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
+ROOT, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
 def _before(biased: bool) -> Term:
@@ -25,17 +25,17 @@ def _before(biased: bool) -> Term:
 
 def _forward(x: Term, halved_first: bool) -> tuple[Term, ...]:
     """x / 2 (1 + tanh(r (x + k x^3))), or x ((1 + tanh ...) / 2)."""
-    more = 1.0 + apply("tanh", _ROOT * (x + _CUBIC * (x * x * x)))
+    more = 1.0 + apply("tanh", ROOT * (x + CUBIC * (x * x * x)))
     return (0.5 * x * more,) if halved_first else (x * (0.5 * more),)
 
 
 def _gradient(x: Term) -> tuple[Term, ...]:
     """As reverse mode differentiates the first form."""
     g, square = value("cotangent"), x * x
-    tanh = apply("tanh", _ROOT * (x + _CUBIC * (square * x)))
+    tanh = apply("tanh", ROOT * (x + CUBIC * (square * x)))
     of_tanh = g * (0.5 * x)
-    of_inner = (of_tanh + of_tanh * tanh) * (1.0 - tanh) * _ROOT
-    of_cube = of_inner * _CUBIC
+    of_inner = (of_tanh + of_tanh * tanh) * (1.0 - tanh) * ROOT
+    of_cube = of_inner * CUBIC
     twice = of_cube * x * x
     return (g * (1.0 + tanh) * 0.5 + of_inner + of_cube * square + twice + twice,)
 
@@ -53,7 +53,8 @@ GRADIENT = Pattern(
 )
 
 
-def _applies(op: ir.Operation) -> bool:
+def applies_to_floats(op: ir.Operation) -> bool:
+    """Whether it is of float32, with at least one number."""
     named = Named.of(op)
     return named.is_f32 and len(named.results[0].shape) > 0 and 0 not in named.results[0].shape
 
@@ -76,13 +77,22 @@ for _name, _about, _pattern in (
     ("gelu_gradient", "the gradient of GELU by tanh", GRADIENT),
 ):
     _of_it = "gelu_gradient" if _name == "gelu" else ""
-    register_family(Family(_name, _about, is_named(_pattern.name), gradient=_of_it, pattern=_pattern))
+    register_family(
+        Family(
+            _name,
+            _about,
+            is_named(_pattern.name),
+            gradient=_of_it,
+            everywhere=((f"{_name}.native", f"{_name}.triton"), (f"{_name}.native", f"{_name}.triton_bf16")),
+            pattern=_pattern,
+        )
+    )
     register_kernel(
         Kernel(
             f"{_name}.native",
             Effect.reassociating,
             "bias and activation together, with one exponential for each element",
-            _applies,
+            applies_to_floats,
             Native(_LIBRARY, _build),
         )
     )

@@ -1,3 +1,5 @@
 """Attention and its gradient."""
 
-from pcp.kernels.attention import stablehlo as stablehlo
+from pcp.kernels.attention import stablehlo as stablehlo  # isort: split
+
+from pcp.kernels.attention import cudnn as cudnn

@@ -63,7 +63,11 @@ for _name, _about, _matches, _gradient in (
     ("attention", "softmax of query times key, times value", "pcp.attention", "attention_gradient"),
     ("attention_gradient", "the gradient of attention", "pcp.attention.vjp", ""),
 ):
-    register_family(Family(_name, _about, is_named(_matches), gradient=_gradient))
+    register_family(
+        Family(
+            _name, _about, is_named(_matches), gradient=_gradient, everywhere=((), (), (f"{_name}.cudnn",))
+        )
+    )
     _make = tiled if _gradient else tiled_gradient
     for _kind, _queries, _keys, _how in (
         ("whole", None, None, "all queries and keys at once, axes in one order"),

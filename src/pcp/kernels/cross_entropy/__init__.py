@@ -1,3 +1,5 @@
 """Cross entropy with integer targets, and its gradient."""
 
-from pcp.kernels.cross_entropy import stablehlo as stablehlo
+from pcp.kernels.cross_entropy import stablehlo as stablehlo  # isort: split
+
+from pcp.kernels.cross_entropy import triton as triton

@@ -66,11 +66,15 @@ class Rows:
             None if self.known is None else dynamic_slice(self.known, (start,), (count,)),
         )
 
-    def losses(self) -> Tensor:
-        """The loss of each row, or its negative."""
+    def normalisers(self) -> Tensor:
+        """The logarithm of the sum of each row's exponentials."""
         x = self.logits
         largest = max_(x, -1, keepdims=True)
-        total = reshape(log(sum_(exp(x - largest), -1, keepdims=True)) + largest, (x.shape[0],))
+        return reshape(log(sum_(exp(x - largest), -1, keepdims=True)) + largest, (x.shape[0],))
+
+    def losses(self, total: Tensor) -> Tensor:
+        """The loss of each row, or its negative, from its normaliser."""
+        x = self.logits
         picked = reshape(take_along_axis(x, expand_dims(self.targets, 1), 1), (x.shape[0],))
         given = self.named.attributes
         if given["negated"]:  # the logarithm of the likelihood, which is picked from a row of its own
@@ -103,7 +107,7 @@ def _rows_of_block(op: ir.Operation) -> int:
 
 def _loss(op: ir.Operation) -> list[Tensor]:
     rows = Rows.of(op)
-    return [reshape(rows.losses(), rows.named.results[0].shape)]
+    return [reshape(rows.losses(rows.normalisers()), rows.named.results[0].shape)]
 
 
 def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
@@ -111,7 +115,8 @@ def _loss_in_blocks(op: ir.Operation) -> list[Tensor]:
     rows, step = Rows.of(op), _rows_of_block(op)
 
     def block(index: Tensor, done: Tensor) -> Tensor:
-        return dynamic_update_slice(done, rows.block(index * step, step).losses(), (index * step,))
+        part = rows.block(index * step, step)
+        return dynamic_update_slice(done, part.losses(part.normalisers()), (index * step,))
 
     count = rows.targets.size
     found = fori_loop(0, count // step, block, zeros((count,)))
@@ -151,10 +156,16 @@ register_family(
         "-log softmax(logits)[target] of every example",
         is_named("pcp.cross_entropy"),
         gradient="cross_entropy_gradient",
+        everywhere=(("cross_entropy.triton",),),
     )
 )
 register_family(
-    Family("cross_entropy_gradient", "the gradient of cross entropy", is_named("pcp.cross_entropy.vjp"))
+    Family(
+        "cross_entropy_gradient",
+        "the gradient of cross entropy",
+        is_named("pcp.cross_entropy.vjp"),
+        everywhere=((), ("cross_entropy_gradient.triton_bf16",)),
+    )
 )
 for _name, _about, _applies, _build in (
     ("cross_entropy.gathered", "the logits of the targets are gathered", applies_to_f32, _loss),

@@ -165,6 +165,10 @@ register_family(
         "x shifted to mean 0 (not for RMS) and scaled to mean square 1 along an axis, times scale plus bias",
         is_named("pcp.layer_norm", "pcp.rms_norm"),
         gradient="normalisation_gradient",
+        everywhere=(
+            ("normalisation.native", "normalisation.triton"),
+            ("normalisation.native", "normalisation.triton_bf16"),
+        ),
     )
 )
 register_family(
@@ -172,6 +176,7 @@ register_family(
         "normalisation_gradient",
         "the gradient of layer or RMS normalisation",
         is_named("pcp.layer_norm.vjp", "pcp.rms_norm.vjp"),
+        everywhere=(("normalisation_gradient.native", "normalisation_gradient.triton"),),
     )
 )
 _ROWS: tuple[tuple[str, Effect, str, Any], ...] = (

@@ -53,6 +53,7 @@ register_family(
         "adamw",
         "moments and parameters of a training step after an update by AdamW, all arrays together",
         is_named(ADAMW.name),
+        everywhere=(("adamw.native",),),
         pattern=ADAMW,
     )
 )

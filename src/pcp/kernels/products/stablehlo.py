@@ -18,6 +18,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.products.product import Product
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.elementwise import convert
+from pcp.ops.linear.products import dot_general
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
@@ -70,6 +71,13 @@ def _tf32(op: ir.Operation) -> list[Tensor]:
     return [Product.of(op).emit_tf32(left, right)]
 
 
+def _bf16_result(op: ir.Operation) -> list[Tensor]:
+    """What reads the result reads half as many bytes, and widens them itself."""
+    product = Product.of(op)
+    left, right = (convert(Tensor(value, current_builder()), DType.bf16) for value in op.operands)
+    return [convert(dot_general(left, right, product.contract, product.batch, DType.bf16), DType.f32)]
+
+
 register_family(
     Family(
         "product",
@@ -78,6 +86,7 @@ register_family(
         everywhere=(
             ("product.tf32", "product.native"),
             ("product.native_bf16", "product.bf16_blocked", "product.bf16"),
+            ("product.native_bf16", "product.bf16_result", "product.bf16_blocked", "product.bf16"),
         ),
     )
 )
@@ -112,6 +121,16 @@ register_kernel(
         "operands rounded to 11 bits by an NVIDIA GPU, sums in float32",
         _f32,
         StableHLO(_tf32),
+        requires=("cuda",),
+    )
+)
+register_kernel(
+    Kernel(
+        "product.bf16_result",
+        Effect.lowers_precision,
+        "operands rounded to bfloat16, sums in float32, which are rounded to bfloat16",
+        _f32,
+        StableHLO(_bf16_result),
         requires=("cuda",),
     )
 )

@@ -1,10 +1,11 @@
-"""One family's kernels at every site at once, so that the largest gain is known before anything is measured alone."""
+"""Kernels of all families, or of one, at every site at once: the largest gain is known before anything is measured alone."""
 
 import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pcp.kernels import FAMILIES, Kernel
+from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.whole import Whole
@@ -13,15 +14,51 @@ log = logging.getLogger("pcp.planning.search")
 
 
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> None:
-    """Measure the whole program with the kernels that a family names for this, as long as there is time."""
-    for names in (names for family in FAMILIES.values() for names in family.everywhere):
-        chosen = {}
-        for each in classes:
-            taking = [kernel for kernel in each.kernels if kernel.name in names]
-            if taking:
-                chosen[each.digest] = min(taking, key=lambda kernel: names.index(kernel.name))
-        if chosen and not _try_most(names[0], chosen, whole, classes, evidence):
+    """Measure the whole program with the kernels that families name for this, as long as there is time.
+
+    Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
+    before them. Where they are exact enough, nothing less needs a look. If they never are, each family is tried alone.
+    """
+    if whole.tolerance >= evidence.strategy.rounds_everything:
+        for chosen in together(classes):
+            row = _measured("the fastest of every family", chosen, whole, classes, evidence)
+            if row is None or whole.is_exact_enough(row):
+                return
+    for names in _by_cost(classes):
+        alone = _taking([names], classes)
+        if alone and not _try_most(names[0], alone, whole, classes, evidence):
             return
+
+
+def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
+    """What each family names, the family first whose sites should take longest."""
+    cost: dict[str, float] = {}
+    for each in classes:
+        cost[each.family] = cost.get(each.family, 0.0) + each.estimate
+    for family in sorted(cost, key=lambda name: -cost[name]):
+        yield from FAMILIES[family].everywhere
+
+
+def together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families for all classes, the fastest first; nothing where one family has all."""
+    families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
+    before: dict[str, Kernel] = {}
+    for level in reversed(range(max(map(len, families)))):
+        chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
+        if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
+            yield chosen
+        before = chosen
+
+
+def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
+    """For each class the first of these kernels that takes it, by the digests of classes."""
+    order = {name: place for names in wanted for place, name in enumerate(names)}
+    taking = {each.digest: [kernel for kernel in each.kernels if kernel.name in order] for each in classes}
+    return {
+        digest: min(kernels, key=lambda kernel: order[kernel.name])
+        for digest, kernels in taking.items()
+        if kernels
+    }
 
 
 def _try_most(
@@ -44,24 +81,32 @@ def _try_most(
         (each for each in classes if each.digest in chosen), key=lambda each: -each.estimate / each.uses
     )
     for _ in range(strategy.everywhere_attempts):
-        kernels = {each.digest: chosen[each.digest] for each in taken}
-        row = whole.measured(whole.path(kernels_by_site(classes, kernels)), evidence)
+        row = _measured(name, {each.digest: chosen[each.digest] for each in taken}, whole, classes, evidence)
         if row is None:
             return False
-        uses = sum(each.uses for each in taken)
         error = row.least_tolerance or 0.0
-        log.info(
-            "%s at %d sites: %s, error %.2g",
-            name,
-            uses,
-            row.failure or f"{row.ratio:.3f} of the plain time",
-            error,
-        )
         if whole.is_broken(row) or error <= whole.tolerance:
             return True
-        most = uses * (strategy.error_margin * whole.tolerance / error) ** 2
+        most = sum(each.uses for each in taken) * (strategy.error_margin * whole.tolerance / error) ** 2
         sums = itertools.accumulate(each.uses for each in taken)
         taken = [each for each, total in zip(taken, sums, strict=True) if total <= most]
         if not taken:
             return True
     return True
+
+
+def _measured(
+    name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
+) -> Measurement | None:
+    """The whole program with these kernels, by the digests of their classes; None if there is no time."""
+    row = whole.measured(whole.path(kernels_by_site(classes, chosen)), evidence)
+    if row is not None:
+        log.info(
+            "%s at %d sites: %s, error %.2g%s",
+            name,
+            sum(each.uses for each in classes if each.digest in chosen),
+            row.failure or f"{row.ratio:.3f} of the plain time",
+            row.least_tolerance or 0.0,
+            f" of {row.judgement.result}" if row.judgement else "",
+        )
+    return row

@@ -11,7 +11,9 @@ class Step(enum.StrEnum):
     """A part of a search; each asks for measurements, and takes those that are known."""
 
     plain = "how wrong the plain path is"
-    everywhere = "one family's kernels at every site, where measuring each alone may take too long"
+    everywhere = (
+        "kernels of all families, then of one, at every site, where measuring each alone may take too long"
+    )
     classes = "every kernel alone, at each class of equal sites"
     families = "the fastest kernels together in the whole program, one family more each time"
     losses = "what should have been faster in the whole and was not, once more"
@@ -49,6 +51,7 @@ class Strategy:
         coarse_seconds: the same of a path that is timed against others, too.
         warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
+        rounds_everything: where the tolerance is this or more, kernels that round to bfloat16 may be exact enough everywhere.
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
         attempts: selections of a family that are measured whole at most.
         error_margin: the predicted error may be this part of the tolerance.
@@ -99,6 +102,7 @@ class Strategy:
     coarse_seconds: float = 2.0
     warm_calls: int = 2
     large_seconds: float = 0.1
+    rounds_everything: float = 1e-3
     everywhere_attempts: int = 4
     attempts: int = 8
     error_margin: float = 0.9

@@ -1,0 +1,181 @@
+"""Cross entropy and its gradient for NVIDIA GPUs, in Pallas by Triton: a row of logits is read from memory once each.
+
+The gradient is kept in bfloat16, and where the logits are, it takes their memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pcp.ir.bindings import ir
+from pcp.kernels.artifact import Application, Lowered
+from pcp.kernels.cross_entropy.stablehlo import Rows
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import applies_to_f32, tensors
+from pcp.kernels.narrow import as_kept, widened
+from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
+from pcp.kernels.registry import register_kernel
+from pcp.ops.elementwise import where
+from pcp.ops.movement import reshape
+from pcp.rewrite.row import Effect
+
+MOST = 4096
+"""Logits that a program has in registers at once."""
+
+PER_THREAD = 32
+"""Of these, how many a thread holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """A row of a matrix, some columns at a time."""
+
+    row: Array
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Columns of a chunk."""
+        return min(next_power_of_two(self.width), MOST)
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return -(-self.width // self.size)
+
+    def columns(self, chunk: Array) -> Array:
+        """Their numbers."""
+        import jax.numpy as jnp
+
+        return chunk * self.size + jnp.arange(self.size)
+
+    def read(self, reference: Reference, chunk: Array) -> Array:
+        """A chunk in float32, -inf after the last column."""
+        import jax.numpy as jnp
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        place = reference.at[self.row, pallas.ds(chunk * self.size, self.size)]
+        inside = self.columns(chunk) < self.width
+        return jnp.where(inside, triton.load(place, mask=inside, other=0.0).astype(jnp.float32), -jnp.inf)
+
+    def write(self, reference: Reference, chunk: Array, x: Array) -> None:
+        """Put it in its place."""
+        from jax.experimental import pallas
+        from jax.experimental.pallas import triton
+
+        place = reference.at[self.row, pallas.ds(chunk * self.size, self.size)]
+        triton.store(place, x.astype(reference.dtype), mask=self.columns(chunk) < self.width)
+
+    def normaliser(self, reference: Reference) -> Array:
+        """The logarithm of the sum of the row's exponentials, put together as the chunks come."""
+        import jax.numpy as jnp
+        from jax import lax
+
+        def step(i: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            largest, total = state
+            x = self.read(reference, i)
+            top = jnp.maximum(largest, jnp.max(x))
+            finite = jnp.where(jnp.isfinite(top), top, 0.0)
+            return top, total * jnp.exp(largest - finite) + jnp.sum(jnp.exp(x - finite))
+
+        first = (jnp.float32(-jnp.inf), jnp.float32(0.0))
+        largest, total = lax.fori_loop(0, self.count, step, first)
+        return jnp.where(jnp.isfinite(largest), largest, 0.0) + jnp.log(total)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Normaliser:
+    """Logits (rows, classes) to the logarithm of the sum of each row's exponentials.
+
+    Arguments:
+        interpreted: whether it runs without a GPU, slowly.
+    """
+
+    interpreted: bool = False
+
+    def __call__(self, logits: Array) -> Sequence[Array]:
+        """As (rows,)."""
+        rows, classes = logits.shape
+        results = [((rows,), "float32")]
+        threads = _Chunks(0, classes).size / PER_THREAD
+        found: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted)(logits)
+        return found
+
+    def _row(self, logits: Reference, result: Reference) -> None:
+        from jax.experimental import pallas
+
+        row = pallas.program_id(0)
+        result[row] = _Chunks(row, logits.shape[1]).normaliser(logits)
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Gradient:
+    """Logits (rows, classes), targets and factors (rows,) to (softmax, less 1 at the target) times the factor.
+
+    Arguments:
+        interpreted: whether it runs without a GPU, slowly.
+    """
+
+    interpreted: bool = False
+
+    def __call__(self, logits: Array, targets: Array, factors: Array) -> Sequence[Array]:
+        """In bfloat16. No class is number -1."""
+        rows, classes = logits.shape
+        results = [(logits.shape, "bfloat16")]
+        threads = _Chunks(0, classes).size / PER_THREAD
+        in_place = {0: 0} if logits.dtype == "bfloat16" else {}
+        found: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted, in_place)(
+            logits, targets, factors
+        )
+        return found
+
+    def _row(self, logits: Reference, targets: Reference, factors: Reference, result: Reference) -> None:
+        import jax.numpy as jnp
+        from jax import lax
+        from jax.experimental import pallas
+
+        row = pallas.program_id(0)
+        chunks = _Chunks(row, logits.shape[1])
+        normaliser, target, factor = chunks.normaliser(logits), targets[row], factors[row]
+
+        def step(i: Array, _: None) -> None:
+            softmax = jnp.exp(chunks.read(logits, i) - normaliser)
+            chosen = jnp.where(chunks.columns(i) == target, 1.0, 0.0)
+            chunks.write(result, i, (softmax - chosen) * factor)
+
+        lax.fori_loop(0, chunks.count, step, None)
+
+
+def _loss(op: ir.Operation) -> Application:
+    rows = Rows.of(op)
+    logits = reshape(as_kept(tensors(op)[0]), rows.logits.shape)
+    shape = rows.named.results[0].shape
+    return Application(Normaliser(), (logits,), lambda found: [reshape(rows.losses(found[0]), shape)])
+
+
+def _gradient(op: ir.Operation) -> Application:
+    rows, given = Rows.of(op), tensors(op)
+    factors, targets = reshape(given[2], (given[2].size,)), rows.targets
+    if rows.named.attributes["negated"]:
+        factors = -factors if rows.known is None else where(rows.known, -factors, 0.0)
+    if rows.known is not None:
+        targets = where(rows.known, targets, -1)
+    return Application(
+        Gradient(),
+        (reshape(as_kept(given[0]), rows.logits.shape), targets, factors),
+        lambda found: rows.named.cotangents(op, {0: reshape(widened(found[0]), given[0].shape)}),
+    )
+
+
+for _name, _effect, _how, _build in (
+    ("cross_entropy.triton", Effect.reassociating, "a row of logits is read once", _loss),
+    (
+        "cross_entropy_gradient.triton_bf16",
+        Effect.lowers_precision,
+        "softmax less 1 at the target, rounded to bfloat16 and kept where logits in bfloat16 were",
+        _gradient,
+    ),
+):
+    register_kernel(
+        Kernel(_name, _effect, _how, applies_to_f32, Lowered(_build, "cuda"), requires=("sm_80",))
+    )

@@ -1,0 +1,103 @@
+"""What kernels in Pallas for NVIDIA GPUs have in common. Triton compiles them; JAX is imported where one is lowered.
+
+Triton's tensors have sizes that are powers of two: a row that is shorter is read with a mask.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+Array = Any
+Reference = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a matrix in registers, as many columns as the next power of two, 0 where there is none.
+
+    Arguments:
+        first: the first row's number.
+        count: how many; a power of two.
+        rows, width: of the matrix.
+    """
+
+    first: Array
+    count: int
+    rows: int
+    width: int
+
+    @property
+    def padded(self) -> int:
+        """Columns in registers."""
+        return next_power_of_two(self.width)
+
+    @property
+    def inside(self) -> Array:
+        """Where the matrix has a number."""
+        import jax.numpy as jnp
+        from jax import lax
+
+        shape = (self.count, self.padded)
+        columns = lax.broadcasted_iota(jnp.int32, shape, 1) < self.width
+        return columns & (lax.broadcasted_iota(jnp.int32, shape, 0) + self.first < self.rows)
+
+    def read(self, reference: Reference) -> Array:
+        """These rows of a matrix, in float32."""
+        import jax.numpy as jnp
+        from jax.experimental.pallas import triton
+
+        return triton.load(reference.at[self._place], mask=self.inside, other=0.0).astype(jnp.float32)
+
+    def write(self, reference: Reference, x: Array) -> None:
+        """Put them in their place, rounded to what the matrix keeps."""
+        from jax.experimental.pallas import triton
+
+        triton.store(reference.at[self._place], x.astype(reference.dtype), mask=self.inside)
+
+    @property
+    def _place(self) -> tuple[Any, Any]:
+        from jax.experimental import pallas
+
+        return pallas.ds(self.first, self.count), pallas.ds(0, self.padded)
+
+
+def next_power_of_two(count: int) -> int:
+    """The smallest that is no less."""
+    return 1 << (count - 1).bit_length()
+
+
+def launched(
+    body: Callable[..., None],
+    programs: int,
+    results: Sequence[tuple[tuple[int, ...], str]],
+    threads: float,
+    interpreted: bool,
+    in_place: Mapping[int, int] = MappingProxyType({}),
+) -> Callable[..., Any]:
+    """A function of JAX arrays that runs a body once for each program.
+
+    Arguments:
+        body: of references to the arrays and to the results.
+        programs: how many.
+        results: their shapes, and element types by name.
+        threads: of a program, about.
+        interpreted: whether it runs without a GPU, slowly.
+        in_place: places of arrays, and of the results that are written over them.
+    """
+    import jax
+    from jax.experimental import pallas
+    from jax.experimental.pallas import triton
+
+    shaped: Callable[..., Any] = jax.ShapeDtypeStruct
+    warps = min(next_power_of_two(math.ceil(threads / 32)), 16)
+    call: Callable[..., Any] = pallas.pallas_call(
+        body,
+        out_shape=[shaped(shape, dtype) for shape, dtype in results],
+        grid=(programs,),
+        interpret=interpreted,
+        compiler_params=None if interpreted else triton.CompilerParams(num_warps=warps),
+        input_output_aliases=dict(in_place),
+    )
+    return call

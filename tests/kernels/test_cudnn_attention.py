@@ -1,0 +1,91 @@
+"""Attention by cuDNN: what is called is what JAX calls. No GPU is needed to make it; one is needed to run it."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.cudnn import fused_attention_stablehlo as theirs
+
+import pcp
+from pcp.ir import Program
+from pcp.ir.composites import composite_name
+from pcp.ir.toolkit.walking import every_operation
+from pcp.kernels import apply_kernels, kernel_named, sites_of
+from pcp.kernels.features import lacking
+from pcp.planning.paths.preparation import prepared
+from tests.conftest import PLATFORM
+
+SHAPE = (2, 64, 4, 64)
+
+
+def _program(causal: bool) -> Program:
+    def loss(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
+        return (pcp.nn.scaled_dot_product_attention(q, k, v, causal=causal) * w).sum()
+
+    return prepared(pcp.value_and_grad(pcp.trace(loss, *[pcp.spec(SHAPE, "f32")] * 4), wrt=(0, 1, 2)))
+
+
+def _by_cudnn(program: Program) -> Program:
+    families = {"attention", "attention_gradient"}
+    sites = [site for site in sites_of(program, "cuda") if site.family in families]
+    assert {site.family for site in sites} == families
+    return apply_kernels(program, {site.key: kernel_named(f"{site.family}.cudnn") for site in sites})
+
+
+def _calls(text: str) -> list[str]:
+    """The calls of cuDNN, without the names of values."""
+    lines = [line.partition(" = ")[2] for line in text.splitlines() if "__cudnn$" in line]
+    return [re.sub(r"%[\w#]+", "%", line) for line in lines]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_calls_are_those_of_jax(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theirs, "check_cudnn_version", lambda: 91200)
+    monkeypatch.setattr(theirs, "check_compute_capability", lambda _: True)
+    monkeypatch.setattr(theirs, "is_cuda_compute_capability_equal", lambda _: False)
+    kind = theirs.MaskType.CAUSAL if causal else theirs.MaskType.NO_MASK
+
+    def attention(*x: Any) -> Any:
+        return theirs.dot_product_attention(*x, scale=0.125, mask_type=kind)
+
+    def gradient(q: Any, k: Any, v: Any, w: Any) -> Any:
+        return jax.vjp(attention, q, k, v)[1](w)
+
+    array = jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)
+    expected = jax.jit(gradient).trace(*[array] * 4).lower(lowering_platforms=("cuda",)).as_text()
+    found = _calls(_by_cudnn(_program(causal)).text)
+    assert len(found) == 2
+    assert found == _calls(expected)
+
+
+def test_masks_and_widths_that_it_does_not_take_are_left_alone() -> None:
+    kernel = kernel_named("attention.cudnn")
+    masked = pcp.trace(
+        lambda q, m: pcp.nn.scaled_dot_product_attention(q, q, q, mask=m),
+        pcp.spec(SHAPE, "f32"),
+        pcp.spec((64, 64), "bool"),
+    )
+    narrow = pcp.trace(
+        lambda q: pcp.nn.scaled_dot_product_attention(q, q, q), pcp.spec((2, 64, 4, 12), "f32")
+    )
+    for program, takes in ((masked, False), (narrow, False), (_program(causal=True), True)):
+        module = prepared(program).module()
+        found = [op for op in every_operation(module.operation) if composite_name(op) == "pcp.attention"]
+        assert [kernel.applies(op) for op in found] == [takes]
+
+
+@pytest.mark.skipif(
+    PLATFORM != "cuda" or bool(lacking(("sm_80",), "cuda")),
+    reason="needs an NVIDIA GPU: PCP_TEST_PLATFORM=cuda",
+)
+def test_it_computes_attention_and_its_gradient() -> None:
+    rng = np.random.default_rng(6)
+    program = _program(causal=True)
+    arguments = [rng.normal(size=SHAPE).astype(np.float32) for _ in range(4)]
+    expected, found = (pcp.plan(each)(*arguments) for each in (program, _by_cudnn(program)))
+    for right, y in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        right, y = np.asarray(right, np.float64), np.asarray(y, np.float64)
+        assert np.linalg.norm(y - right) < 1e-2 * np.linalg.norm(right)

@@ -1,0 +1,57 @@
+"""Cross entropy by Triton: interpreted, beside float64; and lowered for a GPU, where the gradient takes the logits' memory."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pcp
+from pcp.kernels import apply_kernels, kernel_named, sites_of
+from pcp.kernels.cross_entropy import triton
+from pcp.planning.paths.preparation import prepared
+
+
+@pytest.mark.parametrize("classes", [5, 64, 300])
+def test_it_computes_normalisers_and_gradients(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton, "MOST", 64)  # several chunks, the last of which is not whole
+    rng = np.random.default_rng(classes)
+    logits = rng.normal(0, 20, (6, classes)).astype(np.float32)
+    logits[1, : classes - 1] = -np.inf
+    targets = rng.integers(0, classes, 6).astype(np.int32)
+    targets[1], targets[2] = classes - 1, -1
+    factors = rng.normal(size=6).astype(np.float32)
+    wide = logits.astype(np.float64)
+    largest = wide.max(1, keepdims=True)
+    normaliser = np.log(np.exp(wide - largest).sum(1, keepdims=True)) + largest
+    (found,) = triton.Normaliser(interpreted=True)(logits)
+    assert np.abs(np.asarray(found) - normaliser[:, 0]).max() < 2e-6 * np.abs(normaliser).max()
+    exact = np.exp(wide - normaliser)
+    exact[targets >= 0, targets[targets >= 0]] -= 1
+    exact *= factors[:, None]
+    (gradient,) = triton.Gradient(interpreted=True)(logits, targets, factors)
+    assert gradient.dtype == jnp.bfloat16
+    assert np.linalg.norm(np.asarray(gradient, np.float64) - exact) < 3e-3 * np.linalg.norm(exact)
+
+
+def test_a_row_of_nothing_but_minus_infinity_is_no_number() -> None:
+    (found,) = triton.Normaliser(interpreted=True)(np.full((1, 5), -np.inf, np.float32))
+    assert not np.isfinite(found[0])
+
+
+@pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated")
+def test_the_gradient_takes_the_memory_of_logits_in_bfloat16() -> None:
+    def loss(x: pcp.Tensor, w: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
+        return pcp.nn.cross_entropy(x @ w, targets)
+
+    specs = (pcp.spec((8, 16), "f32"), pcp.spec((16, 48), "f32"), pcp.spec((8,), "i32"))
+    program = prepared(pcp.value_and_grad(pcp.trace(loss, *specs), wrt=(0, 1)))
+    names = {
+        "product": "product.bf16_result",
+        "cross_entropy": "cross_entropy.triton",
+        "cross_entropy_gradient": "cross_entropy_gradient.triton_bf16",
+    }
+    chosen = {site.key: kernel_named(names[site.family]) for site in sites_of(program, "cuda")}
+    text = apply_kernels(program, chosen).text
+    calls = [line for line in text.splitlines() if "xla.gpu.triton" in line]
+    assert len(calls) == 2
+    assert all("tensor<8x48xbf16>" in line.rpartition(" : (")[2] for line in calls)
+    assert [("output_operand_alias" in line) for line in calls] == [False, True]
