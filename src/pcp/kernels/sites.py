@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pcp.autodiff.loops.trips import static_trips
+from pcp.autodiff.loops.trips import trips_around
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import Value, context, ir
@@ -114,7 +114,7 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
             forward[family.gradient, tuple(op.operands)] = op
         if key in found or (family is None and op.name != COMPOSITE):
             continue
-        region, place, trips = region_of(op), describe_location(op.location), _trips(op, loops)
+        region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
             names = _names_of(family, op, platform)
             if names:
@@ -147,27 +147,9 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
         names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
         if names:
             key = group.key(keys)
-            trips, takes = _trips(group.last, loops), group.takes(keys)
+            trips, takes = trips_around(group.last, loops), group.takes(keys)
             found[key] = Site(key, group.family.name, region, names, place, trips, takes=takes)
     return tuple(found.values())
-
-
-def _trips(op: ir.Operation, loops: dict[ir.Operation, int]) -> int:
-    """How often an operation runs in one call.
-
-    Arguments:
-        loops: trips of those that were counted, which is added to.
-    """
-    trips, around = 1, op.parent
-    while around is not None and around.name != "func.func":
-        loop = around.operation
-        if loop.name == "stablehlo.while":
-            if loop not in loops:
-                counted = static_trips(loop)
-                loops[loop] = counted if isinstance(counted, int) else 1
-            trips *= loops[loop]
-        around = loop.parent
-    return trips
 
 
 def _names_of(family: Family, op: ir.Operation, platform: str) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class Refinement:
         experience: of the search, which is added to.
         memory_limit: bytes that a call may take.
         champion: the fastest selection, which is replaced.
+        left_out: how many changes were not tried, because they cannot save what noise leaves to see.
     """
 
     duels: Duels
@@ -32,6 +33,7 @@ class Refinement:
     path: Callable[[Selection], Path]
     memory_limit: int
     champion: Selection
+    left_out: int = 0
     _hopeless: set[tuple[str, str]] = field(default_factory=set)
     _until: float = 0.0
 
@@ -64,6 +66,7 @@ class Refinement:
                 for each in self.classes
                 for other in considered(each, strategy)
             ]
+            self.left_out = sum(0 < at_most < strategy.small_gain for at_most, *_ in changes)
             for at_most, each, other in sorted(changes, key=lambda change: -change[0]):
                 if at_most >= strategy.small_gain:
                     changed |= self._change(each, other)

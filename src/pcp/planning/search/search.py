@@ -262,9 +262,15 @@ class Search:
     def _refine(self) -> None:
         """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
-            Refinement(
+            refinement = Refinement(
                 self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
-            ).run()
+            )
+            refinement.run()
+            if refinement.left_out:
+                self._say(
+                    f"{refinement.left_out} other kernels of single classes were not tried in the whole: "
+                    f"each could save less than {self.strategy.small_gain:.1%} of its time"
+                )
 
     @property
     def _plain_seconds(self) -> float:
