@@ -136,7 +136,7 @@ class Search:
 
         Nobody waits for that where something is faster already: refining decides between kernels that are about as fast.
         """
-        if self._chosen and not self.evidence.measured:
+        if not self.classes or (self._chosen and not self.evidence.measured):
             return
         before = _fastest(self.classes)
         self.classes = self._tuning.again(patient=not self._chosen)

@@ -6,7 +6,12 @@ from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.indexing.gathering import WindowAxes
-from pcp.ops.record import is_cheap
+
+_CARRIES_INDICES = frozenset(
+    f"stablehlo.{name}"
+    for name in ("add", "broadcast_in_dim", "clamp", "concatenate", "convert", "reshape", "select")
+)
+"""Operations that hand token numbers on, as they stand between tokens and the lookup in what front ends emit."""
 
 
 def embedded_rows(program: Program, weights: int) -> int | None:
@@ -33,8 +38,7 @@ def embedded_rows(program: Program, weights: int) -> int | None:
             axes = WindowAxes.of(operation).index_map
             if len(axes) == 1:
                 rows.append(spec_of(operands[0].type).shape[axes[0]])
-        # What front ends put between tokens and the lookup moves or shifts them.
-        if is_cheap(operation.name) and any(operand in tokens for operand in operands):
+        if operation.name in _CARRIES_INDICES and any(operand in tokens for operand in operands):
             tokens.extend(operation.results)
         elif operation.name == "stablehlo.convert" and operands[0] in tables:
             tables.extend(operation.results)
