@@ -265,7 +265,11 @@ def test_a_composite_that_is_not_what_its_name_says_is_refused() -> None:
     ("name", "attributes", "reason"),
     [
         ("rms_norm", "axis = 1 : i64, epsilon = 1.0, scale = true, bias = false", "StopIteration"),
-        ("cross_entropy", "axis = 1 : i64", "ValueError: not enough values to unpack"),
+        (
+            "cross_entropy",
+            "axis = 1 : i64, wraps = false, clamps = false, outside = 0.0, negated = false",
+            "ValueError: not enough values to unpack",
+        ),
     ],
 )
 def test_a_composite_that_no_kernel_can_compute_ends_in_an_error_that_says_so(

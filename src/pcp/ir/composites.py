@@ -6,12 +6,13 @@ The functions are private to their module and named by their contents, so equal 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pcp.ir.bindings import Value, ir, run_passes
+from pcp.ir.bindings import InvalidProgram, Value, ir, run_passes
 from pcp.ir.builder import Builder
 from pcp.ir.digest import block_digest
 from pcp.ir.toolkit.attributes import string_of, symbol_name
 from pcp.ir.toolkit.functions import main_of
 from pcp.ir.toolkit.inlining import inline_calls, inline_composites, keeps_its_derivative
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
 from pcp.ir.toolkit.walking import named_operations
 
 COMPOSITE = "stablehlo.composite"
@@ -20,6 +21,26 @@ GRADIENT = ".vjp"
 
 Number = bool | int | float | str | tuple[int, ...] | list[int]
 """What an attribute of a composite can be; a list is a tuple that portable files carry as it is."""
+
+
+_NORM = {"axis": int, "epsilon": float, "scale": bool, "bias": bool}
+NAMED: dict[str, dict[str, type]] = {
+    "pcp.softmax": {"axis": int},
+    "pcp.log_softmax": {"axis": int},
+    "pcp.layer_norm": _NORM,
+    "pcp.rms_norm": _NORM,
+    "pcp.attention": {
+        **dict.fromkeys(("query", "key", "value", "result"), tuple), "axis": int, "scale": float, "causal": bool,
+    },
+    "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
+}  # fmt: skip
+"""The attributes of PCP's own composites, which PCP computes with."""
+_SOMETIMES = {"mask": tuple, "bias": tuple, "queries": int, "offset": int, "fill": float}
+"""Those that an attention may have besides."""
+
+
+class MalformedComposite(InvalidProgram):
+    """A composite with one of PCP's own names, but not with the attributes that it has."""
 
 
 def composite_name(op: ir.Operation) -> str:
@@ -36,10 +57,76 @@ def composite_attributes(op: ir.Operation) -> dict[str, Any]:
     return {entry.name: _number(entry.attr) for entry in named}
 
 
-def primal_count(op: ir.Operation) -> int:
-    """How many operands of a composite are those of what it computes, or is the gradient of; they come first."""
+def known_attributes(op: ir.Operation) -> dict[str, Any]:
+    """The same, checked where the composite is one of PCP's own, or the gradient of one.
+
+    Raises:
+        MalformedComposite: an attribute is missing, of another kind, or names an axis that is not there.
+    """
+    given, name = composite_attributes(op), composite_name(op).removesuffix(GRADIENT)
+    specs = [spec_if_tensor(value.type) for value in list(op.operands)[: primal_count(op)]]
+    ranks = [0 if spec is None else len(spec.shape) for spec in specs]
+    expected = NAMED.get(name, {})
+    for key, kind in expected.items():
+        _require(op, type(given.get(key)) is kind, key, f"a value of type {kind.__name__}")
+    if name == "pcp.attention":
+        for key in given.keys() & _SOMETIMES.keys():
+            _require(
+                op, type(given[key]) is _SOMETIMES[key], key, f"a value of type {_SOMETIMES[key].__name__}"
+            )
+        operands = ("query", "key", "value", *(key for key in ("mask", "bias") if key in given))
+        for key, rank in zip(operands, ranks, strict=False):
+            _require(op, len(given[key]) == rank, key, f"{rank} axes, as the operand has")
+        _require(
+            op,
+            not given["causal"] or {"queries", "offset"} <= given.keys(),
+            "causal",
+            "`queries` and `offset`, too",
+        )
+    elif expected:
+        rank = ranks[0] if ranks else 0
+        _require(op, 0 <= given["axis"] < rank, "axis", f"an axis of {rank}, counted from 0")
+    return given
+
+
+def _require(op: ir.Operation, holds: bool, key: str, expected: str) -> None:
+    if not holds:
+        given = composite_attributes(op)
+        raise MalformedComposite(
+            f"the composite {composite_name(op)!r} has {f'{key} = {given[key]!r}' if key in given else f'no {key}'}; expected "
+            f"{expected}; write the attribute as PCP does, or name the composite otherwise"
+        )
+
+
+def gradient_operands(op: ir.Operation) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Of the gradient of one of PCP's composites the operands in `wrt` and in `added`; None of any other composite.
+
+    Raises:
+        MalformedComposite: they are no places of operands.
+    """
+    name = composite_name(op)
+    if not name.startswith("pcp.") or GRADIENT not in name:
+        return None
     given = composite_attributes(op)
-    return len(op.operands) - (1 + len(given["added"]) if "wrt" in given else 0)
+    wrt, added = (given.get(key) for key in ("wrt", "added"))
+    most = len(op.operands) - 1 - (len(added) if isinstance(added, tuple) else 0)
+    for key, places in (("wrt", wrt), ("added", added)):
+        is_places = isinstance(places, tuple) and all(isinstance(i, int) and 0 <= i < most for i in places)
+        _require(op, is_places, key, "places of operands that it is the gradient for")
+    assert isinstance(wrt, tuple)
+    assert isinstance(added, tuple)
+    _require(op, len(wrt) == len(op.results), "wrt", f"{len(op.results)} places, one for each result")
+    return wrt, added
+
+
+def primal_count(op: ir.Operation) -> int:
+    """How many operands of a composite are those of what it computes, or is the gradient of; they come first.
+
+    Raises:
+        MalformedComposite: as `gradient_operands`.
+    """
+    gradient = gradient_operands(op)
+    return len(op.operands) - (0 if gradient is None else 1 + len(gradient[1]))
 
 
 def decomposition_of(op: ir.Operation) -> ir.Operation:
@@ -170,4 +257,4 @@ def _number(attribute: ir.Attribute) -> Any:
         return tuple(attribute)
     if isinstance(attribute, ir.ArrayAttr):
         return tuple(map(_number, attribute))
-    return getattr(attribute, "value", None)
+    return getattr(attribute, "value", attribute)

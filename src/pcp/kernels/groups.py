@@ -209,6 +209,12 @@ class Part:
     inputs: Mapping[str, Tensor]
 
 
+def places_of(op: ir.Operation) -> list[tuple[str, int]]:
+    """The inputs of the composite of a group: their names in the pattern, and which operands they are."""
+    matches: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
+    return [(name, each) for _, inputs in matches for name, each in inputs.items() if isinstance(each, int)]
+
+
 def parts_of(op: ir.Operation) -> list[Part]:
     """The matches that the composite of a group stands for."""
     builder = current_builder()

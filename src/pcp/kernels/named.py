@@ -6,7 +6,7 @@ from typing import Any
 
 from pcp.ir import DType, TensorSpec
 from pcp.ir.bindings import ir
-from pcp.ir.composites import composite_attributes, composite_name, primal_count
+from pcp.ir.composites import composite_name, known_attributes, primal_count
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.tensor import Tensor, current_builder
 
@@ -30,7 +30,7 @@ class Named:
     @classmethod
     def of(cls, op: ir.Operation) -> "Named":
         """The composite that an operation is."""
-        attributes = composite_attributes(op)
+        attributes = known_attributes(op)
         operands = [spec_of(value.type) for value in list(op.operands)[: primal_count(op)]]
         results = tuple(spec_of(value.type) for value in op.results)
         name = composite_name(op).removeprefix("pcp.").removesuffix(".vjp")

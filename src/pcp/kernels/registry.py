@@ -1,6 +1,6 @@
 """All kernels by family. The reference of a family is the operation itself, so it is no kernel here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pcp.errors import PCPError
@@ -39,6 +39,8 @@ class Family:
         everywhere: kernels to try at all sites at once, those of all families together, before any is measured alone; the most
             exact first: for each attempt the names of those that take a site, the best first, or none.
         pattern: of the operations that compute this, where they are several; the composite of its name stands for them then.
+        ranges: of inputs of the pattern that have no other values, by their names; what is measured and verified draws from
+            them.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Family:
     gradient: str = ""
     everywhere: tuple[tuple[str, ...], ...] = ()
     pattern: Pattern | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 FAMILIES: dict[str, Family] = {}

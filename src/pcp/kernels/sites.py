@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pcp.autodiff.loops.trips import trips_around
 from pcp.errors import PCPError
 from pcp.ir import Builder, Program
 from pcp.ir.bindings import Value, context, ir
@@ -55,7 +56,7 @@ class Site:
         region: the operations alone, as a Program of their operands.
         kernels: names of those that apply on the device.
         location: where the user wrote it; empty if that is unknown.
-        trips: how often it runs in one call, as far as that is known.
+        trips: how often it runs in one call; a loop of which that is not known counts as one trip.
         inside: keys of the composites that it is part of, the outermost first.
         takes: keys of the operations that a kernel computes here.
         pair: of a gradient, the forward operation and it, as a Program of their operands; None where there is none.
@@ -106,13 +107,14 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
     block = entry_block(module)
     found: dict[str, Site] = {}
     forward: dict[tuple[str, tuple[Value, ...]], ir.Operation] = {}
+    loops: dict[ir.Operation, int] = {}
     for op in walk_block(block):
         family, key = family_of(op), keys[op]
         if family is not None and family.gradient:
             forward[family.gradient, tuple(op.operands)] = op
         if key in found or (family is None and op.name != COMPOSITE):
             continue
-        region, place = region_of(op), describe_location(op.location)
+        region, place, trips = region_of(op), describe_location(op.location), trips_around(op, loops)
         if family is not None:
             names = _names_of(family, op, platform)
             if names:
@@ -121,7 +123,9 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
                     partners = (forward.get((family.name, each)) for each in _beginnings(op))
                     partner = next(filter(None, partners), None)
                     pair = None if partner is None else region_of(partner, op)
-                found[key] = Site(key, family.name, region, names, place, takes=frozenset({key}), pair=pair)
+                found[key] = Site(
+                    key, family.name, region, names, place, trips, takes=frozenset({key}), pair=pair
+                )
         if op.name == COMPOSITE:
             if region.digest not in known:
                 known[region.digest] = _sites(written_out(region), platform, known)
@@ -130,7 +134,12 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
                 around = (key, *(_key_inside(key, each) for each in site.inside))
                 takes = frozenset(_key_inside(key, each) for each in site.takes)
                 found[inner] = replace(
-                    site, key=inner, location=site.location or place, inside=around, takes=takes
+                    site,
+                    key=inner,
+                    location=site.location or place,
+                    trips=trips * site.trips,
+                    inside=around,
+                    takes=takes,
                 )
     for group in groups_in(block):
         region, place = group.region(program, block), describe_location(group.last.location)
@@ -138,7 +147,8 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
         names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
         if names:
             key = group.key(keys)
-            found[key] = Site(key, group.family.name, region, names, place, takes=group.takes(keys))
+            trips, takes = trips_around(group.last, loops), group.takes(keys)
+            found[key] = Site(key, group.family.name, region, names, place, trips, takes=takes)
     return tuple(found.values())
 
 

@@ -234,6 +234,12 @@ def is_bilinear(name: str) -> bool:
     return record is not None and record.is_bilinear
 
 
+def is_cheap(name: str) -> bool:
+    """Whether the results of an operation cost less to make again than to write and read."""
+    record = RECORDS.get(name)
+    return record is not None and record.is_cheap
+
+
 def is_shipped(name: str) -> bool:
     """Whether the derivative of an operation is that of its record; one that a user put in its place decides alone."""
     record = RECORDS.get(name)

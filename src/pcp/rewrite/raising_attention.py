@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pcp.ir.bindings import Value, ir
-from pcp.ir.composites import COMPOSITE, Number, composite_attributes, composite_name, decomposition_of
+from pcp.ir.composites import COMPOSITE, Number, composite_name, decomposition_of, known_attributes
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.linear.dot_axes import DotAxes
 from pcp.rewrite.outline import outlined
@@ -212,7 +212,7 @@ def _count(name: str) -> Term:
 
 def read_mask(op: ir.Operation) -> list[Tensor] | None:
     """A composite whose mask is made of counts is written out, so that it is recognised as causal."""
-    if composite_name(op) != "pcp.attention" or "mask" not in (given := composite_attributes(op)):
+    if composite_name(op) != "pcp.attention" or "mask" not in (given := known_attributes(op)):
         return None
     mask = op.operands[3]
     axes = tuple(None if axis == BROADCAST else axis for axis in given["mask"])

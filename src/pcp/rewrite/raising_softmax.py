@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import inf
 
 from pcp.ir.bindings import ir
-from pcp.ir.composites import composite_attributes, composite_name
+from pcp.ir.composites import composite_name, known_attributes
 from pcp.rewrite.outline import outlined
 from pcp.rewrite.row import Effect, Row
 from pcp.rewrite.terms import Found, Term, apply, either, match, total, value
@@ -25,7 +25,7 @@ def _composite(name: str) -> Term:
         source = view.source()
         made = source.made_by("composite")
         if made is not None and composite_name(made) == name and source.axes == tuple(range(found["rank"])):
-            yield {**found, "x": View.of(made.operands[0]), "axis": composite_attributes(made)["axis"]}
+            yield {**found, "x": View.of(made.operands[0]), "axis": known_attributes(made)["axis"]}
 
     return Term(named)
 

@@ -25,6 +25,7 @@ from pcp.ir.toolkit.regions import block_operations, returned_by, values_from_ou
 from pcp.ir.toolkit.tensor_types import spec_if_tensor, spec_of
 from pcp.ir.toolkit.walking import walk_block
 from pcp.ir.tree import LEAF
+from pcp.ops.record import is_cheap
 from pcp.rewrite.repeats import Repeat, repeats
 from pcp.tensor import Tensor, building
 from pcp.tracing import close_main, open_main
@@ -39,14 +40,6 @@ LEAST_LENGTH = 60
 """Operations of a segment that repeats; where a period is shorter, several are one segment."""
 SMALL = 64
 """Elements of a constant that is copied to wherever it is used."""
-
-_LIGHT = frozenset(
-    f"stablehlo.{name}"
-    for name in (
-        "iota", "reshape", "transpose", "convert", "compare", "select", "and", "or", "not", "add", "subtract", "multiply",
-    )
-)  # fmt: skip
-"""Operations that are copied to wherever they are used, if they depend on no argument: masks, positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +297,8 @@ def _is_copied(op: ir.Operation, is_dependent: bool) -> bool:
         if spec.size <= SMALL or spec.dtype.kind == "complex":  # which cannot be read through the bindings
             return spec.size <= SMALL
         return splat_of(op.attributes["value"]) is not None
-    return op.name == "stablehlo.broadcast_in_dim" or (op.name in _LIGHT and not is_dependent)
+    # Masks and positions depend on no argument.
+    return op.name == "stablehlo.broadcast_in_dim" or (is_cheap(op.name) and not is_dependent)
 
 
 def _code(op: ir.Operation, numbers: dict[Value, int]) -> Any:

@@ -10,10 +10,15 @@ import pcp
 from pcp import kernels
 from pcp.backends import ExecutionFailed
 from pcp.ir import Role
+from pcp.ir.toolkit.functions import entry_block
 from pcp.kernels.features import masked
+from pcp.kernels.groups import places_of
 from pcp.kernels.native import LIBRARIES, built
+from pcp.kernels.regions import only_operation
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.index_ranges import site_ranges
+from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 from pcp.planning.measuring.request import Request
 from pcp.planning.paths.path import Path
 from pcp.planning.paths.preparation import prepared
@@ -53,6 +58,24 @@ def trained(plan: Any, state: Any, dtype: Any) -> list[np.ndarray]:
     for _ in range(3):
         state, _ = plan.run(state, (random.normal(size=(20, 33)).astype(dtype),))
     return [np.asarray(each, np.float64) for each in jax.tree.leaves(state)]
+
+
+def test_what_is_measured_and_verified_draws_coefficients_that_a_run_may_have() -> None:
+    (site,) = (site for site in kernels.sites_of(prepared(step_of(1.0)), "cpu") if site.family == "adamw")
+    module = site.region.module()
+    names = {place: name for name, place in places_of(only_operation(entry_block(module)))}
+    ranges = {name: (low, high) for name, low, high in site_ranges(site.region)}
+    drawn: dict[str, list[float]] = {}
+    for index in range(3):
+        arrays = random_arguments(site.region.arguments, Recipe(ranges=site_ranges(site.region)), index)
+        for place, array in enumerate(arrays):
+            drawn.setdefault(names[place], []).extend(array.reshape(-1).tolist())
+    assert all(0 < x <= 1 for name in ("correction1", "correction2", "scale") for x in drawn[name])
+    assert all(0 <= x <= 1 for x in drawn["second"])
+    assert min(drawn["first"]) < 0 < max(drawn["gradient"])
+    assert set(ranges) == {
+        site.region.arguments[p].name for p, n in names.items() if n not in ("parameter", "gradient")
+    }
 
 
 @pytest.mark.parametrize("decay", [0.1, 0.0])

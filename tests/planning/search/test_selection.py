@@ -6,8 +6,9 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.kernels import kernel_named
+from pcp.kernels import kernel_named, sites_of
 from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.paths.preparation import prepared
 from pcp.planning.prediction.cost_model import estimated_seconds
 from pcp.planning.search.selection import ErrorModel, saved, select
 from pcp.planning.search.site_classes import SiteClass, site_classes
@@ -111,6 +112,29 @@ def test_the_cost_model_knows_loops_and_element_types() -> None:
     assert estimated_seconds(product("bf16")) < estimated_seconds(product("f32"))
     assert estimated_seconds(product("f32")) < estimated_seconds(product("f64"))
     assert estimated_seconds(repeated(10)) == pytest.approx(10 * estimated_seconds(repeated(1)), rel=0.05)
+
+
+def test_a_site_in_loops_counts_as_often_as_it_runs() -> None:
+    def inner(_: Tensor, y: Tensor) -> Tensor:
+        return pcp.fori_loop(0, 3, lambda _, z: pcp.nn.softmax(z @ z), y)
+
+    def function(x: Tensor) -> Tensor:
+        y = pcp.fori_loop(0, 5, inner, x)
+        return y @ y
+
+    program = pcp.trace(function, pcp.spec((8, 8), "f32"))
+    uses = {(site.family, site.trips) for site in sites_of(prepared(program), "cpu")}
+    assert uses == {("product", 15), ("product", 1), ("softmax", 15)}
+    assert {(each.family, each.uses) for each in site_classes(prepared(program), "cpu")} == {
+        ("product", 16),
+        ("softmax", 15),
+    }
+
+    def until(x: Tensor) -> Tensor:
+        return pcp.while_loop(lambda y: y.sum() < 1.0, lambda y: y @ y, x)
+
+    unknown = prepared(pcp.trace(until, pcp.spec((8, 8), "f32")))
+    assert [site.trips for site in sites_of(unknown, "cpu")] == [1]
 
 
 def test_ranges_of_indices_are_those_of_what_they_index() -> None:

@@ -51,6 +51,24 @@ def static_trips(op: ir.Operation) -> int | float | None:
     return min(c for c in counts if c is not None) if None not in counts else None
 
 
+def trips_around(op: ir.Operation, known: dict[ir.Operation, int]) -> int:
+    """How often an operation runs in one call; a loop of which that is not known counts as one trip.
+
+    Arguments:
+        known: trips of loops that were counted, which is added to.
+    """
+    trips, around = 1, op.parent
+    while around is not None and around.name != "func.func":
+        loop = around.operation
+        if loop.name == "stablehlo.while":
+            if loop not in known:
+                counted = static_trips(loop)
+                known[loop] = counted if isinstance(counted, int) else 1
+            trips *= known[loop]
+        around = loop.parent
+    return trips
+
+
 def trips_before(op: ir.Operation) -> Tensor | None:
     """The number of trips of a `while`, computed where the current builder stands, before the loop; None if it cannot be."""
     (chosen,) = returned_by(op.regions[0].blocks[0])

@@ -18,10 +18,10 @@ from pcp.ir import Builder
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import (
     GRADIENT,
-    composite_attributes,
     composite_name,
     decomposition_of,
     emit_composite,
+    known_attributes,
     private_function,
 )
 from pcp.ir.custom_derivatives import ORDERS, derivative_functions
@@ -93,7 +93,7 @@ def composite_vjp(primal: Primal, cotangent: Cotangent) -> Sequence[Cotangent]:
     if known is None:
         known = primal.engine.composites[key] = _gradient(primal, function, cotangent, active, tuple(claimed))
     symbol, wrt = known
-    attributes = composite_attributes(op) | {"wrt": wrt, "added": tuple(claimed)}
+    attributes = known_attributes(op) | {"wrt": wrt, "added": tuple(claimed)}
     operands = [*op.operands, cotangent.value, *(earlier.value for earlier in claimed.values())]
     types = [op.operands[i].type for i in wrt]
     made = emit_composite(builder, composite_name(op) + GRADIENT, operands, types, symbol, attributes)

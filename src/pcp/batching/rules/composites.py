@@ -19,6 +19,8 @@ from pcp.ir.composites import (
     composite_name,
     decomposition_of,
     emit_composite,
+    gradient_operands,
+    known_attributes,
     primal_count,
     private_function,
 )
@@ -51,7 +53,7 @@ def _composite(batched: Batched) -> list[Tensor]:
     if has_custom_derivative(op):
         # All operands get samples, so that a cotangent of what is the same for all is that of its repetition: a sum.
         return _renamed(batched, [True] * len(batched.flags), every)
-    attributes = composite_attributes(op)
+    attributes = known_attributes(op)
     kept = _of_the_same_name(batched, attributes)
     if kept is None:
         return _renamed(batched, batched.flags, every)
@@ -73,12 +75,14 @@ def _of_the_same_name(
     if not first or not all(flags[: len(first)]):
         return None
     results, count = [0], primal_count(batched.op)
-    if "wrt" in attributes:
-        results = [i for i, operand in enumerate(attributes["wrt"]) if flags[operand]]
+    gradient = gradient_operands(batched.op)
+    if gradient is not None:
+        wrt, added = gradient
+        results = [i for i, operand in enumerate(wrt) if flags[operand]]
         flags[count] = True
-        for place, operand in enumerate(attributes["added"], start=count + 1):
+        for place, operand in enumerate(added, start=count + 1):
             flags[place] = flags[operand] or flags[place]
-        attributes = attributes | {"wrt": tuple(attributes["wrt"][i] for i in results)}
+        attributes = attributes | {"wrt": tuple(wrt[i] for i in results)}
     if not results or (alone and any(flags[len(first) : count])):
         return None
     return flags, _with_samples(attributes, flags[:count]), results
@@ -105,8 +109,9 @@ def _renamed(batched: Batched, flags: Sequence[bool], results: Sequence[int]) ->
     while key in attributes:
         key = f"outer_{key}"
     attributes[key] = tuple(i for i, flag in enumerate(flags) if flag)
-    if "wrt" in attributes:
-        attributes["wrt"] = tuple(attributes["wrt"][i] for i in results)
+    gradient = gradient_operands(batched.op)
+    if gradient is not None:
+        attributes["wrt"] = tuple(gradient[0][i] for i in results)
     return _emitted(batched, composite_name(batched.op) + BATCHED, attributes, flags, results)
 
 

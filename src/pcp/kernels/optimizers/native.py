@@ -24,6 +24,14 @@ _COEFFICIENTS = {
 """In the order of the handler, and what stands for one that a form does not have."""
 
 
+_RANGES = {
+    "first": (-1.0, 1.0), "second": (0.0, 1.0), "scale": (0.0, 1.0), "keep1": (0.0, 1.0), "new1": (0.0, 1.0),
+    "keep2": (0.0, 1.0), "new2": (0.0, 1.0), "correction1": (0.1, 1.0), "correction2": (1e-3, 1.0), "epsilon": (1e-8, 1e-6),
+    "decay": (0.0, 0.1), "rate": (1e-5, 1e-2),
+}  # fmt: skip
+"""Second moments are means of squares, coefficients parts of one; corrections are 1 - b^t, of b from 0 to 0.999."""
+
+
 def _update(clipped: bool, decayed: bool) -> tuple[Term, ...]:
     """m' = b1 m + c1 g, v' = b2 v + c2 g^2, p' = p - rate ((m' / k1) / (sqrt(v' / k2) + epsilon) + decay p)."""
     p, g = value("parameter"), value("gradient")
@@ -55,6 +63,7 @@ register_family(
         is_named(ADAMW.name),
         everywhere=(("adamw.native",),),
         pattern=ADAMW,
+        ranges=_RANGES,
     )
 )
 

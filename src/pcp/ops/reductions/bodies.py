@@ -9,7 +9,7 @@ from pcp.ir.toolkit.regions import block_operations, returned_by
 from pcp.ir.toolkit.tensor_types import spec_of
 from pcp.ops.batched_axes import along_axes, behind_the_first
 from pcp.ops.derivative import Expansion, Primal
-from pcp.ops.record import Kind, declare
+from pcp.ops.record import Kind, declare, kind_of
 from pcp.tensor import Tensor, checked, current_builder
 
 
@@ -38,12 +38,6 @@ def emit_joining(
     return Tensor(op.results[0], builder, spec)
 
 
-_IDENTITIES = ("broadcast_in_dim", "reshape", "reverse", "transpose")
-"""Operations that do nothing to a scalar."""
-
-_NOT_ELEMENTWISE = ("custom_call", "dot_general", "iota", "rng", "rng_bit_generator")
-
-
 def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> list[Tensor]:
     """A body that is written for scalars, applied to whole tensors of one shape.
 
@@ -60,14 +54,16 @@ def map_body(primal: Primal, arguments: Sequence[Tensor], region: int = 0) -> li
         return known[value]
 
     for op in block_operations(block):
-        name = op.name.removeprefix("stablehlo.")
+        kind = kind_of(op.name)
         scalars = all(spec_of(value.type).shape == () for value in (*op.operands, *op.results))
-        if len(op.regions) or not scalars or name in _NOT_ELEMENTWISE:
+        moves = kind is Kind.movement and len(op.operands) == 1  # which does nothing to a scalar
+        is_constant = op.name == "stablehlo.constant"
+        if not scalars or not (moves or is_constant or kind in (Kind.elementwise, Kind.broadcasting)):
             primal.refuse(f"its body is more than elementwise operations on scalars: {op.name}")
-        if name == "constant":
+        if is_constant:
             known[op.results[0]] = op.clone(ip=builder.insertion).results[0]
             known[op.results[0]] = Tensor(known[op.results[0]], builder).broadcast_to(shape).value
-        elif name in _IDENTITIES:
+        elif moves:
             known[op.results[0]] = whole(op.operands[0])
         else:
             specs = [TensorSpec(shape, spec_of(result.type).dtype) for result in op.results]

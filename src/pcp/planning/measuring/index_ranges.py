@@ -1,9 +1,12 @@
-"""Which values integer arguments may have: found from the tensors that they index, so that random ones stay inside."""
+"""Which values arguments may have: integers by the tensors that they index, floats by what the family of a site says."""
 
 from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.kernels.groups import places_of
+from pcp.kernels.regions import only_operation
+from pcp.kernels.registry import family_of
 from pcp.ops.indexing.gathering import WindowAxes
 from pcp.planning.instrument import flat
 
@@ -31,6 +34,16 @@ def index_ranges(program: Program) -> tuple[tuple[str, int, int], ...]:
     return tuple(
         (program.arguments[index].name, 0, limit) for index, limit in sorted(limits.items()) if limit > 0
     )
+
+
+def site_ranges(region: Program) -> tuple[tuple[str, float, float], ...]:
+    """For arguments of the region of a site: their names, and between which numbers they lie, as far as that is known."""
+    module = region.module()
+    op = only_operation(entry_block(module))
+    stated = family.ranges if (family := family_of(op)) is not None else {}
+    places = {place: stated[name] for name, place in places_of(op) if name in stated} if stated else {}
+    floats = ((region.arguments[place].name, *limits) for place, limits in places.items())
+    return (*index_ranges(region), *floats)
 
 
 def _limits(op: ir.Operation, inputs: list[frozenset[int]]) -> list[tuple[int, int]]:

@@ -18,14 +18,15 @@ class Recipe:
     Arguments:
         seed: of the generator; equal recipes make equal arguments.
         sets: how many different lists of arguments are made; one shows no stale result.
-        ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1.
+        ranges: name of an integer argument, its least value and one more than its largest; other integers are 0 or 1. Or name
+            of an argument of floats, and the numbers that it lies between.
         warm_calls: how often the plain program is called on its own state before, so that moments are those of a run. The
             state that is not called `params` is then zero in the beginning.
     """
 
     seed: int = 0
     sets: int = 2
-    ranges: tuple[tuple[str, int, int], ...] = ()
+    ranges: tuple[tuple[str, float, float], ...] = ()
     warm_calls: int = 0
 
 
@@ -34,8 +35,8 @@ def random_arguments(
 ) -> list[Array]:
     """One list of arguments.
 
-    Floats are normal. Weights are scaled by the square root of their fan-in, so that activations keep their size; gains are
-    near 1. State beside parameters is positive, as second moments are.
+    Floats without a range are normal. Weights are scaled by the square root of their fan-in, so that activations keep their
+    size; gains are near 1. State beside parameters is positive, as second moments are.
 
     Arguments:
         index: which list, from 0.
@@ -48,7 +49,10 @@ def random_arguments(
             continue
         rng = np.random.default_rng([recipe.seed, index, place])
         is_float = entry.spec.dtype.is_differentiable
-        value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
+        if is_float and entry.name in ranges:
+            value = rng.uniform(*ranges[entry.name], entry.spec.shape)
+        else:
+            value = _floats(entry, rng, recipe) if is_float else _integers(entry, rng, ranges, recipe)
         made.append(np.asarray(value).astype(entry.spec.dtype.numpy, copy=False))
     return made
 
@@ -73,9 +77,9 @@ def _floats(entry: Argument, rng: np.random.Generator, recipe: Recipe) -> Array:
 
 
 def _integers(
-    entry: Argument, rng: np.random.Generator, ranges: dict[str, tuple[int, int]], recipe: Recipe
+    entry: Argument, rng: np.random.Generator, ranges: dict[str, tuple[float, float]], recipe: Recipe
 ) -> Array:
     if entry.name not in ranges and entry.role is Role.state:
         return np.full(entry.spec.shape, 0 if recipe.warm_calls else 3)
     low, high = ranges.get(entry.name, (0, 2))
-    return rng.integers(low, high, entry.spec.shape)
+    return rng.integers(int(low), int(high), entry.spec.shape)

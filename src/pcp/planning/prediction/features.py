@@ -2,17 +2,17 @@
 
 import functools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from pcp.autodiff.flops import flops_of
-from pcp.autodiff.loops.trips import static_trips
+from pcp.autodiff.loops.trips import trips_around
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
+from pcp.ir.toolkit.walking import walk_block
 from pcp.ops.linear.dot_axes import DotAxes
 from pcp.planning.instrument import flat
 from pcp.planning.prediction.cost_model import estimated_seconds
@@ -42,7 +42,9 @@ def features_of(program: Program) -> Features:
     module = flat(program).module()
     products: list[tuple[float, ir.Operation]] = []
     others, kinds = 0.0, set()
-    for op, trips in _operations(entry_block(module), 1.0):
+    loops: dict[ir.Operation, int] = {}
+    for op in walk_block(entry_block(module)):
+        trips = trips_around(op, loops)
         kinds.add(op.name)
         if op.name == "stablehlo.dot_general":
             products.append((trips * flops_of(op), op))
@@ -62,17 +64,6 @@ def features_of(program: Program) -> Features:
             _log(len(kinds)),
         ]
     )
-
-
-def _operations(block: ir.Block, trips: float) -> Iterator[tuple[ir.Operation, float]]:
-    """Every operation, and how often it runs."""
-    for view in block.operations:
-        op = view.operation
-        yield op, trips
-        inner = static_trips(op) if op.name == "stablehlo.while" else 1
-        for region in op.regions:
-            for each in region.blocks:
-                yield from _operations(each, trips * (inner if isinstance(inner, int) else 1))
 
 
 def _product(op: ir.Operation) -> list[float]:

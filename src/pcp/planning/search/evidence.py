@@ -142,6 +142,10 @@ class Evidence:
             lambda family: known_here(self._database, self.hardware.digest, self.versions, family)
         )
 
+    def pause(self, subject: str, label: str, seconds: float) -> float:
+        """Seconds to go until so much time has passed since the last measurement of a path; as `rest`."""
+        return max(0.0, self._ended.get((subject, label), -math.inf) + seconds - time.monotonic())
+
     def rest(self, subject: str, label: str, seconds: float) -> bool:
         """Wait until so much time has passed since a path was measured, so that what disturbed it then is over.
 
@@ -149,7 +153,7 @@ class Evidence:
             subject, label: of the path.
             seconds: from the end of its last measurement; the next one is apart in time.
         """
-        wait = self._ended.get((subject, label), -math.inf) + seconds - time.monotonic()
+        wait = self.pause(subject, label, seconds)
         if wait >= self.seconds_left - self._kept_from(subject):
             self.trouble = "the time was up"
             return False

@@ -4,14 +4,16 @@ Alone, small operations are measured with noise, and do not meet what surrounds 
 measured often, it decides, in duels with the best so far.
 """
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
-from pcp.planning.search.selection import Experience, Selection
-from pcp.planning.search.tuning import Alternative, Tuned, considered
+from pcp.planning.search.selection import Experience, Selection, saved
+from pcp.planning.search.tuning import PLAIN, Alternative, Tuned, considered
 
 
 @dataclass(slots=True)
@@ -22,6 +24,7 @@ class Refinement:
         experience: of the search, which is added to.
         memory_limit: bytes that a call may take.
         champion: the fastest selection, which is replaced.
+        left_out: how many changes were not tried, because they cannot save what noise leaves to see.
     """
 
     duels: Duels
@@ -30,6 +33,7 @@ class Refinement:
     path: Callable[[Selection], Path]
     memory_limit: int
     champion: Selection
+    left_out: int = 0
     _hopeless: set[tuple[str, str]] = field(default_factory=set)
     _until: float = 0.0
 
@@ -38,6 +42,7 @@ class Refinement:
         evidence, strategy = self.duels.evidence, self.duels.evidence.strategy
         left = evidence.seconds_left - strategy.effort * evidence.seconds_spent
         self._until = max(left, strategy.for_last * evidence.budget)
+        self._drop_families()
         self._change_classes()
         self._confirm()
 
@@ -51,41 +56,73 @@ class Refinement:
                 return
 
     def _change_classes(self) -> None:
-        """Go through the classes, the costliest first, until nothing changes or the time is up."""
-        order = sorted(self.classes, key=lambda each: each.sites.uses * each.plain_seconds, reverse=True)
+        """Try changes, those first that may save most, until none saves anything that can be told from noise."""
+        strategy = self.duels.evidence.strategy
         changed = True
         while changed:
             changed = False
-            for each in order:
-                for other in sorted(
-                    considered(each, self.duels.evidence.strategy), key=lambda other: other.ratio
-                ):
+            changes = [
+                (self._at_most(each, other), each, other)
+                for each in self.classes
+                for other in considered(each, strategy)
+            ]
+            self.left_out = sum(0 < at_most < strategy.small_gain for at_most, *_ in changes)
+            for at_most, each, other in sorted(changes, key=lambda change: -change[0]):
+                if at_most >= strategy.small_gain:
                     changed |= self._change(each, other)
+
+    def _at_most(self, each: Tuned, other: Alternative) -> float:
+        """The part of the whole's time that a change may save: alone, a kernel may seem slower than it is there."""
+        now = self.champion.get(each.sites.digest)
+        ratio = (now.ratio if now else 1.0) - other.ratio / self.duels.evidence.strategy.change_plausible
+        whole = self.duels.evidence.known(self.duels.whole.subject)[self.path(self.champion).digest].typical
+        return ratio * each.sites.uses * each.plain_seconds / whole
 
     def _change(self, each: Tuned, other: Alternative) -> bool:
         """Whether another kernel for one class is taken."""
         strategy = self.duels.evidence.strategy
-        now = self.champion.get(each.sites.digest)
         change = each.sites.digest, other.kernel.name if other.kernel else ""
-        is_implausible = other.ratio > strategy.change_plausible * (now.ratio if now else 1.0)
-        if is_implausible or change in self.experience.banned or change in self._hopeless:
+        if change in self.experience.banned or change in self._hopeless:
             return False
         selection = {**self.champion, each.sites.digest: other}
-        path = self.path(selection)
-        if path.is_plain or path.digest in self.experience.tried:
-            return False
-        if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
-            return False
-        self.experience.tried.add(path.digest)
-        duel = self._duel(path)
+        duel = self._challenged(selection)
         if duel is not None and (duel.failure or duel.ratio > strategy.change_hopeless):
             self._hopeless.add(change)
         return duel is not None and is_won(duel, strategy) and self._is_taken(selection)
 
-    def _duel(self, path: Path) -> Measurement | None:
-        """Times of a path against those of the best so far; None if the time is up."""
+    def _drop_families(self) -> None:
+        """Where the whole saves less than its kernels do alone, try it without one family's, those first that save least."""
+        strategy, families = self.duels.evidence.strategy, defaultdict[str, list[str]](list)
+        for each in self.classes:
+            if self.champion.get(each.sites.digest, PLAIN).kernel is not None:
+                families[each.sites.family].append(each.sites.digest)
+        if len(families) < 2 or self._is_as_promised(1) or self._is_as_promised(2):
+            return
+        for digests in sorted(
+            families.values(), key=lambda own: math.fsum(self.champion[each].saved for each in own)
+        ):
+            selection = {**self.champion, **dict.fromkeys(digests, PLAIN)}
+            duel = self._challenged(selection)
+            if duel is not None and is_won(duel, strategy):
+                self._is_taken(selection)
+
+    def _is_as_promised(self, times: int) -> bool:
+        """Whether the champion, measured so often, saves what it should; it is taken to where there is no time."""
+        row = self.duels.whole.measured_again(self.path(self.champion), self.duels.evidence, times)
+        plain = math.fsum(each.sites.uses * each.plain_seconds for each in self.classes)
+        part = self.duels.evidence.strategy.promised * saved(self.champion) / plain
+        return row is None or 1 - row.ratio >= part
+
+    def _challenged(self, selection: Selection) -> Measurement | None:
+        """The duel of a selection with the best so far; None if it need not be tried, or the time is up."""
+        path = self.path(selection)
+        if path.is_plain or path.digest in self.experience.tried:
+            return None
+        if self.experience.model.predicted(selection) > self.duels.whole.tolerance:
+            return None
         if self.duels.evidence.seconds_left < self._until:
             return None
+        self.experience.tried.add(path.digest)
         return self.duels.fought(path, self.path(self.champion))
 
     def _is_taken(self, selection: Selection) -> bool:

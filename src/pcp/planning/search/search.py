@@ -9,7 +9,7 @@ where it stopped.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from pcp.errors import PCPError
@@ -28,7 +28,7 @@ from pcp.planning.search.selection import ErrorModel, Experience, Selection, sav
 from pcp.planning.search.site_checks import doubt_at_its_sites
 from pcp.planning.search.site_classes import kernels_by_site, site_classes
 from pcp.planning.search.strategy import Step, Strategy
-from pcp.planning.search.tuning import Tuned, kernel_label, tune
+from pcp.planning.search.tuning import Tuned, Tuning, kernel_label
 from pcp.planning.search.whole import Whole, culprit
 
 log = logging.getLogger("pcp.planning.search")
@@ -107,6 +107,7 @@ class Search:
                 Step.everywhere: self._try_everywhere,
                 Step.classes: self._tune,
                 Step.families: self._try_whole,
+                Step.doubts: self._settle_doubts,
                 Step.losses: self._confirm_losses,
                 Step.refinement: self._refine,
             }
@@ -125,9 +126,23 @@ class Search:
             try_everywhere(self.whole, self._sites, self.evidence)
 
     def _tune(self) -> None:
-        self.classes = tune(self._sites, self.evidence)
+        self._tuning = Tuning(self._sites, self.evidence)
+        self.classes = self._tuning.first()
         self._experience.model = ErrorModel.of(self.classes)
         self.complete = all(each.complete for each in self.classes)
+
+    def _settle_doubts(self) -> None:
+        """Measure kernels again that are in doubt, and the whole with what is the fastest then.
+
+        Nobody waits for that where something is faster already: refining decides between kernels that are about as fast.
+        """
+        if not self.classes or (self._chosen and not self.evidence.measured):
+            return
+        before = _fastest(self.classes)
+        self.classes = self._tuning.again(patient=not self._chosen)
+        self.complete = self.complete and all(each.complete for each in self.classes)
+        if _fastest(self.classes) != before:
+            self._try_whole()
 
     def _is_large(self) -> bool:
         """Whether measuring all classes alone may take most of the budget.
@@ -143,13 +158,23 @@ class Search:
         )
 
     def _try_whole(self) -> None:
-        """Measure the whole program, with one family's kernels more each time, those that save most alone first.
+        """Measure the whole program with the fastest kernels of all families; of a long one, with one family more each time.
 
         What a kernel does alone is not what it does in the whole, where its inputs may be computed anyway for somebody else. So
-        a family whose kernels are of no use there must not spoil what those of another save.
+        a family whose kernels are of no use there must not spoil what those of another save. Of a short program refining finds
+        out which family that is. Otherwise, and where all together save nothing, families are added one by one, those first
+        that save most alone.
         """
+        families = self._families()
+        together = [each for classes in families for each in classes]
+        if (
+            len(families) > 1
+            and self._is_measured_often
+            and (self._try(together, alone=False) or self._chosen)
+        ):
+            return
         kept: list[Tuned] = []
-        for classes in self._families():
+        for classes in families:
             if self._try([*kept, *classes], alone=not kept):
                 kept += classes
 
@@ -200,9 +225,7 @@ class Search:
             elif self.strategy.is_faster(row.blocks) and self._is_better(path, row):
                 self._experience.model.learn(selection, row.least_tolerance or 0.0)
                 self._ratio, self._chosen, faster = row.ratio, selection, True
-                self._worthwhile = saved(selection) + (
-                    0.0 if often else self.strategy.worthwhile * self._plain_seconds
-                )
+                self._worthwhile = saved(selection) + self.strategy.worthwhile * self._plain_seconds
             else:
                 if is_unexpected(selection, row, self.strategy):
                     self._lost.append(selection)
@@ -228,19 +251,26 @@ class Search:
     def _is_better(self, path: Path, row: Measurement) -> bool:
         """Whether a path that should save more than the fastest so far takes its place.
 
-        Where duels are cheap it does unless the other is surely faster, because what its kernels took alone speaks for it.
+        It does if it also took less of the plain program's time. Else, where duels are cheap, it does unless the other is
+        surely faster, because what its kernels took alone speaks for it.
         """
-        if not self._chosen or not self._is_measured_often:
+        if not self._chosen or not self._is_measured_often or row.ratio < self._ratio:
             return row.ratio < self._ratio
         duel = self._duels.fought(self._path(self._chosen), path)
-        return row.ratio < self._ratio if duel is None else not is_won(duel, self.strategy)
+        return duel is not None and not is_won(duel, self.strategy)
 
     def _refine(self) -> None:
         """Refine the fastest selection, unless all before was known: a search that was finished once is not gone on with."""
         if self._chosen and self.evidence.measured and self._is_measured_often:
-            Refinement(
+            refinement = Refinement(
                 self._duels, self.classes, self._experience, self._path, self.memory_limit, self._chosen
-            ).run()
+            )
+            refinement.run()
+            if refinement.left_out:
+                self._say(
+                    f"{refinement.left_out} other kernels of single classes were not tried in the whole: "
+                    f"each could save less than {self.strategy.small_gain:.1%} of its time"
+                )
 
     @property
     def _plain_seconds(self) -> float:
@@ -343,8 +373,13 @@ class Search:
         return Found(path, row, self.classes, choices, self.evidence.measured, self.notes, self.complete)
 
     def _say(self, words: str) -> None:
-        log.info("%s", words)
-        self.notes.append(words)
+        if words not in self.notes:
+            log.info("%s", words)
+            self.notes.append(words)
+
+
+def _fastest(classes: Sequence[Tuned]) -> list[Kernel | None]:
+    return [each.alternatives[0].kernel for each in classes]
 
 
 def _kernels(selection: Selection) -> dict[str, Kernel]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pcp.kernels import cover
-from pcp.planning.search.tuning import Alternative, Tuned
+from pcp.planning.search.tuning import PLAIN, Alternative, Tuned
 
 _ROUNDS = 50
 
@@ -115,16 +115,15 @@ def select(
 
 def _cover(classes: Sequence[Tuned], chosen: dict[str, Alternative]) -> dict[str, Alternative]:
     """The same, where of sites that overlap only one side has kernels: that which saves more, by times alone."""
-    plain = Alternative(None, 1.0, 0.0, 0.0)
     for wide in sorted(
         classes, key=lambda each: -max((len(site.takes) for site in each.sites.sites), default=0)
     ):
         digest = wide.sites.digest
         parts = {} if chosen[digest].kernel is None else _overlapping(wide, classes, chosen)
         if math.fsum(chosen[each].saved * part for each, part in parts.items()) > chosen[digest].saved:
-            chosen[digest] = plain
+            chosen[digest] = PLAIN
         else:
-            chosen |= {each: plain for each, part in parts.items() if part == 1.0}
+            chosen |= {each: PLAIN for each, part in parts.items() if part == 1.0}
     return chosen
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pcp.kernels import Kernel, kernel_named, replaced
-from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
@@ -107,7 +107,7 @@ def _verified(each: SiteClass, kernel: Kernel, evidence: Evidence, tolerance: fl
             each.region,
             replaced(each.region, kernel),
             label,
-            inputs=Recipe(sets=1, ranges=index_ranges(each.region)),
+            inputs=Recipe(sets=1, ranges=site_ranges(each.region)),
             target=evidence.target,
             tolerance=0.0 if tolerance == 0.0 else None,
             timing_seconds=0.0,

@@ -15,7 +15,8 @@ class Step(enum.StrEnum):
         "kernels of all families, then of one, at every site, where measuring each alone may take too long"
     )
     classes = "every kernel alone, at each class of equal sites"
-    families = "the fastest kernels together in the whole program, one family more each time"
+    families = "the fastest kernels together in the whole program, and which family is of no use there"
+    doubts = "kernels alone once more that noise may have made slow"
     losses = "what should have been faster in the whole and was not, once more"
     refinement = "other kernels for one class at a time, in duels with the fastest selection"
 
@@ -55,6 +56,8 @@ class Strategy:
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
         attempts: selections of a family that are measured whole at most.
         error_margin: the predicted error may be this part of the tolerance.
+        promised: together, kernels save at least this part of what they save alone, both relative to the plain time, or one of
+            their families spoils it.
         worthwhile: a further selection is measured if it should save this part more of the time than the best so far.
         little: a family that should save less than this part of the time is not tried as one, but left to refining.
         often_seconds: a program that takes longer in one call is not measured for a single class.
@@ -106,6 +109,7 @@ class Strategy:
     everywhere_attempts: int = 4
     attempts: int = 8
     error_margin: float = 0.9
+    promised: float = 0.6
     worthwhile: float = 0.03
     little: float = 0.005
     often_seconds: float = 0.25

@@ -10,7 +10,7 @@ from pcp.kernels import Kernel, replaced
 from pcp.kernels.residuals import with_residuals
 from pcp.planning.judging.oracle import widened
 from pcp.planning.judging.tolerance import USUAL_TOLERANCE
-from pcp.planning.measuring.index_ranges import index_ranges
+from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.pooled import Pooled
 from pcp.planning.measuring.random_inputs import Recipe
@@ -41,6 +41,10 @@ class Alternative:
     error: float
 
 
+PLAIN = Alternative(None, 1.0, 0.0, 0.0)
+"""The operation itself."""
+
+
 @dataclass(slots=True)
 class Tuned:
     """A class of sites and what was measured of it.
@@ -63,19 +67,49 @@ class Tuned:
     forecasts: dict[str, Forecast] = field(default_factory=dict)
 
 
+class Tuning:
+    """The measuring of all classes.
+
+    Arguments:
+        classes: the costliest first.
+        evidence: what is known, and what measures, as long as there is time.
+    """
+
+    def __init__(self, classes: Sequence[SiteClass], evidence: Evidence) -> None:
+        self._evidence = evidence
+        evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
+        self._tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
+
+    def first(self) -> list[Tuned]:
+        """Every kernel at every class, once."""
+        return self._pass()
+
+    def again(self, *, patient: bool) -> list[Tuned]:
+        """What is in doubt once more, apart in time from its last calls.
+
+        Arguments:
+            patient: whether to wait for that and go on until nothing is in doubt; otherwise only what is due is measured, once.
+        """
+        while True:
+            measured = self._evidence.measured
+            found = self._pass(patient=patient)
+            if not patient or self._evidence.measured == measured:
+                return found
+
+    def _pass(self, *, patient: bool = True) -> list[Tuned]:
+        for each in self._tunings:
+            each.measure(patient=patient)
+        return [each.result() for each in self._tunings]
+
+
 def tune(classes: Sequence[SiteClass], evidence: Evidence) -> list[Tuned]:
     """Measure every kernel for every class, the costliest classes first, as long as there is time.
 
     What is in doubt is measured again when all classes were gone through, so that its calls are apart in time.
     """
-    evidence.planned += sum(min(2, len(each.kernels)) for each in classes)
-    tunings = [_Tuning(each, share(each, classes), evidence) for each in classes]
-    while True:
-        measured = evidence.measured
-        for each in tunings:
-            each.measure()
-        if evidence.measured == measured:
-            return [each.result() for each in tunings]
+    tuning = Tuning(classes, evidence)
+    tuning.first()
+    return tuning.again(patient=True)
 
 
 def kernel_label(kernel: Kernel) -> str:
@@ -92,7 +126,7 @@ class _Tuning:
 
     def __init__(self, each: SiteClass, part: float, evidence: Evidence) -> None:
         self._each, self._evidence, self._strategy = each, evidence, evidence.strategy
-        self._tuned = Tuned(each, 0.0, [Alternative(None, 1.0, 0.0, 0.0)])
+        self._tuned = Tuned(each, 0.0, [PLAIN])
         self._ordered: list[Kernel] = []
         if part < self._strategy.negligible:
             self._tuned.skipped = dict.fromkeys(
@@ -123,8 +157,8 @@ class _Tuning:
             return forecast.ratio
         return self._estimates[kernel] * self._each.uses / max(self._each.estimate, 1e-12)
 
-    def measure(self) -> None:
-        """Measure what was not measured yet, and what is in doubt, once each."""
+    def measure(self, *, patient: bool) -> None:
+        """Measure what was not measured yet, and what is in doubt, once each; only a patient one waits until it is due."""
         tuned = self._tuned
         for kernel in self._ordered:
             is_known = kernel_label(kernel) in self._evidence.known(self._each.digest)
@@ -132,7 +166,7 @@ class _Tuning:
             if reason:
                 tuned.skipped[kernel.name] = reason
                 continue
-            row = self._measured(kernel)
+            row = self._measured(kernel, patient=patient)
             if row is None:
                 tuned.skipped[kernel.name] = self._evidence.trouble
                 tuned.complete = False
@@ -178,12 +212,15 @@ class _Tuning:
             tuned.alternatives.append(Alternative(kernel, forecast.ratio, saved, forecast.error))
         tuned.alternatives.sort(key=lambda one: one.ratio)
 
-    def _measured(self, kernel: Kernel) -> Measurement | None:
+    def _measured(self, kernel: Kernel, *, patient: bool) -> Measurement | None:
         """What is known of a kernel, measured once, or once more if that is in doubt."""
         each, label, evidence = self._each, kernel_label(kernel), self._evidence
         doubtful = kernel.name in self._tuned.rows and self._is_in_doubt(kernel)
         count = evidence.count(each.digest, label)
-        if doubtful and not evidence.rest(each.digest, label, self._strategy.gaps[count - 1]):
+        gap = self._strategy.gaps[count - 1] if doubtful else 0.0
+        if doubtful and not patient and evidence.pause(each.digest, label, gap) > 0:
+            return evidence.known(each.digest)[label]
+        if doubtful and not evidence.rest(each.digest, label, gap):
             self._tuned.complete = False
             return evidence.known(each.digest)[label]
         row = evidence.of(
@@ -258,7 +295,7 @@ class _Tuning:
     @functools.cached_property
     def _subject(self) -> tuple[Program, Recipe]:
         sets = 2 if self._each.estimate < self._strategy.large_region_seconds * self._each.uses else 1
-        return widened(self._each.region), Recipe(sets=sets, ranges=index_ranges(self._each.region))
+        return widened(self._each.region), Recipe(sets=sets, ranges=site_ranges(self._each.region))
 
     def _request(self, kernel: Kernel) -> Request:
         exact, recipe = self._subject
@@ -288,7 +325,7 @@ def considered(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
             for kernel, row in rows.items()
             if _is_sound(row) and row.ratio <= strategy.perhaps
         ),
-        Alternative(None, 1.0, 0.0, 0.0),
+        PLAIN,
     ]
 
 
@@ -306,7 +343,7 @@ def _alternatives(tuned: Tuned, strategy: Strategy) -> list[Alternative]:
     near = [one for one in found if one.ratio <= strategy.tie * found[0].ratio]
     order = tuned.sites.kernels
     first = sorted(near, key=lambda one: order.index(one.kernel) if one.kernel else len(order))[:1]
-    return [*first, *(one for one in found if one not in first), Alternative(None, 1.0, 0.0, 0.0)]
+    return [*first, *(one for one in found if one not in first), PLAIN]
 
 
 def _alternative(tuned: Tuned, kernel: Kernel, row: Measurement) -> Alternative:
