@@ -91,7 +91,7 @@ def check_settings(config: TrainingConfig) -> None:
         quorum_of(config)
         return
     defaults = TrainingConfig()
-    for name in ("algorithm", *ALGORITHM_CHOICES):
+    for name in ("algorithm", "shares", *ALGORITHM_CHOICES):
         if getattr(config, name) != getattr(defaults, name):
             raise InvalidTrainingConfig(
                 f"{name} is {getattr(config, name)}, but workers is 0: a single process merges nothing; "

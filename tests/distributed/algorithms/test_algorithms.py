@@ -70,8 +70,9 @@ def test_decoupled_weighs_by_tokens_and_tokens_a_step() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [DataParallel(), StreamingDiLoCo(30), SparseLoCo(30)])
-def test_others_weigh_by_batches(algorithm: Algorithm) -> None:
-    assert algorithm.weights([Done(10, 900), Done(30, 300)]) == (0.25, 0.75)
+def test_others_weigh_by_tokens(algorithm: Algorithm) -> None:
+    assert algorithm.weights([Done(10, 300), Done(30, 900)]) == (0.25, 0.75)
+    assert algorithm.weights([Done(10, 900), Done(10, 300)]) == (0.75, 0.25)
     assert algorithm.weights([Done(0, 0), Done(0, 0)]) == (0.5, 0.5)
 
 

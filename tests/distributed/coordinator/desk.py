@@ -36,8 +36,9 @@ MOMENTUM = Blob(b"\x02" * 32, 40)
 
 CONFIG = RunConfig(
     run_id="tested",
+    batches=24,
     workers=2,
-    rounds=3,
+    step_budgets=False,
     algorithm=DiLoCo(inner_steps=4),
     description='{"model": "tested"}',
     blobs=(Blob(b"\x09" * 32, 9),),

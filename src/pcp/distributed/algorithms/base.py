@@ -178,5 +178,5 @@ class Described:
             )
 
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])
+        """Return the share of each contribution in the tokens of the round: every token counts the same, whoever trains it."""
+        return shares([each.tokens for each in contributions])

@@ -13,7 +13,7 @@ clear(state)                          -> state            forget the gradients t
 receive.f(vector, change)             -> vector           the next version; only with a download codec
 
 decode.f(payload)                     -> vector           on the Shepherd, as all that follow
-outer.f(master, optimizer, mean, round, share) -> (master, optimizer)
+outer.f(master, optimizer, mean, step, share) -> (master, optimizer)
 change.f(master, shadow)                -> change         what brings the workers nearer; then receive.f
 parameters(vectors)                     -> parameters     for evaluation and checkpoints
 """
@@ -188,7 +188,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
         master: Tensor,
         state: Any,
         mean: Tensor,
-        round: Tensor,  # noqa: ARG001
+        step: Tensor,  # noqa: ARG001
         share: Tensor,
     ) -> tuple[Tensor, Any]:
         return _descended(algorithm, master, state, mean, share)
@@ -197,13 +197,13 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
         master: Tensor,
         state: Any,
         mean: Tensor,
-        round: Tensor,
+        step: Tensor,
         share: Tensor,  # noqa: ARG001
     ) -> tuple[Tensor, Any]:
         gradients = parts.assembled([mean])
         if clip:
             gradients, _ = clip_by_global_norm(gradients, clip)
-        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), round)
+        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), step)
         return parts.flat(0, updated), new
 
     for fragment, own in enumerate(vectors):

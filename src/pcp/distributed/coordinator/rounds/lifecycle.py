@@ -2,7 +2,7 @@
 
 import math
 
-from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
+from pcp.distributed.algorithms import merge_order, overlaps
 from pcp.distributed.coordinator import ending
 from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
@@ -12,7 +12,6 @@ from pcp.distributed.coordinator.log.records import OuterStepTaken, RoundClosed,
 from pcp.distributed.coordinator.rounds import admission, adoptions, budgets, closing, leases
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
-from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import State, Turn
 from pcp.distributed.coordinator.timing import RoundClock, smoothed, typical_step_seconds
 from pcp.distributed.messages import Blob, DataRange
@@ -52,7 +51,7 @@ def _wants_round(turn: Turn) -> bool:
 def _enough_workers(turn: Turn) -> bool:
     state, config = turn.state, turn.state.run.config
     count = len(state.roster.ready)
-    if count >= config.workers or (
+    if count >= (state.run.workers or config.workers) or (
         state.first_ready is not None and turn.now >= state.first_ready + config.patience_seconds
     ):
         state.gathered = True
@@ -71,13 +70,13 @@ def _next_fragment(state: State) -> int | None:
 
 
 def _fresh(state: State, fragment: int) -> int:
-    """Return the batches that a round issues: those for every slot's segment, less what was left lying."""
-    room = max(0, _batches(state.run) - state.pending.counts[fragment])
-    return min(room, state.run.unissued)
-
-
-def _batches(run: Run) -> int:
-    return run.config.workers * segment_steps(run.config.algorithm)
+    """Return the batches that a round issues: what the workers that live can do, less what was left lying."""
+    unissued = state.run.unissued
+    return (
+        min(unissued, max(0, budgets.round_batches(state) - state.pending.counts[fragment]))
+        if unissued
+        else 0
+    )
 
 
 def _open(turn: Turn, fragment: int) -> None:
@@ -85,7 +84,7 @@ def _open(turn: Turn, fragment: int) -> None:
     fresh, issued = _fresh(state, fragment), run.issued
     # Schedules count what was trained: what is still to do has not moved anything.
     first_step = (issued - state.pending.counts[fragment]) // run.config.workers
-    turn.append(RoundOpened(run.opened, fragment, fresh, first_step))
+    turn.append(RoundOpened(run.opened, fragment, fresh, first_step, len(state.roster.ready)))
     if fresh:
         state.pending.put(Cells(DataRange(issued, fresh), frozenset(range(len(run.fragments)))))
     start_clock(turn, run.in_flight[-1])
@@ -97,7 +96,7 @@ def start_clock(turn: Turn, round: Round) -> None:
     state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
     state.clocks[round.number] = RoundClock(turn.now)
     if state.run.config.step_budgets:
-        budgets.plan_end(turn, round)
+        budgets.plan_round(turn, round)
 
 
 def _close(turn: Turn, round: Round) -> None:
@@ -132,6 +131,7 @@ def _begin_outer_step(turn: Turn) -> None:
             head.weights,
             fragment.parameters,
             fragment.outer,
+            head.first_step,
         )
     )
 
@@ -158,6 +158,7 @@ def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
                 weight * each.loss for weight, each in zip(head.weights, head.admitted, strict=True)
             ),
             contributions=len(head.admitted),
+            merged_tokens=run.latest_tokens,
             left=head.missing,
             tokens=run.tokens,
             seconds=turn.now - clock.opened,
