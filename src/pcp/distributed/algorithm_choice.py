@@ -18,6 +18,7 @@ _MEASURED: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         "diloco": _ROBUST,
         "streaming": _ROBUST | {"mixing": 0.0, "outer_learning_rate": 0.7},
         "sparse": _ROBUST,
+        "muloco": _ROBUST,
     }
 )
 """What a run takes where its settings say nothing, other than the paper, because it proved better."""

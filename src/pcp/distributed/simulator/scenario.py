@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, MuLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
@@ -176,7 +176,8 @@ def _algorithm(random: Random) -> Algorithm:
         case 0:
             return DiLoCo(segment)
         case 1:
-            return DiLoCo(segment, upload=upload, download=download)
+            kind = random.choice((DiLoCo, MuLoCo))
+            return kind(segment, upload=upload, download=download)
         case 2:
             return SparseLoCo(segment, residual_decay=1.0, download=download)
         case 3:

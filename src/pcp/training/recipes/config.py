@@ -64,7 +64,7 @@ MEANINGS = {
     "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
     "plan_seconds": "seconds for that search; earlier measurements are reused",
     "workers": "Worker processes that pcp train starts, each for so many steps; 0 trains in this process; more may join",
-    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
+    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled, sparse or muloco; see below",
     "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
     "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
     "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
