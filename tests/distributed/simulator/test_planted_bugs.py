@@ -178,7 +178,7 @@ def late_push_admitted_into_the_next_round(patch: Patch) -> None:
 
 def flush_rounds_forgotten(patch: Patch) -> None:
     following = rounds._next_fragment
-    patch.setattr(rounds, "_next_fragment", lambda state: following(state) if state.run.unissued else None)
+    patch.setattr(rounds, "_next_fragment", lambda turn: following(turn) if turn.state.run.unissued else None)
 
 
 def change_applied_to_any_version(patch: Patch) -> None:

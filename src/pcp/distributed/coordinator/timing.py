@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
@@ -49,6 +49,7 @@ class Pace:
             came.
         unusable: updates in a row that were not finite or otherwise unusable.
         rest_until: no lease before this time.
+        sat_out: rounds that opened since it was last given work by its budget.
         told_seconds: of a step of the lease under way, as the worker tells; 0 where it tells nothing.
     """
 
@@ -61,6 +62,7 @@ class Pace:
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
+    sat_out: int = 0
     told_seconds: float = 0.0
     _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
 
@@ -193,7 +195,7 @@ class RoundClock:
 def typical_step_seconds(everybody: Iterable[Pace]) -> float:
     """Return the median worker's seconds for each step; 0 before anything is known."""
     medians = [each.step_seconds(0.0) for each in everybody if each.known]
-    return median(medians) if medians else 0.0
+    return median_low(medians) if medians else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ Source: after Liu et al., "Asynchronous Local-SGD Training for Language Modeling
 
 import math
 from collections.abc import Iterable
-from statistics import median
+from statistics import median, median_low
 
 from pcp.distributed.algorithms import overlaps, segment_steps
 from pcp.distributed.coordinator.rounds.adoptions import fetches_whole
 from pcp.distributed.coordinator.rounds.fragments import Round
-from pcp.distributed.coordinator.state import Member, State, Turn
+from pcp.distributed.coordinator.state import Member, Turn
 from pcp.distributed.coordinator.timing import Pace, typical_step_seconds
 from pcp.distributed.messages import DataRange
 
@@ -20,25 +20,36 @@ SHORT = 0.25  # of a segment; a shorter lease is not worth its push where its ro
 _ROUNDING = 1e-6  # steps; what is a whole number may have become slightly less
 
 
-def round_batches(state: State) -> int:
-    """Return how many batches the workers that live can do while a typical one does a segment.
+def round_batches(turn: Turn, fragment: int) -> int:
+    """Return how many batches the workers that live can do while a typical one does a segment of its own.
 
     Who is faster than that does no more, so that no push is of many more than H / P steps.
     """
-    config = state.run.config
+    state, config = turn.state, turn.state.run.config
     if config.round_batches:
         return config.round_batches
     segment, ready = segment_steps(config.algorithm), state.roster.ready - state.roster.resting.keys()
-    if not config.step_budgets:
+    if not config.step_budgets or not ready:
         return max(1, len(ready)) * segment
-    paces = [state.paces.get(worker_id, Pace()) for worker_id in ready]
-    typical = typical_step_seconds(paces)
-    parts = [
-        typical / each.step_seconds(typical) if each.known else _newcomer_part(typical, each)
-        for each in paces
-    ]
-    segments = math.fsum(1.0 if part > 1 - EVEN else part for part in parts)
-    return max(segment if not paces else 1, round(segments * segment))
+    typical = typical_step_seconds(turn.pace(worker_id) for worker_id in ready)
+    times: dict[int, tuple[float, float]] = {}
+    for worker_id in ready:
+        member, pace = state.members[worker_id], turn.pace(worker_id)
+        if pace.known:
+            overhead = _overhead(turn, member, _will_fetch(turn, member, fragment))
+            times[worker_id] = overhead, pace.step_seconds(typical)
+    if not times:
+        return len(ready) * segment
+    usual = median_low(overhead + segment * step for overhead, step in times.values())
+    steps = 0.0
+    for worker_id in ready:
+        if worker_id in times:
+            overhead, step = times[worker_id]
+            own = overhead + segment * step
+            steps += segment if own * (1 - EVEN) <= usual else max(0.0, usual - overhead) / step
+        else:
+            steps += segment * _newcomer_part(typical, turn.pace(worker_id))
+    return max(1, round(steps))
 
 
 def _newcomer_part(typical: float, pace: Pace) -> float:
@@ -64,11 +75,12 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     if not state.run.config.step_budgets or (clock.even and clock.planned_for == state.pending.returned):
         return min(data.count, length - data.start % length)
     if not (pace.known and state.typical):
+        pace.sat_out = 0
         return min(data.count, max(1, math.floor(length * _newcomer_part(state.typical, pace))))
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)
     step_seconds = _step_seconds(turn, member)
-    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round))
+    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round.fragment))
     own = max(0.0, seconds / step_seconds)
     steps = own + clock.owed
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
@@ -79,9 +91,23 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
         count = count if count >= least else 0
     elif (1 - own) * step_seconds <= state.run.config.algorithm.delay * state.typical:
         count = max(1, count)  # who leaves a round for the next may soon have to wait for it
+    if count > 0:
+        pace.sat_out = 0
+    elif _shows_again(pace):
+        # What is known of it may be long out of date, so it may show again what it can, ever more seldom.
+        return min(data.count, max(1, length >> NEWCOMER))
     count = min(data.count, max(0, count))
     clock.owed = max(-1.0, min(1.0, steps - count))
     return count
+
+
+def in_order(turn: Turn, idle: Iterable[int]) -> list[int]:
+    """Return workers in the order in which they are given work: first those that are to show again what they can."""
+    return sorted(idle, key=lambda worker_id: not _shows_again(turn.pace(worker_id)))
+
+
+def _shows_again(pace: Pace) -> bool:
+    return pace.sat_out > 1 and pace.sat_out.bit_count() == 1
 
 
 def can_spare(turn: Turn, round: Round) -> bool:
@@ -99,12 +125,14 @@ def plan_round(turn: Turn, round: Round) -> None:
     Workers that differ little get equal shares: what a run of like machines computes then does not depend on their clocks.
     """
     plan_end(turn, round)
+    for worker_id in turn.state.roster.idle:
+        turn.pace(worker_id).sat_out += 1
     segment = segment_steps(turn.state.run.config.algorithm)
     members = [turn.state.members[worker_id] for worker_id in turn.state.roster.ready]
     if turn.state.typical and not all(turn.pace(each.worker_id).known for each in members):
         return
     seconds = [
-        _overhead(turn, each, _will_fetch(turn, each, round)) + segment * _step_seconds(turn, each)
+        _overhead(turn, each, _will_fetch(turn, each, round.fragment)) + segment * _step_seconds(turn, each)
         for each in members
     ]
     turn.state.clocks[round.number].even = bool(seconds) and max(seconds) <= (1 + EVEN) * min(seconds)
@@ -146,7 +174,7 @@ def common_end(work: float, workers: Iterable[tuple[float, float]]) -> float:
 def _free(turn: Turn, member: Member, round: Round) -> float:
     """When a worker can begin to train its next lease of a round."""
     state = turn.state
-    overhead = _overhead(turn, member, _will_fetch(turn, member, round))
+    overhead = _overhead(turn, member, _will_fetch(turn, member, round.fragment))
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     held = state.leases[member.training]
@@ -156,9 +184,9 @@ def _free(turn: Turn, member: Member, round: Round) -> float:
     return max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member)) + overhead
 
 
-def _will_fetch(turn: Turn, member: Member, round: Round) -> bool:
+def _will_fetch(turn: Turn, member: Member, fragment: int) -> bool:
     """Whether a worker will fetch the whole fragment: to begin anew, or a second time in a round from the same place."""
-    fragment, run = round.fragment, turn.state.run
+    run = turn.state.run
     again = member.versions[fragment] == run.fragments[fragment].version and not overlaps(
         run.config.algorithm
     )

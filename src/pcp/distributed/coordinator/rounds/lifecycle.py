@@ -36,7 +36,7 @@ def _work(turn: Turn) -> None:
     """Give everybody something to do, if need be by opening rounds."""
     audits.assign(turn)
     leases.grant_all(turn)
-    while _wants_round(turn) and (fragment := _next_fragment(turn.state)) is not None:
+    while _wants_round(turn) and (fragment := _next_fragment(turn)) is not None:
         _open(turn, fragment)
         leases.grant_all(turn)
 
@@ -58,30 +58,28 @@ def _enough_workers(turn: Turn) -> bool:
     return state.gathered and count >= config.minimum_workers
 
 
-def _next_fragment(state: State) -> int | None:
+def _next_fragment(turn: Turn) -> int | None:
     """Return what the next round merges: the fragments take turns; those of which nothing is left are passed over."""
-    run = state.run
+    run = turn.state.run
     turns = [(run.opened + ahead) % len(run.fragments) for ahead in range(len(run.fragments))]
-    if _fresh(state, turns[0]):
+    if _fresh(turn, turns[0]):
         return turns[0]
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
     return next((each for each in turns if each not in taken and run.lacks(each)), None)
 
 
-def _fresh(state: State, fragment: int) -> int:
+def _fresh(turn: Turn, fragment: int) -> int:
     """Return the batches that a round issues: what the workers that live can do, less what was left lying."""
-    unissued = state.run.unissued
-    return (
-        min(unissued, max(0, budgets.round_batches(state) - state.pending.counts[fragment]))
-        if unissued
-        else 0
-    )
+    unissued = turn.state.run.unissued
+    if not unissued:
+        return 0
+    return min(unissued, max(0, budgets.round_batches(turn, fragment) - turn.state.pending.counts[fragment]))
 
 
 def _open(turn: Turn, fragment: int) -> None:
     state, run = turn.state, turn.state.run
-    fresh, issued = _fresh(state, fragment), run.issued
+    fresh, issued = _fresh(turn, fragment), run.issued
     # Schedules count what was trained: what is still to do has not moved anything.
     first_step = (issued - state.pending.counts[fragment]) // run.config.workers
     turn.append(RoundOpened(run.opened, fragment, fresh, first_step, len(state.roster.ready)))
