@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.distributed.fleets.fleet_worker import FleetWorker, Machine
 from benchmarks.distributed.fleets.root import Root
-from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.simulator.clock import VirtualClock
@@ -28,6 +28,7 @@ WORKER_RATE = 100 * MEGABIT
 SHEPHERD_RATE = 1000 * MEGABIT
 MERGE_SECONDS = 0.3
 WARM_ROUNDS = 6
+SLOWER = (4.0, 10.0)  # times
 ROUND_SECONDS = STEPS * STEP_SECONDS  # of H steps; workers fail every twenty of them, whatever the way
 
 
@@ -43,13 +44,18 @@ class Way:
 DILOCO = DiLoCo(STEPS, upload="int4", download="int4")
 STREAMING = StreamingDiLoCo(STEPS, fragments=2, delay=5, upload="int4", download="int4")
 DECOUPLED = DecoupledDiLoCo(STEPS, fragments=2, delay=5, upload="int4", download="int4")
+SPARSE = SparseLoCo(STEPS, download="int4")
+EQUAL: dict[str, Any] = {"step_budgets": False}
 WAYS = (
-    Way("barrier", DILOCO, {}),
-    Way("diloco, budgets", DILOCO, {"step_budgets": True}),
-    Way("diloco, budgets, quorum 0.75", DILOCO, {"step_budgets": True, "quorum": 0.75}),
-    Way("streaming, budgets", STREAMING, {"step_budgets": True}),
+    Way("diloco, equal shares", DILOCO, EQUAL),
+    Way("diloco", DILOCO, {}),
+    Way("diloco, quorum 0.75", DILOCO, {"quorum": 0.75}),
+    Way("sparse, equal shares", SPARSE, EQUAL),
+    Way("sparse", SPARSE, {}),
+    Way("streaming, equal shares", STREAMING, EQUAL),
+    Way("streaming", STREAMING, {}),
+    Way("decoupled, equal shares, quorum 0.75", DECOUPLED, {"quorum": 0.75} | EQUAL),
     Way("decoupled, quorum 0.75", DECOUPLED, {"quorum": 0.75}),
-    Way("decoupled, budgets, quorum 0.75", DECOUPLED, {"step_budgets": True, "quorum": 0.75}),
 )
 
 
@@ -57,8 +63,8 @@ def plan(way: Way, workers: int, rounds: int) -> RunConfig:
     """The plan of a run."""
     settings: dict[str, Any] = {
         "run_id": "churn",
+        "batches": workers * rounds * way.algorithm.inner_steps,
         "workers": workers,
-        "rounds": rounds,
         "algorithm": way.algorithm,
         "lease": TimeoutPolicy(initial_seconds=120.0, floor_seconds=5.0),
     }
@@ -162,15 +168,16 @@ class Machines:
         return 1.0 - lost / workers / (end - begin)
 
 
-def straggler(way: Way, rounds: int) -> dict[str, Any]:
-    """Three workers beside one that is four times slower, against the three alone."""
+def straggler(way: Way, rounds: int, slower: float) -> dict[str, Any]:
+    """Three workers beside one that is so many times slower, against the three alone."""
     alone = Machines(way, [STEP_SECONDS] * 3, rounds).run().rate()
-    result = Machines(way, [STEP_SECONDS] * 3 + [4 * STEP_SECONDS], rounds).run()
+    result = Machines(way, [STEP_SECONDS] * 3 + [slower * STEP_SECONDS], rounds).run()
     names = result.root.coordinator.state.run.worker_ids
     fast = result.rate([names[f"worker-{index}"] for index in range(3)])
     return {
         "study": "straggler",
         "way": way.name,
+        "slower": slower,
         "alone": alone,
         "beside": fast,
         "kept": fast / alone,
@@ -226,6 +233,7 @@ def run(options: argparse.Namespace) -> None:
         (lambda row: print(json.dumps(row), flush=True)) if options.json else show
     )
     for way in WAYS:
-        output(straggler(way, options.rounds))
+        for slower in SLOWER:
+            output(straggler(way, options.rounds, slower))
     for way in WAYS:
         output(churn(way, options.workers, options.rounds, range(options.seeds)))

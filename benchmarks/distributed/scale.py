@@ -71,13 +71,15 @@ def run_config(name: str, workers: int, rounds: int, steps: int, quorum: float =
     """The plan of a simulated run."""
     return RunConfig(
         run_id=name,
+        batches=workers * rounds * steps,
         workers=workers,
-        rounds=rounds,
+        round_batches=workers * steps,
         algorithm=DiLoCo(inner_steps=steps),
         patience_seconds=120.0,
         heartbeat_seconds=2.0,
         checkpoint_every=2,
         quorum=quorum,
+        step_budgets=False,
     )
 
 

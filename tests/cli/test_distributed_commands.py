@@ -116,15 +116,18 @@ def test_an_address_to_listen_on_that_is_none(
 
 def test_a_run_that_goes_on_cannot_be_cut_anew(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = complaint(["shepherd", str(run), "--workers", "3"], capsys)
-    assert "already holds a run, whose data is divided for 2 workers; give it without --workers" in message
+    assert "already holds a run, which is planned for 2 workers; give it without --workers" in message
 
 
-def test_a_distributed_run_needs_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_distributed_run_is_not_planned_for_no_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     plan = tmp_path / "run.toml"
-    plan.write_text("steps = 1000\n")
+    plan.write_text("steps = 1000\nworkers = 0\n")
     message = complaint(["shepherd", str(plan), "--folder", str(tmp_path / "run")], capsys)
-    assert "a distributed run needs workers" in message
-    assert "--workers 2" in message
+    assert (
+        "workers is 0; expected at least 1 for a distributed run, or no such setting: any number" in message
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -108,15 +108,21 @@ def test_only_decoupled_runs_go_on_without_the_slowest_unless_asked() -> None:
         "streaming": 1.0,
         "decoupled": 0.5,
         "sparse": 1.0,
+        "muloco": 1.0,
     }
     assert quorum_of(config.replaced(quorum=0.75)) == 0.75
 
 
-@pytest.mark.parametrize("name", ["algorithm", *ALGORITHM_CHOICES])
+@pytest.mark.parametrize("name", ["algorithm", "shares", *ALGORITHM_CHOICES])
 def test_settings_of_a_distributed_run_need_workers(name: str) -> None:
-    value: Any = {"algorithm": "streaming", "upload": "int4", "download": "int8", "merge": "clip"}.get(
-        name, 2
-    )
+    texts = {
+        "algorithm": "streaming",
+        "shares": "equal",
+        "upload": "int4",
+        "download": "int8",
+        "merge": "clip",
+    }
+    value: Any = texts.get(name, 2)
     message = f"{name} is {value}.*, but workers is 0: a single process merges nothing; leave it out, or add"
     with pytest.raises(InvalidTrainingConfig, match=message):
         check_settings(TrainingConfig().replaced(**{name: value}))

@@ -6,7 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.distributed.algorithms import Algorithm, DataParallel, DecoupledDiLoCo, DiLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import (
+    Algorithm,
+    DataParallel,
+    DecoupledDiLoCo,
+    DiLoCo,
+    MuLoCo,
+    StreamingDiLoCo,
+)
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
@@ -51,6 +58,7 @@ def test_low_communication_costs_little(recipe: GPT2Recipe) -> None:
     losses = {
         "DiLoCo": final_loss(recipe, DiLoCo(30, 0.8, 0.7)),
         "Streaming in four bits": final_loss(recipe, StreamingDiLoCo(30, 3, 1, 0.5, 0.7, 0.9)),
+        "MuLoCo in four bits": final_loss(recipe, MuLoCo(30, 0.8, 0.7)),
         "decoupled in four bits": final_loss(recipe, DecoupledDiLoCo(30, 3, 1, 0.8, 0.7)),
     }
     assert {name: loss for name, loss in losses.items() if loss > control + 0.03} == {}

@@ -9,7 +9,7 @@ import torch
 from tests.execution import run
 
 import pcp
-from pcp.optimizers import Optimizer, adamw, clip_by_global_norm, nesterov, sgd
+from pcp.optimizers import Optimizer, adamw, clip_by_global_norm, muon, nesterov, sgd
 
 STEPS, LIMIT = 5, 2.0
 SHAPES = {"w": (4, 3), "b": (3,), "kernel": (2, 2, 3)}
@@ -64,3 +64,26 @@ def test_five_clipped_steps(ours: Optimizer, theirs: Callable[[dict[str, Any]], 
         for name, tensor in tensors.items():
             np.testing.assert_allclose(parameters[name], tensor.detach().numpy(), rtol=1e-11, atol=1e-13)
     assert 0 < clipped < STEPS
+
+
+@pytest.mark.parametrize("shape", [(16, 40), (40, 16)])
+def test_muon_steps_matrices_as_torch_does(shape: tuple[int, int]) -> None:
+    """PyTorch orthogonalises in bfloat16, so its steps are as near as that lets them be."""
+    rng = np.random.default_rng(shape[0])
+    parameters = {"w": rng.normal(size=shape).astype(np.float32)}
+    ours = muon(adamw(0.05, weight_decay=0.3), momentum=0.9, weight_decay=0.3)
+    state = ours.initial_state(parameters)
+    specs = [pcp.specs_of(tree) for tree in (parameters, state, parameters)]
+    program = pcp.trace(ours.update, *specs, pcp.spec((), "i32"))
+    tensor = torch.from_numpy(parameters["w"].copy()).requires_grad_()
+    theirs = torch.optim.Muon(
+        [tensor], lr=0.05, weight_decay=0.3, momentum=0.9, adjust_lr_fn="match_rms_adamw"
+    )
+    begun = parameters["w"]
+    for number in range(STEPS):
+        gradient = rng.normal(size=shape).astype(np.float32)
+        parameters, state, _ = run(program, {"w": gradient}, state, parameters, np.int32(number))
+        tensor.grad = torch.from_numpy(gradient)
+        theirs.step()
+    moved = np.linalg.norm(parameters["w"] - begun)
+    assert np.linalg.norm(parameters["w"] - tensor.detach().numpy()) < 1e-2 * moved

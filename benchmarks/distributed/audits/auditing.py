@@ -70,8 +70,9 @@ class AuditedRun:
         algorithm = DiLoCo(inner_steps=8) if algorithm is None else algorithm
         self.config = RunConfig(
             run_id="audited",
+            batches=workers * rounds * algorithm.inner_steps,
             workers=workers,
-            rounds=rounds,
+            step_budgets=False,
             algorithm=algorithm,
             tokens_per_batch=TOKENS,
             audits=policy,

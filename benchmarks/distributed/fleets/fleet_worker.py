@@ -203,6 +203,11 @@ class FleetWorker:
             return
         steps = min([count, *(each.step for each in self._due)]) - self._steps_done
         self._stepping = True
+        done, pace = self._steps_done + 1, self.machine.step_seconds
+        if steps > 1:
+            self.fleet.clock.after(
+                pace, lambda: self.post(lambda now: LeaseProgress(now, lease.lease_id, done, pace))
+            )
         self.fleet.clock.after(steps * self.machine.step_seconds, lambda: self._stepped(lease, steps))
 
     def adopt_due(self, lease: Lease) -> bool:

@@ -27,7 +27,7 @@ class RegionFleet(Fleet):
         """Return a lease of the region in the root's numbers."""
         if not isinstance(message, Assign):
             return message
-        begin = message.lease.round * self.coordinator.state.run.config.batches_per_round
+        begin = message.lease.round * self.coordinator.state.run.config.round_batches
         data = message.lease.data
         moved = DataRange(self.lease.data.start + data.start - begin, data.count)
         return Assign(replace(message.lease, data=moved, first_step=self.lease.first_step))

@@ -63,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
-        help="number of shares that the data of a new run is divided into; more or fewer Workers may join (default: from RUN)",
+        help="Workers that a new run waits for, and by which its steps are multiplied; any number may join, at any time "
+        "(default: from RUN, else 1)",
     )
     parser.add_argument("--folder", type=Path, help="folder of a new run (default: runs/MODEL)")
     parser.add_argument(
@@ -128,17 +129,18 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         folder = RunFolder.open(arguments.run)
         if arguments.workers is not None or arguments.folder is not None:
             raise FixedAtTheBeginning(
-                f"{arguments.run} already holds a run, whose data is divided for {folder.config().workers} workers; "
+                f"{arguments.run} already holds a run, which is planned for {folder.config().workers} workers; "
                 "give it without --workers and --folder, or give a TOML file to begin another run"
             )
         return folder
     settings = read_config(arguments.run)
     if arguments.workers is not None:
         settings["workers"] = arguments.workers
+    settings.setdefault("workers", 1)
     config = configured(settings)
     if config.workers < 1:
         raise InvalidTrainingConfig(
-            f"a distributed run needs workers, and {arguments.run} sets none; add `workers = 2`, or give --workers 2"
+            f"workers is {config.workers}; expected at least 1 for a distributed run, or no such setting: any number may join"
         )
     check_settings(config)
     return RunFolder.create(arguments.folder or Path("runs") / Path(config.model).stem, config)

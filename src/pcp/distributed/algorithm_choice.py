@@ -18,6 +18,7 @@ _MEASURED: MappingProxyType[str, dict[str, Any]] = MappingProxyType(
         "diloco": _ROBUST,
         "streaming": _ROBUST | {"mixing": 0.0, "outer_learning_rate": 0.7},
         "sparse": _ROBUST,
+        "muloco": _ROBUST,
     }
 )
 """What a run takes where its settings say nothing, other than the paper, because it proved better."""
@@ -91,7 +92,7 @@ def check_settings(config: TrainingConfig) -> None:
         quorum_of(config)
         return
     defaults = TrainingConfig()
-    for name in ("algorithm", *ALGORITHM_CHOICES):
+    for name in ("algorithm", "shares", *ALGORITHM_CHOICES):
         if getattr(config, name) != getattr(defaults, name):
             raise InvalidTrainingConfig(
                 f"{name} is {getattr(config, name)}, but workers is 0: a single process merges nothing; "

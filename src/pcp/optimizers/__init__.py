@@ -9,6 +9,9 @@ from pcp.optimizers.base import Schedule as Schedule
 from pcp.optimizers.base import clip_by_global_norm as clip_by_global_norm
 from pcp.optimizers.base import global_norm as global_norm
 from pcp.optimizers.base import kept_by as kept_by
+from pcp.optimizers.muon import Muon as Muon
+from pcp.optimizers.muon import hidden_matrices as hidden_matrices
+from pcp.optimizers.muon import muon as muon
 from pcp.optimizers.schedules import InvalidSchedule as InvalidSchedule
 from pcp.optimizers.schedules import WarmupCosine as WarmupCosine
 from pcp.optimizers.sgd import SGD as SGD

@@ -110,7 +110,7 @@ class AdamW:
             if self.weight_decay and self.decays(name, parameter.shape):
                 direction = direction + self.weight_decay * parameter
             new.append((parameter - convert(rate, dtype) * direction, m, v))
-        updated, firsts, seconds = (tree.unflatten(column) for column in zip(*new, strict=True))
+        updated, firsts, seconds = (tree.unflatten([each[index] for each in new]) for index in range(3))
         return updated, {"count": count, "first": firsts, "second": seconds}, {"learning_rate": rate}
 
 

@@ -16,7 +16,17 @@ STEPS, ROUNDS = 6, 4
 
 
 def plan(run_id: str, workers: int, rounds: int, steps: int) -> RunConfig:
-    return RunConfig(run_id, workers, rounds, DiLoCo(steps), patience_seconds=300.0, checkpoint_every=2)
+    size = workers * steps
+    return RunConfig(
+        run_id,
+        rounds * size,
+        DiLoCo(steps),
+        workers,
+        patience_seconds=300.0,
+        step_budgets=False,
+        round_batches=size,
+        checkpoint_every=2,
+    )
 
 
 def planned(batches: int) -> bytes:

@@ -34,7 +34,7 @@ def test_killed_workers_lose_no_batch() -> None:
 
 def test_a_round_takes_its_steps_its_transfers_and_its_merge() -> None:
     clock = VirtualClock()
-    config = RunConfig("timed", 1, ROUNDS, DiLoCo(STEPS), checkpoint_every=100)
+    config = RunConfig("timed", ROUNDS * STEPS, DiLoCo(STEPS), checkpoint_every=100)
     root = Root(clock, config, fragment_bytes=3000, merge_seconds=2.0, delay_seconds=0.125)
     root.start()
     FleetWorker(root, "alone", Machine(1.5, rate=1000.0), 1, update_bytes=500).start()

@@ -13,6 +13,7 @@ from pcp.distributed.algorithms import (
     DecoupledDiLoCo,
     DiLoCo,
     InvalidAlgorithm,
+    MuLoCo,
     SparseLoCo,
     StreamingDiLoCo,
     overlaps,
@@ -23,6 +24,7 @@ from pcp.distributed.compression import codec
 from pcp.distributed.coordinator import config as _registers  # noqa: F401 - makes the algorithms storable
 from pcp.distributed.coordinator.log.serialisation import decode, encode
 from pcp.distributed.merging import MERGES
+from pcp.optimizers import Muon, adamw
 
 EXAMPLES: list[Algorithm] = [
     DataParallel(),
@@ -30,7 +32,18 @@ EXAMPLES: list[Algorithm] = [
     StreamingDiLoCo(30, 3, 2),
     DecoupledDiLoCo(24, 4, 2),
     SparseLoCo(15),
+    MuLoCo(30),
 ]
+
+
+def test_muloco_trains_matrices_with_muon_and_the_rest_with_the_run_s_own_optimizer() -> None:
+    own = adamw(1e-3, weight_decay=0.3)
+    found = MuLoCo(30).inner_optimizer(own)
+    assert isinstance(found, Muon)
+    assert (found.rest, found.weight_decay) == (own, 0.3)
+    assert all(
+        each.inner_optimizer(own) is own for each in EXAMPLES if not isinstance(each, DataParallel | MuLoCo)
+    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,7 @@ def test_what_differs_is_as_published() -> None:
     assert (decoupled.mixing, decoupled.late, decoupled.merge) == (0.0, "carry", "radial")
     assert (sparse.residual_decay, sparse.outer_learning_rate, sparse.outer_momentum) == (0.95, 1.0, 0.0)
     assert sparse.upload == "top-k"
-    assert [each.pushes_gradients for each in EXAMPLES] == [True, False, False, False, False]
+    assert [each.pushes_gradients for each in EXAMPLES] == [True, False, False, False, False, False]
 
 
 def test_decoupled_weighs_by_tokens_and_tokens_a_step() -> None:
@@ -70,8 +83,9 @@ def test_decoupled_weighs_by_tokens_and_tokens_a_step() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [DataParallel(), StreamingDiLoCo(30), SparseLoCo(30)])
-def test_others_weigh_by_batches(algorithm: Algorithm) -> None:
-    assert algorithm.weights([Done(10, 900), Done(30, 300)]) == (0.25, 0.75)
+def test_others_weigh_by_tokens(algorithm: Algorithm) -> None:
+    assert algorithm.weights([Done(10, 300), Done(30, 900)]) == (0.25, 0.75)
+    assert algorithm.weights([Done(10, 900), Done(10, 300)]) == (0.75, 0.25)
     assert algorithm.weights([Done(0, 0), Done(0, 0)]) == (0.5, 0.5)
 
 

@@ -31,14 +31,13 @@ def test_the_order_of_reduction_is_by_worker_then_lease() -> None:
     assert merge_order(reversed(CONTRIBUTIONS)) == merge_order(CONTRIBUTIONS)
 
 
-def test_weights_count_steps_or_tokens() -> None:
-    assert DiLoCo(inner_steps=10).weights(CONTRIBUTIONS) == (0.25, 0.25, 0.5)
-    assert DiLoCo(inner_steps=10, weighting="tokens").weights(CONTRIBUTIONS) == (0.125, 0.375, 0.5)
+def test_every_token_counts_the_same() -> None:
+    assert DiLoCo(inner_steps=10).weights(CONTRIBUTIONS) == (0.125, 0.375, 0.5)
 
 
 def test_updates_without_tokens_count_equally() -> None:
     idle = [contribution(1, 1, 10, 0), contribution(2, 2, 10, 0)]
-    assert DiLoCo(inner_steps=10, weighting="tokens").weights(idle) == (0.5, 0.5)
+    assert DiLoCo(inner_steps=10).weights(idle) == (0.5, 0.5)
 
 
 def test_the_published_values_are_the_defaults() -> None:
@@ -58,7 +57,6 @@ def test_the_published_values_are_the_defaults() -> None:
             {"inner_steps": 1, "outer_momentum": 1.0},
             "outer_momentum is 1.0; it must be at least 0 and below 1",
         ),
-        ({"inner_steps": 1, "weighting": "loss"}, 'weighting is "loss"; choose "equal" or "tokens"'),
     ],
 )
 def test_a_hyper_parameter_out_of_range_is_named(arguments: dict[str, Any], message: str) -> None:

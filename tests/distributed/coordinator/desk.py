@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pcp.distributed.algorithms import DiLoCo
-from pcp.distributed.algorithms.base import Amount
+from pcp.distributed.algorithms.base import Amount, Described
 from pcp.distributed.coordinator import (
     Coordinator,
     RunConfig,
@@ -36,8 +36,9 @@ MOMENTUM = Blob(b"\x02" * 32, 40)
 
 CONFIG = RunConfig(
     run_id="tested",
+    batches=24,
     workers=2,
-    rounds=3,
+    step_budgets=False,
     algorithm=DiLoCo(inner_steps=4),
     description='{"model": "tested"}',
     blobs=(Blob(b"\x09" * 32, 9),),
@@ -52,7 +53,7 @@ CONFIG = RunConfig(
 
 @storable
 @dataclass(frozen=True, slots=True)
-class Fragmented:
+class Fragmented(Described):
     """An algorithm with any number of fragments, any delay, and either way with the late."""
 
     inner_steps: int

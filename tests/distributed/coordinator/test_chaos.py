@@ -16,7 +16,7 @@ def config(fragments: int, delay: int, quorum: float, late: str, budgets: bool =
     return replace(
         CONFIG,
         workers=3,
-        rounds=3,
+        batches=9 * algorithm.inner_steps,
         algorithm=algorithm,
         update_bytes=(40,) * fragments,
         quorum=quorum,

@@ -177,7 +177,7 @@ def test_an_expired_lease_is_revoked_and_the_next_limit_is_twice_as_long() -> No
 
 
 def test_the_limit_of_a_lease_follows_the_worker_s_past() -> None:
-    desk = Desk(replace(CONFIG, missed_heartbeats=1000, workers=1, rounds=9))
+    desk = Desk(replace(CONFIG, missed_heartbeats=1000, workers=1, batches=36))
     desk.join(1, "a")
     for seconds in (8.0, 8.0, 12.0):
         desk.wait(seconds)

@@ -22,7 +22,7 @@ from tests.distributed.coordinator.desk import CONFIG, PARAMETERS, Desk, Fragmen
 
 OVERLAPPING = replace(
     CONFIG,
-    rounds=3,
+    batches=36,
     algorithm=Fragmented(inner_steps=6, fragments=2, delay=1, late="carry"),
     update_bytes=(40, 40),
     missed_heartbeats=1000,

@@ -35,10 +35,10 @@ def fresh() -> Run:
     "record",
     [
         EpochStarted(2),
-        RoundOpened(1, 0, 4, 0),
-        RoundOpened(0, 1, 4, 0),
-        RoundOpened(0, 0, 0, 0),
-        RoundOpened(0, 0, 25, 0),
+        RoundOpened(1, 0, 4, 0, 2),
+        RoundOpened(0, 1, 4, 0, 2),
+        RoundOpened(0, 0, 0, 0, 2),
+        RoundOpened(0, 0, 25, 0, 2),
         UpdateAdmitted(0, CONTRIBUTION),
         RoundClosed(0, (), ()),
         OuterStepTaken(0, blob(1), None, None),
@@ -58,7 +58,7 @@ def test_a_record_that_cannot_follow_is_named(record: Record) -> None:
 
 def test_a_batch_is_admitted_once_and_below_the_limit() -> None:
     run = fresh()
-    run.apply(RoundOpened(0, 0, 4, 0))
+    run.apply(RoundOpened(0, 0, 4, 0, 2))
     run.apply(UpdateAdmitted(0, CONTRIBUTION))
     with pytest.raises(ImpossibleRecord, match=r"UpdateAdmitted cannot follow: .*; in flight: 0; the record"):
         run.apply(UpdateAdmitted(0, CONTRIBUTION))
@@ -66,8 +66,8 @@ def test_a_batch_is_admitted_once_and_below_the_limit() -> None:
 
 def test_rounds_close_in_order_with_all_that_was_admitted_and_merge_once() -> None:
     run = fresh()
-    run.apply(RoundOpened(0, 0, 4, 0))
-    run.apply(RoundOpened(1, 0, 4, 4))
+    run.apply(RoundOpened(0, 0, 4, 0, 2))
+    run.apply(RoundOpened(1, 0, 4, 4, 2))
     run.apply(UpdateAdmitted(0, CONTRIBUTION))
     run.apply(UpdateAdmitted(1, replace(CONTRIBUTION, lease_id=6, ranges=(DataRange(4, 4),))))
     assert [(each.wanted, each.missing) for each in run.in_flight] == [(4, 0), (8, 0)]
@@ -86,7 +86,7 @@ def test_rounds_close_in_order_with_all_that_was_admitted_and_merge_once() -> No
 
 def test_what_is_dropped_from_a_round_is_outstanding_again() -> None:
     run = fresh()
-    run.apply(RoundOpened(0, 0, 8, 0))
+    run.apply(RoundOpened(0, 0, 8, 0, 2))
     before = run.digest()
     run.apply(UpdateAdmitted(0, CONTRIBUTION))
     assert (run.lacks(0), run.outstanding(0)) == (4, (DataRange(4, 4),))

@@ -36,6 +36,7 @@ def settings(corpus: Path) -> list[str]:
         "steps": 24,
         "inner-steps": 4,
         "merge": "mean",  # what the replay in NumPy computes
+        "shares": "equal",  # whatever else these cores do meanwhile
         "batch": 2,
         "warmup-steps": 4,
         "evaluate-every": 8,

@@ -76,7 +76,7 @@ def test_a_run_outlives_a_killed_worker_and_a_killed_shepherd(tmp_path: Path, se
     rounds = [record["round"] for record in records if "round" in record]
     # The Shepherd may have died after it merged a round and before it said so.
     assert rounds == sorted(set(rounds))
-    assert rounds[-1] == 5
+    assert rounds[-1] >= 5, "as many, or more that were cut while a worker was away"
     assert records[-1]["step"] == 60
     final = next(record for record in reversed(records) if "round" in record)
     assert final["tokens"] == 2 * 60 * 2 * 64, "every batch was merged exactly once"

@@ -18,7 +18,9 @@ from tests.training.loss_files import plain
 @pytest.mark.runs
 def test_plain_stablehlo_on_samples(tmp_path: Path) -> None:
     files, folder = plain(tmp_path), RunFolder(tmp_path / "run")
-    settings = files.settings(steps=20, workers=2, inner_steps=10, evaluate_every=10, merge="mean")
+    settings = files.settings(
+        steps=20, workers=2, inner_steps=10, evaluate_every=10, merge="mean", shares="equal"
+    )
     options = [
         text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", str(value))
     ]

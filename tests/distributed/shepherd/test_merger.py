@@ -64,7 +64,7 @@ def step(
     round: int = 0,
     fragment: int = 0,
 ) -> RunOuterStep:
-    return RunOuterStep(round, fragment, tuple(came), weights, parameters, outer)
+    return RunOuterStep(round, fragment, tuple(came), weights, parameters, outer, round)
 
 
 def test_a_round_is_the_weighted_nesterov_step(merger: Merger, store: BlobStore) -> None:

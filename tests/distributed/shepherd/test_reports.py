@@ -30,7 +30,7 @@ PARAMETERS = Blob(b"p" * 32, 100)
 
 @pytest.fixture
 def state() -> State:
-    config = RunConfig("run", 2, 10, DiLoCo(20), tokens_per_batch=768)
+    config = RunConfig("run", 400, DiLoCo(20), workers=2, tokens_per_batch=768)
     state = state_of(start_run(RunStarted(config, (PARAMETERS,), (None,))))
     state.run.worker_ids |= {"ada": 1, "bob": 2}
     for number, count in ((7, 20), (8, 0)):
@@ -43,7 +43,7 @@ def worker(name: str, **facts: Any) -> Record:
     return {"event": "worker", "worker": name, **facts}
 
 
-ROUND = RoundMerged(2, 0, 1.75, 2, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLICATE", 2)))
+ROUND = RoundMerged(2, 0, 1.75, 2, 30720, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), ("DUPLICATE", 2)))
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def late_push_admitted_into_the_next_round(patch: Patch) -> None:
 
 def flush_rounds_forgotten(patch: Patch) -> None:
     following = rounds._next_fragment
-    patch.setattr(rounds, "_next_fragment", lambda state: following(state) if state.run.unissued else None)
+    patch.setattr(rounds, "_next_fragment", lambda turn: following(turn) if turn.state.run.unissued else None)
 
 
 def change_applied_to_any_version(patch: Patch) -> None:
@@ -292,7 +292,7 @@ PLANTED = [
     (a_failed_upload_is_tried_at_every_tick, 60),
     (carried_cells_counted_twice, 10),
     (carried_cells_lost_with_their_worker, 10),
-    (mask_ignored, 10),
+    (mask_ignored, 60),
     (adoption_skipped, 10),
     pytest.param(late_push_admitted_into_the_next_round, 200, marks=pytest.mark.long),
     (flush_rounds_forgotten, 10),

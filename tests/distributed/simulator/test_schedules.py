@@ -62,14 +62,15 @@ def calm(config: RunConfig, workers: int) -> Scenario:
 def planned(algorithm: Algorithm, rounds: int, quorum: float = 1.0) -> RunConfig:
     sizes = (training.PAYLOAD_BYTES,) * algorithm.fragments
     config = replace(scenario_of(1).config, algorithm=algorithm, update_bytes=sizes)
-    return replace(config, workers=3, rounds=rounds, quorum=quorum, step_budgets=False)
+    batches = 3 * rounds * algorithm.inner_steps
+    return replace(config, workers=3, batches=batches, quorum=quorum, step_budgets=False)
 
 
 def test_without_faults_each_worker_trains_one_range_a_round() -> None:
     config = planned(DiLoCo(inner_steps=3), rounds=4)
     simulation = Simulation(calm(config, workers=3))
     outcome = simulation.run()
-    size = config.batches_per_round
+    size = 9
     rounds = [range(at, at + size) for at in range(0, 4 * size, size)]
     assert outcome.parameters == (training.reference(config.algorithm, rounds),)
     assert (outcome.rounds, outcome.epochs) == (4, 1)

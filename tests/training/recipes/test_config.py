@@ -37,7 +37,7 @@ def test_json_brings_back_every_setting() -> None:
         for field in dataclasses.fields(TrainingConfig)
     }
     settings |= {"steps": 700, "vocabulary": 700, "beta1": 0.25, "beta2": 0.5, "outer_momentum": 0.125}
-    settings |= {"audit_rate": 0.75, "wire": {"strangers": 9, "messages_per_second": 2.5}}
+    settings |= {"shares": "equal", "audit_rate": 0.75, "wire": {"strangers": 9, "messages_per_second": 2.5}}
     config = TrainingConfig().replaced(**settings)
     assert dataclasses.asdict(config) == settings
     assert isinstance(config.learning_rate, float)
@@ -57,6 +57,7 @@ def test_toml_overrides_defaults(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"steps": 0}, "steps is 0; expected at least 1"),
+        ({"shares": "fair"}, "shares is fair; expected measured or equal"),
         ({"audit_rate": 1.5}, "audit_rate is 1.5; expected a share of the leases, from 0 to 1"),
         ({"audit_tolerance": -1.0}, "audit_tolerance is -1.0; expected at least 0"),
         ({"batch": -1}, "batch is -1; expected at least 1"),

@@ -1,7 +1,7 @@
 """The training algorithms, as descriptions: what is merged, when, with which weights.
 
-The arithmetic of an outer step is a Program built elsewhere; here stands only the bookkeeping that decides
-its arguments.
+An algorithm says which optimizers its workers' step and its outer step trace; the Programs are built elsewhere
+(`round_arithmetic/programs.py`).
 """
 
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from pcp.distributed.algorithms.base import (
 from pcp.distributed.algorithms.data_parallel import DataParallel
 from pcp.distributed.algorithms.decoupled import DecoupledDiLoCo
 from pcp.distributed.algorithms.diloco import DiLoCo
+from pcp.distributed.algorithms.muloco import MuLoCo
 from pcp.distributed.algorithms.sparse import SparseLoCo
 from pcp.distributed.algorithms.streaming import StreamingDiLoCo
 
@@ -30,6 +31,7 @@ ALGORITHMS: MappingProxyType[str, Any] = MappingProxyType(
         "streaming": StreamingDiLoCo,
         "decoupled": DecoupledDiLoCo,
         "sparse": SparseLoCo,
+        "muloco": MuLoCo,
     }
 )
 """Every algorithm that a run may have, by the name that settings give it."""
@@ -43,6 +45,7 @@ __all__ = [
     "DecoupledDiLoCo",
     "DiLoCo",
     "InvalidAlgorithm",
+    "MuLoCo",
     "SparseLoCo",
     "StreamingDiLoCo",
     "merge_order",

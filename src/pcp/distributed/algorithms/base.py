@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
+from pcp.optimizers import AdamW, Optimizer, nesterov
 
 
 class InvalidAlgorithm(PCPError):
@@ -108,6 +109,12 @@ class Algorithm(Protocol):
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Weight of each contribution in the merged push, in the given order, summing to one."""
 
+    def inner_optimizer(self, own: AdamW) -> Optimizer:
+        """What workers' training steps update with; `own` is the run's."""
+
+    def outer_optimizer(self, own: AdamW) -> Optimizer:
+        """What takes the outer steps."""
+
 
 def segment_steps(algorithm: Algorithm) -> int:
     """Return H / P, the inner steps between two pushes."""
@@ -178,5 +185,13 @@ class Described:
             )
 
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
-        """Return the share of each contribution in the batches of the round."""
-        return shares([each.steps for each in contributions])
+        """Return the share of each contribution in the tokens of the round: every token counts the same, whoever trains it."""
+        return shares([each.tokens for each in contributions])
+
+    def inner_optimizer(self, own: AdamW) -> Optimizer:
+        """Return the run's own."""
+        return own
+
+    def outer_optimizer(self: Algorithm, own: AdamW) -> Optimizer:  # noqa: ARG002 - for others to use
+        """Return Nesterov's momentum."""
+        return nesterov(self.outer_learning_rate, self.outer_momentum)

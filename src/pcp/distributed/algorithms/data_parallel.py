@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pcp.distributed.algorithms.base import Described
+from pcp.distributed.algorithms.gradient_sum import GradientSum
+from pcp.optimizers import AdamW, Optimizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +35,11 @@ class DataParallel(Described):
     pushes_gradients: ClassVar[bool] = True
     outer_learning_rate: ClassVar[float] = 1.0
     outer_momentum: ClassVar[float] = 0.0
+
+    def inner_optimizer(self, own: AdamW) -> Optimizer:  # noqa: ARG002 - an algorithm's signature
+        """Gradients are summed, and the parameters stay."""
+        return GradientSum()
+
+    def outer_optimizer(self, own: AdamW) -> Optimizer:
+        """The run's own."""
+        return own

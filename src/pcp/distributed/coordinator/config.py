@@ -43,10 +43,10 @@ class RunConfig:
 
     Arguments:
         run_id: name of the run; a worker that reconnects compares it.
-        workers: W, the worker slots that the data is cut for; more or fewer workers may be there.
-        rounds: how often each worker slot trains H batches; so many outer steps has each fragment if every
-            range is merged in its own round.
+        batches: of the whole run; each of them is merged exactly once, whoever trains it.
         algorithm: what is merged, with which weights; holds H, the inner steps (batches) of a range.
+        workers: W, the workers that the first round waits for. Schedules count a step for every W batches; rounds are
+            cut from the workers that live, however many they are.
         description: JSON text that a worker needs to prepare (names of programs, data, rates).
         blobs: what a worker fetches before its first lease.
         update_bytes: exact size of a push of each fragment; empty accepts any.
@@ -54,15 +54,16 @@ class RunConfig:
         quorum: fraction of a round's batches that lets it close without the others, after a grace; 1 waits
             for all.
         minimum_workers: ready workers without which no round opens.
-        patience_seconds: how long after the first ready worker the first round waits for the other slots.
+        patience_seconds: how long after the first ready worker a Shepherd that starts waits for the others.
         heartbeat_seconds: interval of heartbeats.
         missed_heartbeats: silent intervals after which a worker is dead.
         reconnect_seconds: how long a lost connection may be replaced before the lease goes to another worker.
         lease: time limit of a lease, from the worker's own past.
         grace: bounds of the wait between quorum and closing; what is waited for is the expected end of the
             leases.
-        step_budgets: cut the range of a slow worker so that it ends with the others; the rest goes to the
-            fast.
+        step_budgets: give a slow worker less to do, so that it ends with the others; else all get H / P batches.
+        round_batches: fresh batches of every round; 0: as many as the workers that live can do while a typical one does
+            H / P.
         audits: how often the work of one worker is repeated by another.
         checkpoint_every: rounds between checkpoints.
         protocol_version: of the messages; another version is turned away.
@@ -72,9 +73,9 @@ class RunConfig:
     """
 
     run_id: str
-    workers: int
-    rounds: int
+    batches: int
     algorithm: Algorithm
+    workers: int = 1
     description: str = "{}"
     blobs: tuple[Blob, ...] = ()
     update_bytes: tuple[int, ...] = ()
@@ -93,13 +94,14 @@ class RunConfig:
             initial_seconds=10.0, slack=1.2, floor_seconds=0.5, cap_seconds=120.0
         )
     )
-    step_budgets: bool = False
+    step_budgets: bool = True
+    round_batches: int = 0
     audits: AuditPolicy = field(default_factory=AuditPolicy)
     checkpoint_every: int = 10
     protocol_version: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("workers", "rounds", "minimum_workers", "missed_heartbeats", "checkpoint_every"):
+        for name in ("workers", "batches", "minimum_workers", "missed_heartbeats", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise InvalidRunConfig(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.update_bytes and len(self.update_bytes) != self.algorithm.fragments:
@@ -110,18 +112,10 @@ class RunConfig:
             raise InvalidRunConfig(
                 f"quorum is {self.quorum}; it is a fraction of the round: above 0, at most 1"
             )
+        if self.round_batches < 0:
+            raise InvalidRunConfig(f"round_batches is {self.round_batches}; it must be at least 0")
         if not self.heartbeat_seconds > 0:
             raise InvalidRunConfig(f"heartbeat_seconds is {self.heartbeat_seconds}; it must be positive")
-
-    @property
-    def batches_per_round(self) -> int:
-        """Batches that the workers consume together between two outer steps of the same fragment: W * H."""
-        return self.workers * self.algorithm.inner_steps
-
-    @property
-    def total_batches(self) -> int:
-        """Batches of the whole run; each of them is merged exactly once."""
-        return self.rounds * self.batches_per_round
 
     @property
     def silence_seconds(self) -> float:

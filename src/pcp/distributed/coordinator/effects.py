@@ -52,6 +52,7 @@ class RunOuterStep:
         weights: of the contributions.
         parameters: the fragment as workers hold it, flat.
         outer: what the outer step keeps for the fragment: its exact parameters and the optimizer's state.
+        first_step: inner step number at which the round's leases start.
     """
 
     round: int
@@ -60,6 +61,7 @@ class RunOuterStep:
     weights: tuple[float, ...]
     parameters: Blob
     outer: Blob | None
+    first_step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,7 @@ class RoundMerged:
         fragment: what it merged.
         loss: mean of the contributions' losses by their weights.
         contributions: how many were merged.
+        merged_tokens: behind them.
         left: batches of the fragment that were issued for this round and are not merged yet.
         tokens: behind the parameters now.
         seconds: since the round opened (or the Shepherd restarted).
@@ -202,6 +205,7 @@ class RoundMerged:
     fragment: int
     loss: float
     contributions: int
+    merged_tokens: int
     left: int
     tokens: int
     seconds: float

@@ -18,8 +18,8 @@ def check_books(state: State) -> None:
         BooksDoNotBalance: naming what contradicts what.
     """
     run = state.run
-    if run.issued > run.config.total_batches:
-        raise BooksDoNotBalance(f"{run.issued} batches were issued of a plan of {run.config.total_batches}")
+    if run.issued > run.config.batches:
+        raise BooksDoNotBalance(f"{run.issued} batches were issued of a plan of {run.config.batches}")
     if state.finished:
         return  # the members are gone, and what they held with them
     for fragment in range(len(run.fragments)):

@@ -166,6 +166,7 @@ class Coordinator:
             case Heartbeat():
                 if not membership.heartbeat(turn, member, message):
                     return True
+                turn.pace(member.worker_id).told(message.seconds_per_step)
                 turn.report(
                     LeaseProgressed(
                         member.worker_id, message.lease_id, message.steps_done, message.seconds_per_step

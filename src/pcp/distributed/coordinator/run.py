@@ -47,7 +47,9 @@ class Run:
         worker_ids: number of every worker name ever seen.
         opened: rounds ever opened.
         issued: batches ever put into a round.
+        workers: that the last round was cut for.
         merged_tokens: tokens behind the parameters, counted once for each fragment.
+        latest_tokens: of these, behind the last outer step.
         checkpoint_version: rounds behind the last checkpoint; -1 before the first.
         finished: whether all is merged and the last checkpoint is written.
         barred: why a name is kept out, by name.
@@ -61,7 +63,9 @@ class Run:
     worker_ids: dict[str, int] = field(default_factory=dict)
     opened: int = 0
     issued: int = 0
+    workers: int = 0
     merged_tokens: int = 0
+    latest_tokens: int = 0
     checkpoint_version: int = -1
     finished: bool = False
     barred: dict[str, str] = field(default_factory=dict)
@@ -78,14 +82,19 @@ class Run:
         return self.merged_tokens // len(self.fragments)
 
     @property
+    def tokens_before(self) -> int:
+        """Tokens behind the parameters before the last outer step."""
+        return (self.merged_tokens - self.latest_tokens) // len(self.fragments)
+
+    @property
     def unissued(self) -> int:
         """Batches that no round had yet."""
-        return self.config.total_batches - self.issued
+        return self.config.batches - self.issued
 
     @property
     def complete(self) -> bool:
         """Whether every batch of the plan is merged into every fragment."""
-        everything = (DataRange(0, self.config.total_batches),)
+        everything = (DataRange(0, self.config.batches),)
         return not self.in_flight and all(each.merged == everything for each in self.fragments)
 
     def digest(self) -> bytes:
@@ -167,6 +176,7 @@ class Run:
             record,
         )
         self.issued += record.fresh
+        self.workers = record.workers
         wanted = self.lacks(record.fragment)
         self._require(wanted > 0, record)
         opened = Round(record.round, record.fragment, self.issued, record.first_step, wanted, wanted, [])
@@ -213,7 +223,8 @@ class Run:
         fragment.parameters, fragment.change, fragment.outer = record.parameters, record.change, record.outer
         fragment.version += 1
         fragment.round = head.number
-        self.merged_tokens += sum(each.tokens for each in head.admitted)
+        self.latest_tokens = sum(each.tokens for each in head.admitted)
+        self.merged_tokens += self.latest_tokens
         self.in_flight = self.in_flight[1:]
 
     def _in_flight(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
 from pcp.distributed.coordinator.log.records import MeasuredPace
@@ -49,6 +49,8 @@ class Pace:
             came.
         unusable: updates in a row that were not finite or otherwise unusable.
         rest_until: no lease before this time.
+        sat_out: rounds that opened since it was last given work by its budget.
+        told_seconds: of a step of the lease under way, as the worker tells; 0 where it tells nothing.
     """
 
     work_seconds: tuple[float, ...] = ()
@@ -60,6 +62,8 @@ class Pace:
     fenced: int = 0
     unusable: int = 0
     rest_until: float = 0.0
+    sat_out: int = 0
+    told_seconds: float = 0.0
     _usual: tuple[float, float] = (0.0, 0.0)  # median seconds of a step, and beside them
 
     @classmethod
@@ -140,8 +144,18 @@ class Pace:
         )
 
     def step_seconds(self, typical: float) -> float:
-        """Return the seconds of a step; those of the typical worker where there is no past."""
-        return median(self.work_seconds) if self.work_seconds else typical
+        """Return the seconds of a step; those of the typical worker where nothing is known."""
+        return median(self.work_seconds) if self.work_seconds else self.told_seconds or typical
+
+    def told(self, seconds: float) -> None:
+        """Take note of what a worker says that a step of its lease takes; 0 while it has done none."""
+        if 0 < seconds < math.inf:
+            self.told_seconds = seconds
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of how fast it is."""
+        return bool(self.work_seconds or self.told_seconds)
 
 
 def smoothed(past: float, seconds: float) -> float:
@@ -162,6 +176,7 @@ class RoundClock:
         end: when its work should be done if nobody idles.
         owed: steps that the leases granted so far are short of it by rounding.
         planned_for: times that cells had been returned when the end was worked out.
+        even: whether all workers get a segment, as they hardly differ; until cells are returned.
         quorum: when it had its quorum; None before.
         close: when it then closes with what it has.
         closed: when its outer step began.
@@ -171,15 +186,16 @@ class RoundClock:
     end: float = 0.0
     owed: float = 0.0
     planned_for: int = 0
+    even: bool = False
     quorum: float | None = None
     close: float = 0.0
     closed: float = 0.0
 
 
 def typical_step_seconds(everybody: Iterable[Pace]) -> float:
-    """Return the median worker's median seconds for each step; 0 before anything was measured."""
-    medians = [median(each.work_seconds) for each in everybody if each.work_seconds]
-    return median(medians) if medians else 0.0
+    """Return the median worker's seconds for each step; 0 before anything is known."""
+    medians = [each.step_seconds(0.0) for each in everybody if each.known]
+    return median_low(medians) if medians else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class OuterSteps:
         shadow: Vector,
         state: dict[str, Any],
         mean: Vector,
-        round: int,
+        step: int,
         share: float,
     ) -> Stepped:
         """One outer step.
@@ -89,12 +89,12 @@ class OuterSteps:
             shadow: what the workers hold.
             state: what `first` or the last outer step of the fragment left.
             mean: merged pushes.
-            round: outer rounds before this one, for the schedule of the run's own optimizer.
+            step: steps done before this round, for the schedule of the run's own optimizer.
             share: of H inner steps behind the merge; see `share_of_steps`.
         """
         master = state.get("master", shadow)
         master, optimizer = self._plans[f"outer.{fragment}"].run(
-            master, state["optimizer"], mean, np.int32(round), np.float32(share)
+            master, state["optimizer"], mean, np.int32(step), np.float32(share)
         )
         if not compresses_download(self._algorithm):
             return Stepped(master, {"optimizer": optimizer}, None)

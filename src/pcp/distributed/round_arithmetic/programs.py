@@ -13,7 +13,7 @@ clear(state)                          -> state            forget the gradients t
 receive.f(vector, change)             -> vector           the next version; only with a download codec
 
 decode.f(payload)                     -> vector           on the Shepherd, as all that follow
-outer.f(master, optimizer, mean, round, share) -> (master, optimizer)
+outer.f(master, optimizer, mean, step, share) -> (master, optimizer)
 change.f(master, shadow)                -> change         what brings the workers nearer; then receive.f
 parameters(vectors)                     -> parameters     for evaluation and checkpoints
 """
@@ -25,13 +25,12 @@ import numpy as np
 from pcp.distributed.algorithms import Algorithm
 from pcp.distributed.compression import codec
 from pcp.distributed.round_arithmetic.fragments import Partition, partition
-from pcp.distributed.round_arithmetic.gradient_sum import GradientSum
 from pcp.errors import PCPError
 from pcp.ir import Program, Role
 from pcp.ir.tree import map_tree
 from pcp.ops.elementwise import maximum
 from pcp.ops.movement import full
-from pcp.optimizers import SGD, Optimizer, clip_by_global_norm, nesterov
+from pcp.optimizers import SGD, clip_by_global_norm
 from pcp.tensor import Tensor
 from pcp.tracing import ArgumentSpec, spec, specs_of, trace
 from pcp.training.recipes.recipe import Recipe
@@ -44,10 +43,11 @@ class BeginningNotUniform(PCPError):
 
 def inner_step(recipe: Recipe, algorithm: Algorithm) -> TrainingStep:
     """What a worker does with one batch: a step of training, or of summing gradients."""
-    if not algorithm.pushes_gradients:
+    c, optimizer = recipe.config, algorithm.inner_optimizer(recipe.optimizer)
+    if optimizer is recipe.optimizer:
         return recipe.step
-    c = recipe.config
-    return training_step(recipe.loss, GradientSum(), accumulate=c.accumulate, remat=c.remat)
+    clip = None if algorithm.pushes_gradients else c.clip_norm or None  # the Shepherd clips gradients
+    return training_step(recipe.loss, optimizer, clip_norm=clip, accumulate=c.accumulate, remat=c.remat)
 
 
 def worker_programs(step: TrainingStep, parameters: Any, algorithm: Algorithm) -> dict[str, Program]:
@@ -164,13 +164,6 @@ def _repeated(leaf: np.ndarray[Any, Any]) -> Any:
     return value
 
 
-def outer_optimizer(recipe: Recipe, algorithm: Algorithm) -> Optimizer:
-    """What takes the outer steps: Nesterov's momentum, or the run's own optimizer where gradients are pushed."""
-    if algorithm.pushes_gradients:
-        return recipe.optimizer
-    return nesterov(algorithm.outer_learning_rate, algorithm.outer_momentum)
-
-
 def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
     """The programs of the Shepherd beside its merge, by name; see the module.
 
@@ -180,7 +173,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
     Source: Douillard et al., "DiLoCo", 2023, algorithm 1; for each fragment as in "Streaming DiLoCo", 2025, algorithm 2.
     """
     parts, upload = partition(recipe.parameters, algorithm.fragments), codec(algorithm.upload)
-    optimizer, clip = outer_optimizer(recipe, algorithm), recipe.config.clip_norm
+    optimizer, clip = algorithm.outer_optimizer(recipe.optimizer), recipe.config.clip_norm
     vectors = tuple(vector(parts, fragment) for fragment in range(parts.count))
     programs = {"parameters": trace(parts.assembled, vectors)}
 
@@ -188,7 +181,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
         master: Tensor,
         state: Any,
         mean: Tensor,
-        round: Tensor,  # noqa: ARG001
+        step: Tensor,  # noqa: ARG001
         share: Tensor,
     ) -> tuple[Tensor, Any]:
         return _descended(algorithm, master, state, mean, share)
@@ -197,13 +190,13 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
         master: Tensor,
         state: Any,
         mean: Tensor,
-        round: Tensor,
+        step: Tensor,
         share: Tensor,  # noqa: ARG001
     ) -> tuple[Tensor, Any]:
         gradients = parts.assembled([mean])
         if clip:
             gradients, _ = clip_by_global_norm(gradients, clip)
-        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), round)
+        updated, new, _ = optimizer.update(gradients, state, parts.assembled([master]), step)
         return parts.flat(0, updated), new
 
     for fragment, own in enumerate(vectors):
@@ -240,7 +233,7 @@ def _descended(
 
 def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:
     """The outer optimizer's first state for a fragment, nested arrays."""
-    optimizer = outer_optimizer(recipe, algorithm)
+    optimizer = algorithm.outer_optimizer(recipe.optimizer)
     if isinstance(optimizer, SGD):
         return optimizer.initial_state(np.zeros(parts.size(fragment), np.float32))
     return optimizer.initial_state(recipe.parameters)

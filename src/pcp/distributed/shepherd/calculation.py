@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pcp.distributed.algorithms import Algorithm, segment_steps
+from pcp.distributed.algorithms import Algorithm
 from pcp.distributed.coordinator.effects import CompareStates, RunOuterStep, WriteCheckpoint
 from pcp.distributed.coordinator.events import (
     BlobRefused,
@@ -135,8 +135,7 @@ class Calculation:
     def evaluate_if_due(self, run: Run) -> None:
         """Compute the validation loss of the run's parameters, if the settings ask for it after its last round."""
         every, step = self._recipe.config.evaluate_every, steps_behind(run.config, run.tokens)
-        of_a_round = run.config.workers * segment_steps(self._algorithm) * run.config.tokens_per_batch
-        before = steps_behind(run.config, run.tokens - of_a_round // self._algorithm.fragments)
+        before = steps_behind(run.config, run.tokens_before)
         if run.complete or (every > 0 and step // every > before // every):
             self._evaluations.add(step, tuple(each.parameters for each in run.fragments))
 

@@ -135,7 +135,7 @@ class Merger:
                     verdict.reason,
                 )
         behind = share_of_steps(self._algorithm, (each.steps for each in step.contributions), step.weights)
-        stepped = self._outer.take(fragment, shadow, state, merged.mean, step.round, behind)
+        stepped = self._outer.take(fragment, shadow, state, merged.mean, step.first_step, behind)
         self._check_finite(fragment, np.asarray(stepped.shadow))
         return (
             store_vector(self._store, stepped.shadow),

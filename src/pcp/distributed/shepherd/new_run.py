@@ -63,20 +63,18 @@ def new_run(
         overlap=overlaps(algorithm),
         pieces=AUDIT_PIECES if config.audit_rate else 0,
     )
-    rounds = config.steps // algorithm.inner_steps
     every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
     plan = RunConfig(
         run_id=f"{folder.path.name}-{step.digest[:12]}",
+        batches=config.steps * config.workers,
         workers=config.workers,
-        rounds=rounds,
         algorithm=algorithm,
         description=job.to_json(),
         blobs=job.blobs,
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,
         quorum=quorum_of(config),
-        # Who may be left behind is given less to do; elsewhere equal shares keep a run reproducible.
-        step_budgets=algorithm.late == "carry",
+        step_budgets=config.shares == "measured",
         missed_heartbeats=MISSED_HEARTBEATS,
         lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
         audits=AuditPolicy(config.audit_rate, AUDIT_PIECES, config.audit_tolerance, secrets.randbits(63)),

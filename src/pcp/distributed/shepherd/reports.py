@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pcp.distributed.algorithms import segment_steps
 from pcp.distributed.coordinator import RunConfig, State
 from pcp.distributed.coordinator.effects import (
     AuditEnded,
@@ -109,12 +108,10 @@ def records_of(metrics: Metrics, state: State, names: Mapping[int, str]) -> list
 
 
 def _round(metrics: RoundMerged, state: State) -> Record:
-    config = state.run.config
-    batches = config.workers * segment_steps(config.algorithm)
     return {
-        "step": steps_behind(config, metrics.tokens),
+        "step": steps_behind(state.run.config, metrics.tokens),
         "loss": metrics.loss,
-        "tokens_per_second": batches * config.tokens_per_batch / max(metrics.seconds, 1e-9),
+        "tokens_per_second": metrics.merged_tokens / max(metrics.seconds, 1e-9),
         "round": metrics.round + 1,
         "contributions": metrics.contributions,
         "live_workers": metrics.live,
@@ -129,7 +126,7 @@ def refusal_record(refused: Refused) -> Record:
 
 
 def steps_behind(config: RunConfig, tokens: int) -> int:
-    """Inner steps of each worker slot behind parameters, from the tokens behind them."""
+    """Steps of the run's schedules behind parameters, from the tokens behind them."""
     return tokens // (config.workers * config.tokens_per_batch)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, SparseLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, MuLoCo, SparseLoCo, StreamingDiLoCo
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
@@ -103,8 +103,8 @@ def scenario_of(seed: int) -> Scenario:
     may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
         run_id=f"simulated-{seed}",
-        workers=max(1, workers - random.randint(0, 1)),
-        rounds=max(1, random.randint(2, 4) // algorithm.fragments),
+        workers=(expected := max(1, workers - random.randint(0, 1))),
+        batches=expected * algorithm.inner_steps * max(1, random.randint(2, 4) // algorithm.fragments),
         algorithm=algorithm,
         update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,
@@ -174,9 +174,10 @@ def _algorithm(random: Random) -> Algorithm:
     delay = random.randrange(segment)
     match random.randrange(6):
         case 0:
-            return DiLoCo(segment, weighting=random.choice(("equal", "tokens")))
+            return DiLoCo(segment)
         case 1:
-            return DiLoCo(segment, upload=upload, download=download)
+            kind = random.choice((DiLoCo, MuLoCo))
+            return kind(segment, upload=upload, download=download)
         case 2:
             return SparseLoCo(segment, residual_decay=1.0, download=download)
         case 3:

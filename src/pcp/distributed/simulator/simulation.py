@@ -118,7 +118,7 @@ class Simulation:
             actions=self.clock.performed,
             rounds=shadow.version,
             epochs=shadow.epoch,
-            retrained=self.witness.trained_batches / self.scenario.config.total_batches - 1,
+            retrained=self.witness.trained_batches / self.scenario.config.batches - 1,
             parameters=parameters,
         )
 

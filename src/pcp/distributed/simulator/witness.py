@@ -173,7 +173,7 @@ class Witness:
     def ended(self, parameters: tuple[int, ...]) -> None:
         """Check a finished run: every cell is merged once, and all numbers are accounted for."""
         config, algorithm = self._config, self._algorithm
-        total, fragments = config.total_batches, range(algorithm.fragments)
+        total, fragments = config.batches, range(algorithm.fragments)
         require(
             len(self._merged_cells) == total * algorithm.fragments,
             f"{len(self._merged_cells)} of {total * algorithm.fragments} cells were merged",
@@ -193,9 +193,11 @@ class Witness:
                 )
         elif algorithm.upload == algorithm.download == "f32":
             rounds = self._rounds
-            if config.quorum == 1.0:
-                size = config.batches_per_round
-                rounds = [tuple(range(at, at + size)) for at in range(0, total, size)]
+            if config.quorum == 1.0:  # each round merges what it issued, whoever trained it
+                require(
+                    [batch for each in rounds for batch in sorted(each)] == list(range(total)),
+                    f"rounds merge other batches than those that they issued: {rounds}",
+                )
             expected = training.reference(algorithm, rounds)
             require(parameters == (expected,), "the parameters are not those of the reference")
 

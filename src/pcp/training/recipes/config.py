@@ -63,8 +63,8 @@ MEANINGS = {
     "device": "where steps run, such as cpu:0 or cuda:0",
     "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
     "plan_seconds": "seconds for that search; earlier measurements are reused",
-    "workers": "number of worker processes; 0 trains in this process",
-    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled or sparse; see below",
+    "workers": "Worker processes that pcp train starts, each for so many steps; 0 trains in this process; more may join",
+    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled, sparse or muloco; see below",
     "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
     "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
     "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
@@ -75,6 +75,7 @@ MEANINGS = {
     "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
     "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
     "quorum": "share of a round's data that must arrive before the round may close, such as 0.75",
+    "shares": "of a round: `measured` gives a slow worker less; `equal` gives all as much: the same numbers in every run",
     "audit_rate": "share of the work that another worker repeats to check it, such as 0.05; 0 checks nothing",
     "audit_tolerance": "largest relative difference between two results of the same work; 0 is right for equal hardware",
 }
@@ -130,6 +131,7 @@ class TrainingConfig:
     download: str = ""
     merge: str = ""
     quorum: float = float(OWN)
+    shares: str = "measured"
     audit_rate: float = 0.0
     audit_tolerance: float = 0.0
     wire: dict[str, float] = field(default_factory=dict)
@@ -149,6 +151,7 @@ class TrainingConfig:
         _require(
             "audit_rate", self.audit_rate, 0 <= self.audit_rate <= 1, "a share of the leases, from 0 to 1"
         )
+        _require("shares", self.shares, self.shares in ("measured", "equal"), "measured or equal")
         _require("vocabulary", self.vocabulary, self.vocabulary >= 256, "at least 256, one for each byte")
 
     @property

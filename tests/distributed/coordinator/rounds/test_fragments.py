@@ -11,7 +11,7 @@ from pcp.distributed.coordinator.events import BlobRefused, ConnectionLost
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.messages import Adoption, DataRange, Goodbye, Outcome, Revoke, UpdateReply
 
-HALVES = replace(CONFIG, rounds=2, algorithm=Fragmented(inner_steps=4, fragments=2), update_bytes=(40, 40))
+HALVES = replace(CONFIG, batches=16, algorithm=Fragmented(inner_steps=4, fragments=2), update_bytes=(40, 40))
 """Two workers, two fragments: 16 batches, of which a round takes four, two for each worker."""
 
 

@@ -43,7 +43,7 @@ def test_the_first_round_waits_for_the_expected_workers() -> None:
     assert (first.first_step, first.fragment, first.fragments, first.fresh) == (0, 0, (), True)
 
 
-def test_patience_ends_and_one_worker_trains_every_range() -> None:
+def test_patience_ends_and_rounds_are_cut_for_the_worker_that_came() -> None:
     desk = Desk(replace(CONFIG, patience_seconds=2.0))
     desk.join(1, "a")
     desk.wait(1.9)
@@ -51,10 +51,53 @@ def test_patience_ends_and_one_worker_trains_every_range() -> None:
     desk.wait(0.2)
     assert desk.lease(1).data == DataRange(0, 4)
     desk.fulfil(1)
+    assert desk.state.run.in_flight[0].closed
+
+
+def test_the_range_of_a_lost_worker_begins_where_it_would_have_begun() -> None:
+    desk = two_workers()
+    desk.say(2, Goodbye(False, "enough"))
+    desk.fulfil(1)
     assert desk.lease(1).data == DataRange(4, 4)
-    # The second range begins where another worker would have begun it.
     assert desk.lease(1).adopt == (Adoption(0, 0, 0, PARAMETERS, None),)
     assert not desk.lease(1).fresh
+
+
+def test_a_newcomer_gets_work_from_the_next_round_on_and_a_lost_worker_makes_it_smaller() -> None:
+    desk = two_workers(Desk(replace(CONFIG, batches=100)))
+    desk.join(3, "c")
+    assert desk.assigned(3) is None
+    desk.fulfil(1)
+    desk.fulfil(2)
+    desk.step()
+    assert [desk.lease(each).data for each in (1, 2, 3)] == [DataRange(8 + 4 * each, 4) for each in range(3)]
+    assert desk.state.run.in_flight[0].wanted == 12
+    desk.fulfil(1)
+    desk.fulfil(2)
+    desk.fulfil(3)
+    desk.say(2, Goodbye(False, "enough"))
+    desk.step()
+    assert [desk.lease(each).data for each in (1, 3)] == [DataRange(20, 4), DataRange(24, 4)]
+    assert desk.state.run.in_flight[0].wanted == 8
+    # Steps count a step for every W = 2 batches: the third round begins after 20 of them.
+    assert desk.lease(1).first_step == 10
+
+
+def test_a_shepherd_that_starts_again_waits_for_as_many_workers_as_there_were() -> None:
+    before = two_workers(Desk(replace(CONFIG, batches=100)))
+    before.join(3, "c")
+    before.fulfil(1)
+    before.fulfil(2)
+    before.step()
+    for each in (1, 2, 3):
+        before.fulfil(each)
+    before.step()
+    again = Desk(log=before.log)
+    again.join(1, "a")
+    again.join(2, "b")
+    assert again.assigned(1) is None
+    again.join(3, "c")
+    assert [again.lease(each).data.count for each in (1, 2, 3)] == [4, 4, 4]
 
 
 def test_minimum_workers_holds_rounds_back() -> None:
@@ -245,16 +288,16 @@ def test_step_budgets_let_slow_and_fast_end_together() -> None:
     fast, slow = desk.assigned(1), desk.assigned(2)
     assert fast is not None
     assert slow is not None
-    # 1 s and 3 s a step make 4/3 steps a second together, so 8 steps take 6 s, in which the slow one does 2.
-    assert (fast.data, slow.data) == (DataRange(8, 6), DataRange(14, 2))
-    desk.wait(6.0)
-    desk.fulfil(1, seconds=6.0)
-    desk.fulfil(2, seconds=6.0)
-    assert desk.made(RunOuterStep)[0].weights == pytest.approx((0.75, 0.25))
+    # While the fast one, with 1 s a step, does a segment of 4, the slow one does 1.33: a round of 5 batches.
+    assert (fast.data, slow.data) == (DataRange(8, 4), DataRange(12, 1))
+    desk.wait(4.0)
+    desk.fulfil(1, seconds=4.0)
+    desk.fulfil(2, seconds=3.0)
+    assert desk.made(RunOuterStep)[0].weights == pytest.approx((0.8, 0.2))
 
 
 def test_a_run_that_does_not_divide_ends_on_a_short_round() -> None:
-    desk = quorum_of_half(rounds=1, algorithm=DiLoCo(inner_steps=4))
+    desk = quorum_of_half(batches=8, algorithm=DiLoCo(inner_steps=4))
     desk.fulfil(1)
     desk.wait(30.0)
     desk.step()
@@ -295,3 +338,27 @@ def test_an_outer_step_that_lacked_room_is_tried_again() -> None:
     assert desk.made(RunOuterStep) == []
     desk.wait(0.5)
     assert desk.made(RunOuterStep) == step
+
+
+def test_who_has_sat_rounds_out_may_show_again_what_it_can() -> None:
+    desk = two_workers(Desk(replace(CONFIG, batches=4000, step_budgets=True, missed_heartbeats=10**6)))
+    desk.wait(4.0)
+    desk.fulfil(1, seconds=4.0)
+    desk.wait(400.0)
+    desk.fulfil(2, seconds=4.0)  # all the rest went by before and after its steps
+    given = []
+    for _ in range(16):
+        desk.step()
+        given.append(desk.assigned(2) is not None)
+        desk.wait(4.0)
+        desk.fulfil(1, seconds=4.0)
+        if given[-1]:
+            desk.wait(400.0)
+            desk.fulfil(2, seconds=1.0)
+        while desk.assigned(1) is not None and desk.state.members[1].training:
+            desk.wait(1.0)
+            desk.fulfil(1, seconds=1.0)
+        if desk.state.checkpointing >= 0:
+            desk.checkpoint()
+    shown = [number for number, each in enumerate(given, 1) if each]
+    assert shown == [3, 7, 15], "ever more seldom"

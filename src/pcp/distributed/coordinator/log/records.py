@@ -40,12 +40,13 @@ class WorkerNamed:
 @storable
 @dataclass(frozen=True, slots=True)
 class RoundOpened:
-    """A round of a fragment began, with so many batches that were in no round before."""
+    """A round of a fragment began, cut for so many workers, with so many batches that were in no round before."""
 
     round: int
     fragment: int
     fresh: int
     first_step: int
+    workers: int
 
 
 @storable

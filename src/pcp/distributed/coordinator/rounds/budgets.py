@@ -5,22 +5,63 @@ Source: after Liu et al., "Asynchronous Local-SGD Training for Language Modeling
 
 import math
 from collections.abc import Iterable
-from statistics import median
+from statistics import median, median_low
 
 from pcp.distributed.algorithms import overlaps, segment_steps
 from pcp.distributed.coordinator.rounds.adoptions import fetches_whole
 from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.state import Member, Turn
+from pcp.distributed.coordinator.timing import Pace, typical_step_seconds
 from pcp.distributed.messages import DataRange
 
+EVEN = 0.1  # workers whose times for a segment differ by less than this part get equal shares
+NEWCOMER = 2  # halvings of a segment for who was never measured
 SHORT = 0.25  # of a segment; a shorter lease is not worth its push where its round can do without
 _ROUNDING = 1e-6  # steps; what is a whole number may have become slightly less
+
+
+def round_batches(turn: Turn, fragment: int) -> int:
+    """Return how many batches the workers that live can do while a typical one does a segment of its own.
+
+    Who is faster than that does no more, so that no push is of many more than H / P steps.
+    """
+    state, config = turn.state, turn.state.run.config
+    if config.round_batches:
+        return config.round_batches
+    segment, ready = segment_steps(config.algorithm), state.roster.ready - state.roster.resting.keys()
+    if not config.step_budgets or not ready:
+        return max(1, len(ready)) * segment
+    typical = typical_step_seconds(turn.pace(worker_id) for worker_id in ready)
+    times: dict[int, tuple[float, float]] = {}
+    for worker_id in ready:
+        member, pace = state.members[worker_id], turn.pace(worker_id)
+        if pace.known:
+            overhead = _overhead(turn, member, _will_fetch(turn, member, fragment))
+            times[worker_id] = overhead, pace.step_seconds(typical)
+    if not times:
+        return len(ready) * segment
+    usual = median_low(overhead + segment * step for overhead, step in times.values())
+    steps = 0.0
+    for worker_id in ready:
+        if worker_id in times:
+            overhead, step = times[worker_id]
+            own = overhead + segment * step
+            steps += segment if own * (1 - EVEN) <= usual else max(0.0, usual - overhead) / step
+        else:
+            steps += segment * _newcomer_part(typical, turn.pace(worker_id))
+    return max(1, round(steps))
+
+
+def _newcomer_part(typical: float, pace: Pace) -> float:
+    """Which part of a segment a worker gets that delivered nothing yet: all where nobody did."""
+    return float(2.0 ** -max(pace.expired, NEWCOMER if typical else 0))
 
 
 def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """Return how many of a round's pending batches a worker gets: 0 where others are done with them sooner.
 
-    With step budgets, who delivered nothing yet gets half as much after each lease that it let expire.
+    With step budgets, who delivered nothing yet gets a quarter of a segment beside others that did, so that a slow one
+    is found out soon, and half as much after each lease that it let expire.
 
     Arguments:
         turn: the turn in which the lease is granted.
@@ -30,29 +71,43 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     """
     state = turn.state
     length, pace = segment_steps(state.run.config.algorithm), turn.pace(member.worker_id)
-    if not state.run.config.step_budgets:
-        return min(data.count, length - data.start % length)
-    if not pace.work_seconds and pace.expired:
-        return min(data.count, max(1, length >> pace.expired))
-    if not state.typical:
-        return min(data.count, length)
     clock = state.clocks[round.number]
+    if not state.run.config.step_budgets or (clock.even and clock.planned_for == state.pending.returned):
+        return min(data.count, length - data.start % length)
+    if not (pace.known and state.typical):
+        pace.sat_out = 0
+        return min(data.count, max(1, math.floor(length * _newcomer_part(state.typical, pace))))
     if turn.now >= clock.end or clock.planned_for < state.pending.returned:
         plan_end(turn, round)
     step_seconds = _step_seconds(turn, member)
-    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round))
-    steps = max(0.0, seconds / step_seconds) + clock.owed
+    seconds = clock.end - turn.now - _overhead(turn, member, _will_fetch(turn, member, round.fragment))
+    own = max(0.0, seconds / step_seconds)
+    steps = own + clock.owed
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
-    above = math.ceil(steps - _ROUNDING)
-    count = above if (above - steps) * step_seconds <= state.typical else above - 1
+    latest = math.floor(own + state.typical / step_seconds + _ROUNDING)
+    count = min(math.ceil(steps - _ROUNDING), latest)
     if can_spare(turn, round):
         least = math.ceil(SHORT * segment_steps(state.run.config.algorithm))
         count = count if count >= least else 0
-    elif overlaps(state.run.config.algorithm):
+    elif (1 - own) * step_seconds <= state.run.config.algorithm.delay * state.typical:
         count = max(1, count)  # who leaves a round for the next may soon have to wait for it
+    if count > 0:
+        pace.sat_out = 0
+    elif _shows_again(pace):
+        # What is known of it may be long out of date, so it may show again what it can, ever more seldom.
+        return min(data.count, max(1, length >> NEWCOMER))
     count = min(data.count, max(0, count))
     clock.owed = max(-1.0, min(1.0, steps - count))
     return count
+
+
+def in_order(turn: Turn, idle: Iterable[int]) -> list[int]:
+    """Return workers in the order in which they are given work: first those that are to show again what they can."""
+    return sorted(idle, key=lambda worker_id: not _shows_again(turn.pace(worker_id)))
+
+
+def _shows_again(pace: Pace) -> bool:
+    return pace.sat_out > 1 and pace.sat_out.bit_count() == 1
 
 
 def can_spare(turn: Turn, round: Round) -> bool:
@@ -64,12 +119,31 @@ def can_spare(turn: Turn, round: Round) -> bool:
     return round.wanted - state.pending.total(round.fragment, round.limit) >= config.quorum * round.wanted
 
 
+def plan_round(turn: Turn, round: Round) -> None:
+    """Work out when a round that opens will be done, and whether everybody gets as much.
+
+    Workers that differ little get equal shares: what a run of like machines computes then does not depend on their clocks.
+    """
+    plan_end(turn, round)
+    for worker_id in turn.state.roster.idle:
+        turn.pace(worker_id).sat_out += 1
+    segment = segment_steps(turn.state.run.config.algorithm)
+    members = [turn.state.members[worker_id] for worker_id in turn.state.roster.ready]
+    if turn.state.typical and not all(turn.pace(each.worker_id).known for each in members):
+        return
+    seconds = [
+        _overhead(turn, each, _will_fetch(turn, each, round.fragment)) + segment * _step_seconds(turn, each)
+        for each in members
+    ]
+    turn.state.clocks[round.number].even = bool(seconds) and max(seconds) <= (1 + EVEN) * min(seconds)
+
+
 def plan_end(turn: Turn, round: Round) -> None:
     """Work out when everything that is pending for a round will be trained, if nobody idles meanwhile."""
     state = turn.state
     clock = state.clocks[round.number]
     work = state.pending.total(round.fragment, round.limit)
-    clock.end, clock.owed, clock.planned_for = turn.now, 0.0, state.pending.returned
+    clock.end, clock.owed, clock.planned_for, clock.even = turn.now, 0.0, state.pending.returned, False
     if state.typical and state.roster.ready:
         members = [state.members[worker_id] for worker_id in sorted(state.roster.ready)]
         clock.end = common_end(
@@ -98,19 +172,21 @@ def common_end(work: float, workers: Iterable[tuple[float, float]]) -> float:
 
 
 def _free(turn: Turn, member: Member, round: Round) -> float:
-    """When a worker can begin to train its next lease."""
+    """When a worker can begin to train its next lease of a round."""
     state = turn.state
-    overhead = _overhead(turn, member, _will_fetch(turn, member, round))
+    overhead = _overhead(turn, member, _will_fetch(turn, member, round.fragment))
     if not member.training:
         return max(turn.now, turn.pace(member.worker_id).rest_until) + overhead
     held = state.leases[member.training]
+    if held.lease.round > round.number and member.training in state.adopting:
+        return math.inf  # it waits for this round, or will
     begun = held.granted + _overhead(turn, member, fetches_whole(held.lease.adopt))
     return max(turn.now, begun + held.lease.data.count * _step_seconds(turn, member)) + overhead
 
 
-def _will_fetch(turn: Turn, member: Member, round: Round) -> bool:
+def _will_fetch(turn: Turn, member: Member, fragment: int) -> bool:
     """Whether a worker will fetch the whole fragment: to begin anew, or a second time in a round from the same place."""
-    fragment, run = round.fragment, turn.state.run
+    run = turn.state.run
     again = member.versions[fragment] == run.fragments[fragment].version and not overlaps(
         run.config.algorithm
     )

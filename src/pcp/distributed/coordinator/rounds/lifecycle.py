@@ -2,7 +2,7 @@
 
 import math
 
-from pcp.distributed.algorithms import merge_order, overlaps, segment_steps
+from pcp.distributed.algorithms import merge_order, overlaps
 from pcp.distributed.coordinator import ending
 from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.effects import RoundMerged, RunOuterStep, Trouble
@@ -12,7 +12,6 @@ from pcp.distributed.coordinator.log.records import OuterStepTaken, RoundClosed,
 from pcp.distributed.coordinator.rounds import admission, adoptions, budgets, closing, leases
 from pcp.distributed.coordinator.rounds.cells import Cells
 from pcp.distributed.coordinator.rounds.fragments import Round
-from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import State, Turn
 from pcp.distributed.coordinator.timing import RoundClock, smoothed, typical_step_seconds
 from pcp.distributed.messages import Blob, DataRange
@@ -37,7 +36,7 @@ def _work(turn: Turn) -> None:
     """Give everybody something to do, if need be by opening rounds."""
     audits.assign(turn)
     leases.grant_all(turn)
-    while _wants_round(turn) and (fragment := _next_fragment(turn.state)) is not None:
+    while _wants_round(turn) and (fragment := _next_fragment(turn)) is not None:
         _open(turn, fragment)
         leases.grant_all(turn)
 
@@ -52,40 +51,38 @@ def _wants_round(turn: Turn) -> bool:
 def _enough_workers(turn: Turn) -> bool:
     state, config = turn.state, turn.state.run.config
     count = len(state.roster.ready)
-    if count >= config.workers or (
+    if count >= (state.run.workers or config.workers) or (
         state.first_ready is not None and turn.now >= state.first_ready + config.patience_seconds
     ):
         state.gathered = True
     return state.gathered and count >= config.minimum_workers
 
 
-def _next_fragment(state: State) -> int | None:
+def _next_fragment(turn: Turn) -> int | None:
     """Return what the next round merges: the fragments take turns; those of which nothing is left are passed over."""
-    run = state.run
+    run = turn.state.run
     turns = [(run.opened + ahead) % len(run.fragments) for ahead in range(len(run.fragments))]
-    if _fresh(state, turns[0]):
+    if _fresh(turn, turns[0]):
         return turns[0]
     # What an open round of the same fragment lacks it is going to have.
     taken = {round.fragment for round in run.in_flight if not round.closed}
     return next((each for each in turns if each not in taken and run.lacks(each)), None)
 
 
-def _fresh(state: State, fragment: int) -> int:
-    """Return the batches that a round issues: those for every slot's segment, less what was left lying."""
-    room = max(0, _batches(state.run) - state.pending.counts[fragment])
-    return min(room, state.run.unissued)
-
-
-def _batches(run: Run) -> int:
-    return run.config.workers * segment_steps(run.config.algorithm)
+def _fresh(turn: Turn, fragment: int) -> int:
+    """Return the batches that a round issues: what the workers that live can do, less what was left lying."""
+    unissued = turn.state.run.unissued
+    if not unissued:
+        return 0
+    return min(unissued, max(0, budgets.round_batches(turn, fragment) - turn.state.pending.counts[fragment]))
 
 
 def _open(turn: Turn, fragment: int) -> None:
     state, run = turn.state, turn.state.run
-    fresh, issued = _fresh(state, fragment), run.issued
+    fresh, issued = _fresh(turn, fragment), run.issued
     # Schedules count what was trained: what is still to do has not moved anything.
     first_step = (issued - state.pending.counts[fragment]) // run.config.workers
-    turn.append(RoundOpened(run.opened, fragment, fresh, first_step))
+    turn.append(RoundOpened(run.opened, fragment, fresh, first_step, len(state.roster.ready)))
     if fresh:
         state.pending.put(Cells(DataRange(issued, fresh), frozenset(range(len(run.fragments)))))
     start_clock(turn, run.in_flight[-1])
@@ -97,7 +94,7 @@ def start_clock(turn: Turn, round: Round) -> None:
     state.typical = typical_step_seconds(turn.pace(worker_id) for worker_id in state.roster.ready)
     state.clocks[round.number] = RoundClock(turn.now)
     if state.run.config.step_budgets:
-        budgets.plan_end(turn, round)
+        budgets.plan_round(turn, round)
 
 
 def _close(turn: Turn, round: Round) -> None:
@@ -132,6 +129,7 @@ def _begin_outer_step(turn: Turn) -> None:
             head.weights,
             fragment.parameters,
             fragment.outer,
+            head.first_step,
         )
     )
 
@@ -158,6 +156,7 @@ def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
                 weight * each.loss for weight, each in zip(head.weights, head.admitted, strict=True)
             ),
             contributions=len(head.admitted),
+            merged_tokens=run.latest_tokens,
             left=head.missing,
             tokens=run.tokens,
             seconds=turn.now - clock.opened,
