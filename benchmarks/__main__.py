@@ -25,6 +25,7 @@ BENCHMARKS = {
         "low_communication": "the loss of training that seldom communicates, beside data parallel training",
         "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
         "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
+        "wire": "how fast a blob is fetched, on loopback and over an emulated line, beside TLS sockets",
     },
 }
 

@@ -238,8 +238,9 @@ class Attackers:
         assert self._key is not None
         self.made[f"{attack.__name__} with a key"] += 1
         await _say(connection, preamble)
+        # A descriptor of its own: a transport that is cancelled before it has begun reads on after `_one` closed the other.
         reader, writer = await asyncio.open_connection(
-            sock=connection, ssl=self._contexts[preamble], server_hostname=SHEPHERD_NAME
+            sock=connection.dup(), ssl=self._contexts[preamble], server_hostname=SHEPHERD_NAME
         )
         try:
             if preamble == CONTROL_PREAMBLE:

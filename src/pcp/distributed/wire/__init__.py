@@ -44,6 +44,7 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.wire.bulk.chunks import TransferError, TransferRefused, TransferViolation
 from pcp.distributed.wire.bulk.client import BulkClient, TransferCancelled, TransferFailed
 from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
+from pcp.distributed.wire.bulk.striped import StripedFetcher
 from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
 from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
@@ -99,6 +100,7 @@ __all__ = [
     "Statistics",
     "StoreError",
     "StoreFull",
+    "StripedFetcher",
     "TlsFailure",
     "TooMuchInFlight",
     "Traffic",

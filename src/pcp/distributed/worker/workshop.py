@@ -21,6 +21,7 @@ from pcp.distributed.wire import (
     ConnectionLost,
     Credentials,
     StoreError,
+    StripedFetcher,
     TransferError,
     Unreachable,
 )
@@ -62,6 +63,9 @@ log = logging.getLogger("pcp.distributed.worker")
 
 GRACE_SECONDS = 5.0
 """How long a step or a transfer that is under way may take to end when the worker stops."""
+
+FETCH_CONNECTIONS = 4
+"""Over which a large blob is fetched; with those for pushes and audits they stay below `connections_per_worker`."""
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
@@ -135,7 +139,8 @@ class Workshop:
         self._store = BlobStore(folder)
         self._post = post
         self._ending = ending
-        self._down, self._up, self._aside = (BulkClient(address, credentials) for _ in range(3))
+        self._down = StripedFetcher([BulkClient(address, credentials) for _ in range(FETCH_CONNECTIONS)])
+        self._up, self._aside = BulkClient(address, credentials), BulkClient(address, credentials)
         self._fetches, self._uploads, self._states, self._training = (
             Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
@@ -249,14 +254,14 @@ class Workshop:
             return PreparationFailed(self._now(), run, str(error))
         return Prepared(self._now(), run, job.overlap)
 
-    def _fetch(self, blob: Blob, client: BulkClient) -> Event:
+    def _fetch(self, blob: Blob, client: BulkClient | StripedFetcher) -> Event:
         try:
             self._bring(blob, client)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
 
-    def _bring(self, blob: Blob, client: BulkClient) -> None:
+    def _bring(self, blob: Blob, client: BulkClient | StripedFetcher) -> None:
         began = self._now()
         client.fetch(blob, self._store)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))

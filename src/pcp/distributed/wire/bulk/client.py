@@ -11,7 +11,7 @@ from pcp.distributed.messages import Blob
 from pcp.distributed.wire.backoff import Backoff
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.wire.bulk.chunks import TransferError, TransferRefused
+from pcp.distributed.wire.bulk.chunks import Sink, TransferError, TransferRefused
 from pcp.distributed.wire.bulk.framed import FramedSocket, interrupt
 from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester, TransferSettings
 from pcp.distributed.wire.connection_errors import ConnectionLost
@@ -43,8 +43,8 @@ class TransferCancelled(TransferError):
 class BulkClient:
     """Fetches blobs from the Shepherd and pushes blobs to it, one at a time.
 
-    It keeps one connection and makes a new one whenever it breaks; a transfer goes on where it ended. For
-    several streams use several clients.
+    It keeps one connection and makes a new one whenever it breaks; a transfer goes on where it ended.
+    `StripedFetcher` fetches over several at once.
 
     Arguments:
         address: the Shepherd's, `HOST:PORT`; the same port as for control.
@@ -105,6 +105,22 @@ class BulkClient:
 
         self._until_done(attempt, f"fetch blob {blob.digest.hex()[:16]} from")
 
+    def fetch_part(self, blob: Blob, sink: Sink, stop: int) -> None:
+        """Brings the bytes `sink.offset <= i < stop` of a blob into a sink, in one attempt.
+
+        Raises:
+            PCPError: as `fetch`; `is_worth_another_attempt` tells whether the rest may be asked for again.
+        """
+        what = f"fetch blob {blob.digest.hex()[:16]} from"
+        with self._one_at_a_time:
+            try:
+                self._refuse_when_cancelled(what)
+                self._drive(FetchRequester(blob, sink, self._settings, stop))
+            except BaseException:
+                self._disconnect()
+                self._refuse_when_cancelled(what)
+                raise
+
     def push(self, blob: Blob, store: BlobStore) -> None:
         """Sends a blob of a store; returns when the other side has stored and checked it.
 
@@ -156,7 +172,7 @@ class BulkClient:
                     self._disconnect()
                     self._refuse_when_cancelled(what)
                     wrong += _is_wrong_content(error)
-                    if wrong > 1 or not _is_worth_another_attempt(error):
+                    if wrong > 1 or not is_worth_another_attempt(error):
                         raise
                     problem = error
                 if self._taken > best:
@@ -238,7 +254,8 @@ def _is_wrong_content(error: BaseException) -> bool:
     return refused or isinstance(error, DigestMismatch)
 
 
-def _is_worth_another_attempt(error: BaseException) -> bool:
+def is_worth_another_attempt(error: BaseException) -> bool:
+    """Whether a transfer that ended like this may succeed when it is asked for again."""
     if isinstance(error, TransferRefused):
         return error.refusal.kind in RETRYABLE or _is_wrong_content(error)
     return isinstance(error, ConnectionLost | Unreachable | PartialReplaced | DigestMismatch)

@@ -61,24 +61,28 @@ def _check_refusal(frame: Frame, what: str, blob: Blob) -> None:
 
 
 class FetchRequester:
-    """Brings a blob, or the rest of one, into a sink, and finishes it.
+    """Brings a blob, or the rest or a part of one, into a sink, and finishes it.
 
     Arguments:
         blob: what to fetch.
         sink: where it goes; its `offset` says where to go on.
         settings: how to cut it.
+        stop: one past the last byte to fetch; the end of the blob unless given.
     """
 
-    def __init__(self, blob: Blob, sink: Sink, settings: TransferSettings | None = None) -> None:
+    def __init__(
+        self, blob: Blob, sink: Sink, settings: TransferSettings | None = None, stop: int | None = None
+    ) -> None:
         self._blob = blob
         self._sink = sink
+        self._stop = blob.size if stop is None else stop
         self._settings = settings or TransferSettings()
         self._request: Fetch | None = Fetch(
-            blob, sink.offset, blob.size, self._settings.window_bytes, self._settings.chunk_bytes
+            blob, sink.offset, self._stop, self._settings.window_bytes, self._settings.chunk_bytes
         )
         self._receiver: ChunkReceiver | None = None
         self.finished = False
-        if sink.offset == blob.size:  # the last attempt ended before the digest was checked
+        if sink.offset == self._stop:  # the last attempt ended before the digest was checked
             self._finish()
 
     @property
@@ -113,9 +117,9 @@ class FetchRequester:
             self._receiver.receive(frame)
             return
         begin = _expect_begin(frame, self._settings)
-        if (begin.offset, begin.stop) != (self._sink.offset, self._blob.size):
+        if (begin.offset, begin.stop) != (self._sink.offset, self._stop):
             raise TransferViolation(
-                f"asked for bytes {self._sink.offset} to {self._blob.size}, was promised {begin.offset} to "
+                f"asked for bytes {self._sink.offset} to {self._stop}, was promised {begin.offset} to "
                 f"{begin.stop}"
             )
         self._receiver = ChunkReceiver(self._sink, begin.stop, begin.window_bytes)
