@@ -23,18 +23,22 @@ if jaxlib.version.__version_info__ < (0, 11):
 
 
 @functools.lru_cache(maxsize=64)
-def _planned(program: pcp.Program) -> Any:
-    return pcp.plan(program, cache=False, options=QUICK)
+def _planned(program: pcp.Program, device: str | None) -> Any:
+    return pcp.plan(program, device, cache=False, options=QUICK)
 
 
-def run(program: pcp.Program, *arguments: Any) -> Any:
-    """The results, as NumPy arrays nested as the program's, of nested arguments whose leaves are arrays or numbers."""
+def run(program: pcp.Program, *arguments: Any, device: str | None = None) -> Any:
+    """The results, as NumPy arrays nested as the program's, of nested arguments whose leaves are arrays or numbers.
+
+    Arguments:
+        device: where; if None, on that of the platform that is tested.
+    """
     leaves = program.flatten_arguments(*arguments)
     typed = [
         np.asarray(leaf, entry.spec.dtype.numpy)
         for leaf, entry in zip(leaves, program.arguments, strict=True)
     ]
-    results = _planned(program).run(*program.argument_tree.unflatten(typed))
+    results = _planned(program, device).run(*program.argument_tree.unflatten(typed))
     return map_tree(np.asarray, results)
 
 

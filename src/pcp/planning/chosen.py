@@ -162,7 +162,7 @@ def evidence_of(conditions: Conditions) -> Evidence:
         InvalidBudget: the budget is no number of seconds.
     """
     budget = conditions.budget
-    if not isinstance(budget, int | float) or math.isnan(budget) or budget < 0:
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or math.isnan(budget) or budget < 0:
         raise InvalidBudget(f"the budget is {budget!r}; expected seconds from 0, which measures nothing")
     given = conditions.database
     database = given if isinstance(given, ProfileDatabase) else ProfileDatabase(given)
@@ -198,7 +198,12 @@ def check_tolerance(tolerance: float) -> None:
     Raises:
         InvalidTolerance: it is no tolerance.
     """
-    if not isinstance(tolerance, int | float) or math.isnan(tolerance) or tolerance < 0:
+    if (
+        isinstance(tolerance, bool)
+        or not isinstance(tolerance, int | float)
+        or math.isnan(tolerance)
+        or tolerance < 0
+    ):
         raise InvalidTolerance(
             f"the tolerance is {tolerance!r}; expected a number from 0 (the plain path's bits), like 1e-3, or None"
         )

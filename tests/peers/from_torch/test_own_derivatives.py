@@ -91,6 +91,7 @@ X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 HONOURED: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "padding_idx": (lambda: Net(torch.sin, nn.Embedding(7, 3, padding_idx=1)), PADDED),
     "padding_idx from the end": (lambda: Net(torch.sin, nn.Embedding(7, 3, padding_idx=-6)), PADDED),
+    "sparse": (lambda: Net(torch.sin, nn.Embedding(7, 3, sparse=True)), PADDED),
     "scale_grad_by_freq": (lambda: Net(torch.sin, nn.Embedding(7, 3, scale_grad_by_freq=True)), PADDED),
     "both": (lambda: Net(torch.sin, nn.Embedding(7, 3, padding_idx=1, scale_grad_by_freq=True)), PADDED),
     "detach": (lambda: Net(lambda y: y * y.detach()), X),
@@ -123,11 +124,13 @@ def test_values_and_gradients_are_those_of_torch(name: str) -> None:
         found = pcp.call(imported.program, params, *rest[:-1])
         return ((found[1] if isinstance(found, tuple) else found) * rest[-1]).sum()
 
-    arrays = [weights, *held, x.numpy(), cotangent.numpy()]
+    arrays = [weights, *held, x.to_dense().numpy(), cotangent.to_dense().numpy()]
     gradients = run(pcp.grad(pcp.trace(weighted, *pcp.ir.tree.map_tree(np.asarray, arrays))), *arrays)
     assert gradients.keys() == parameters.keys()
     for key, gradient in zip(parameters, wanted, strict=True):
-        np.testing.assert_allclose(gradients[key], gradient.numpy(), rtol=1e-4, atol=1e-5, err_msg=key)
+        np.testing.assert_allclose(
+            gradients[key], gradient.to_dense().numpy(), rtol=1e-4, atol=1e-5, err_msg=key
+        )
 
 
 def tensor_hook(y: torch.Tensor) -> torch.Tensor:

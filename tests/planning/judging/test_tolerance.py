@@ -1,5 +1,6 @@
 """A plan within a tolerance is within it: planned for real, and judged again here by the definition alone."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 import pcp
 from pcp.ir import Program
-from pcp.planning.chosen import InvalidJudge
+from pcp.planning.chosen import InvalidBudget, InvalidJudge, InvalidTolerance
 from pcp.planning.judging.judge import UnknownResult
 from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
@@ -34,15 +35,21 @@ def drawn(*shape: int) -> np.ndarray[Any, Any]:
     return RNG.standard_normal(shape, np.float32)
 
 
-def judged(plain: Program, candidate: Program, tolerance: float) -> Any:
-    """What is measured of a program that claims to compute the same as another."""
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    """One child process for all tests of this file that judge without a search."""
     with Bench() as bench:
-        return bench.measure(
-            Request(
-                plain, candidate, "candidate", widened(plain), Recipe(seed=int(RNG.integers(1 << 30))),
-                tolerance=tolerance, judged_at=tolerance, timing_seconds=0.0,
-            )
-        )  # fmt: skip
+        yield bench
+
+
+def judged(bench: Bench, plain: Program, candidate: Program, tolerance: float) -> Any:
+    """What is measured of a program that claims to compute the same as another."""
+    return bench.measure(
+        Request(
+            plain, candidate, "candidate", widened(plain), Recipe(seed=int(RNG.integers(1 << 30))),
+            tolerance=tolerance, judged_at=tolerance, timing_seconds=0.0,
+        )
+    )  # fmt: skip
 
 
 def test_a_product_that_cancels_stays_within_its_tolerance(database: Path) -> None:
@@ -76,39 +83,39 @@ def test_half_types_cannot_promise_what_they_do_not_hold(database: Path) -> None
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64", "c64"])
-def test_zeros_and_signs_are_refused_in_every_type(dtype: str) -> None:
+def test_zeros_and_signs_are_refused_in_every_type(bench: Bench, dtype: str) -> None:
     spec = pcp.spec((64, 8), dtype)
-    plain = pcp.trace(lambda x: x * x + x, spec)
+    plain = pcp.trace(lambda x: x * x + 1.0, spec)
     for wrong in (
         pcp.trace(lambda x: x - x, spec),
-        pcp.trace(lambda x: -(x * x + x), spec),
-        pcp.trace(lambda x: pcp.concatenate([(x * x + x)[:-1], (x - x)[-1:]]), spec),  # only the last row
+        pcp.trace(lambda x: -(x * x + 1.0), spec),
+        pcp.trace(lambda x: pcp.concatenate([(x * x + 1.0)[:-1], (x - x)[-1:]]), spec),  # only the last row
     ):
-        found = judged(plain, wrong, 0.02)
-        assert found.failure is Failure.inaccurate
+        found = judged(bench, plain, wrong, 0.02)
+        assert found.failure is Failure.inaccurate, (found.detail, found.error, found.judgement)
         assert found.error > 0.02 or found.judgement.slice_error > 0.2
 
 
-def test_a_slice_is_named() -> None:
+def test_a_slice_is_named(bench: Bench) -> None:
     spec = pcp.spec((2000, 8), "f32")
     plain = pcp.trace(lambda x: x * 2.0, spec)
     rows = pcp.trace(lambda x: pcp.concatenate([x[:1234] * 2.0, x[1234:1235] * 0.0, x[1235:] * 2.0]), spec)
-    found = judged(plain, rows, 0.05)
+    found = judged(bench, plain, rows, 0.05)
     assert found.error < 0.05
     assert found.detail.startswith("the error of a slice of result 0 (axis 0, index 1234) is ")
     assert found.detail.endswith("; the tolerance for slices is 0.5")
 
 
-def test_integers_may_differ_in_a_share_that_is_stated() -> None:
+def test_integers_may_differ_in_a_share_that_is_stated(bench: Bench) -> None:
     spec = pcp.spec((1000, 64), "f32")
     plain = pcp.trace(lambda x: pcp.argmax(x, axis=1), spec)
     coarse = pcp.trace(lambda x: pcp.argmax(x.astype("bf16").astype("f32"), axis=1), spec)
-    found = judged(plain, coarse, 0.05)
+    found = judged(bench, plain, coarse, 0.05)
     assert found.failure is None
     [(name, share)] = found.judgement.shares
     assert (name, share) == ("0", found.error)
     assert 0 < share < 0.05
-    refused = judged(plain, coarse, share / 10)
+    refused = judged(bench, plain, coarse, share / 10)
     assert refused.failure is Failure.inaccurate
     assert "a share of" in refused.detail
 
@@ -151,3 +158,12 @@ def test_a_large_program_is_judged_in_float32(database: Path, monkeypatch: pytes
     )
     with pytest.raises(ToleranceUnreachable, match=r"the error of result 0 is 0\.0"):
         pcp.plan(missed, tolerance=1e-2, database=database, budget=20)
+
+
+@pytest.mark.parametrize("given", [True, -1.0, float("nan"), "1e-2"])
+def test_what_is_no_tolerance_or_budget(given: Any) -> None:
+    program = pcp.trace(lambda x: x * 2.0, pcp.spec((2,), "f32"))
+    with pytest.raises(InvalidTolerance, match=f"the tolerance is {given!r}; expected a number from 0"):
+        pcp.plan(program, tolerance=given)
+    with pytest.raises(InvalidBudget, match=f"the budget is {given!r}; expected seconds from 0"):
+        pcp.plan(program, tolerance=1e-2, budget=given)

@@ -24,8 +24,8 @@ class UnsupportedContainer(PCPError):
 
 
 def array_from_torch(tensor: Any) -> np.ndarray[Any, Any]:
-    """A tensor as an array, which shares its memory if that is on the CPU and contiguous."""
-    held = tensor.detach().cpu().contiguous()
+    """A tensor as an array, which shares its memory if that is on the CPU, strided and contiguous."""
+    held = tensor.detach().cpu().to_dense().contiguous()
     dtype = dtype_from_torch(held.dtype)
     if dtype is DType.bf16:  # PyTorch makes no array of these, as NumPy has no such type of its own
         return np.asarray(held.view(torch_package().uint16).numpy()).view(dtype.numpy)
