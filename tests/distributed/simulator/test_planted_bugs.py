@@ -19,6 +19,7 @@ from pcp.distributed.coordinator.state import HeldLease, Member, Turn
 from pcp.distributed.coordinator.timing import PeersPace
 from pcp.distributed.messages import Blob, Lease, Merged, Outcome
 from pcp.distributed.round_arithmetic.replica import Replica
+from pcp.distributed.shepherd.arrivals import ArrivingBlob
 from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.worker import adoptions as worker_adoptions
@@ -273,6 +274,10 @@ def audits_that_wait_for_nobody(patch: Patch) -> None:
     patch.setattr(audit_books, "PATIENCE", 0.2)
 
 
+def arrival_not_told(patch: Patch) -> None:
+    patch.setattr(ArrivingBlob, "finish", lambda arriving: arriving._partial.finish())
+
+
 PLANTED = [
     pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
     (content_not_checked, 60),
@@ -308,6 +313,7 @@ PLANTED = [
     (auditor_not_told_what_was_settled, 30),
     (beginning_believed_after_a_lost_lease, 100),
     (audits_that_wait_for_nobody, 100),
+    (arrival_not_told, 60),
 ]
 
 

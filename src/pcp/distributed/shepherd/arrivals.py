@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.wire.blob_files import BlobReader, PartialBlob, StoreFull
-from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.wire.blob_files import StoreFull
+from pcp.distributed.wire.bulk.chunks import Sink, Source
+from pcp.distributed.wire.bulk.responder import Storage
 
 
 class ArrivalStore:
@@ -20,7 +21,7 @@ class ArrivalStore:
 
     def __init__(
         self,
-        store: BlobStore,
+        store: Storage,
         arrived: Callable[[Blob], None],
         lacks: Callable[[int, BaseException], None],
     ) -> None:
@@ -32,14 +33,14 @@ class ArrivalStore:
         """Whether the blob is complete."""
         return self._store.has(blob)
 
-    def open(self, blob: Blob) -> BlobReader:
+    def open(self, blob: Blob) -> Source:
         """The blob, for reading."""
         return self._store.open(blob)
 
     def begin(self, blob: Blob, owner: str) -> "ArrivingBlob":
         """The blob, for writing."""
         with self._room_for(blob):
-            return ArrivingBlob(self._store.begin(blob, owner), self._arrived, self._room_for)
+            return ArrivingBlob(blob, self._store.begin(blob, owner), self._arrived, self._room_for)
 
     @contextlib.contextmanager
     def _room_for(self, blob: Blob) -> Iterator[None]:
@@ -55,10 +56,12 @@ class ArrivingBlob:
 
     def __init__(
         self,
-        partial: PartialBlob,
+        blob: Blob,
+        partial: Sink,
         arrived: Callable[[Blob], None],
         room_for: Callable[[Blob], AbstractContextManager[None]],
     ) -> None:
+        self._blob = blob
         self._partial = partial
         self._arrived = arrived
         self._room_for = room_for
@@ -67,16 +70,16 @@ class ArrivingBlob:
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes."""
         try:
-            with self._room_for(self._partial.blob):
+            with self._room_for(self._blob):
                 self._partial.write(data)
         finally:
             self.offset = self._partial.offset
 
     def finish(self) -> None:
         """Make the blob what it was announced as, and tell."""
-        with self._room_for(self._partial.blob):
+        with self._room_for(self._blob):
             self._partial.finish()
-        self._arrived(self._partial.blob)
+        self._arrived(self._blob)
 
     def close(self) -> None:
         """Close the file; what arrived stays for a resume."""

@@ -118,6 +118,10 @@ class ShepherdProcess:
         """Learn that a connection is gone."""
         self.post(lambda now: events.ConnectionLost(now, connection))
 
+    def lacks_room(self, size: int, error: BaseException) -> None:
+        """Trace that an upload found no room."""
+        self.world.trace("shepherd", f"no room for {size} bytes: {error}")
+
     def blob_arrived(self, blob: Blob) -> None:
         """Look at a pushed blob."""
         self._compute(0.0, 0.1, lambda: self._look_at(blob))

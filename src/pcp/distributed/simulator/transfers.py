@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator.machines.blob_disk import BlobDisk, Partial, Reader
+from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.bulk.chunks import TransferRefused
@@ -42,37 +42,13 @@ class Anybody:
         """Allow it."""
 
 
-class ServedBlobs:
-    """The Shepherd's blobs as one bulk connection sees them: it tells when a push is complete, or was already there."""
-
-    def __init__(self, blobs: BlobDisk, stored: Callable[[Blob], None]) -> None:
-        self._blobs, self._stored = blobs, stored
-
-    def has(self, blob: Blob) -> bool:
-        """Return whether a pushed blob is there; then there is nothing to push."""
-        there = self._blobs.has(blob)
-        if there:
-            self._stored(blob)
-        return there
-
-    def open(self, blob: Blob) -> Reader:
-        """Open a blob for reading."""
-        return self._blobs.open(blob)
-
-    def begin(self, blob: Blob, owner: str) -> Partial:
-        """Open a blob for writing, where its last transfer ended."""
-        partial = self._blobs.begin(blob, owner)
-        partial.published = self._stored
-        return partial
-
-
 class BulkServer:
     """The Shepherd's end of a bulk connection."""
 
     def __init__(self, process: "ShepherdProcess", worker: str) -> None:
         self.process, self._worker = process, worker
         self._responder = TransferResponder(
-            worker, ServedBlobs(process.blobs, process.blob_arrived), Anybody(), SETTINGS
+            worker, ArrivalStore(process.blobs, process.blob_arrived, process.lacks_room), Anybody(), SETTINGS
         )
         self._ready = 0.0
 

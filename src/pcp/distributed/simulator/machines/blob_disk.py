@@ -11,12 +11,8 @@ from pcp.distributed.wire.blob_files import (
     PartialReplaced,
     StoreError,
     StoreFull,
+    blob_of,
 )
-
-
-def blob_of(content: bytes) -> Blob:
-    """Return the name of a content."""
-    return Blob(hashlib.sha256(content).digest(), len(content))
 
 
 class Reader:
@@ -46,7 +42,6 @@ class Partial:
         self._store, self._blob, self.content = store, blob, content
         self.offset = len(content)
         self.replaced = False
-        self.published: Callable[[Blob], None] | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take the next bytes, or some of them where the disk is full or the power fails."""
@@ -73,8 +68,6 @@ class Partial:
             self._store.damaged += 1
             raise DigestMismatch("the bytes have another digest; they were removed")
         self._store.complete[self._blob] = bytes(self.content)
-        if self.published is not None:
-            self.published(self._blob)
 
     def close(self) -> None:
         """Write no more for now."""
