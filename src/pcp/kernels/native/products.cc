@@ -81,16 +81,39 @@ struct Workers {
 };
 
 // Puts sums from registers into the result, or adds them to what lies there.
-void write(const Sums sums, const Product& product, int64_t row, int64_t column, int64_t high, int64_t wide, bool adds,
-           bool ends) {
-  ends = ends && product.epilogue.is_any();
+void write(const Sums sums, float* to, int64_t width, int64_t high, int64_t wide, bool adds) {
+  if (wide >= kWide) {
+    for (int64_t i = 0; i < high; ++i)
+      for (int half = 0; half < 2; ++half) {
+        float* place = to + i * width + half * kRegister;
+        Register total = sums[i][half], before;
+        if (adds) {
+          std::memcpy(&before, place, sizeof before);
+          total += before;
+        }
+        std::memcpy(place, &total, sizeof total);
+      }
+    return;
+  }
   for (int64_t i = 0; i < high; ++i)
-    for (int64_t from = 0; from < wide; from += kRegister) {
-      const int64_t element = (row + i) * product.columns + column + from, count = wide - from;
+    for (int64_t j = 0; j < wide; ++j) {
+      const float value = sums[i][j / kRegister][j % kRegister];
+      float* place = to + i * width + j;
+      *place = adds ? *place + value : value;
+    }
+}
+
+// The same of the last sums of a product with an epilogue. It stands apart: within the loops over panels it would cost the
+// innermost one registers.
+[[gnu::noinline]] void finish(const Sums sums, const Product& product, int64_t row, int64_t column, int64_t high, int64_t wide,
+                              bool adds) {
+  for (int64_t i = 0; i < high; ++i)
+    for (int half = 0; half < 2; ++half) {
+      const int64_t element = (row + i) * product.columns + column + half * kRegister, count = wide - half * kRegister;
+      if (count <= 0) break;
       float* place = product.result + element;
-      Register total = sums[i][from / kRegister];
-      if (adds) total += part<Register>(place, count);
-      put(place, ends ? product.epilogue.of(total, element, column + from, count) : total, count);
+      const Register total = adds ? sums[i][half] + part<Register>(place, count) : sums[i][half];
+      put(place, product.epilogue.of(total, element, column + half * kRegister, count), count);
     }
 }
 
@@ -109,8 +132,14 @@ void multiply_block(const Product& product, const typename Form::Word* left, typ
       for (int64_t row = tall; row < std::min(bottom, tall + kTall); row += kHigh) {
         Sums sums = {};
         Form::multiply(words, left + row / kHigh * kLeft, right + (column - first) / kWide * kRight, sums);
-        write(sums, product, row, column, std::min<int64_t>(kHigh, bottom - row),
-              std::min<int64_t>(kWide, last - column), begin > 0, begin + deep == product.inner);
+        const int64_t rows = std::min<int64_t>(kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
+        if (begin + deep < product.inner || !product.epilogue.is_any()) {
+          write(sums, product.result + row * product.columns + column, product.columns, rows, wide, begin > 0);
+        } else {
+          Sums complete;
+          std::memcpy(complete, sums, sizeof sums);
+          finish(complete, product, row, column, rows, wide, begin > 0);
+        }
       }
 }
 
