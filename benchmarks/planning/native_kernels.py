@@ -12,6 +12,7 @@ import pcp
 from pcp import Program, kernels, nn
 from pcp.kernels.artifact import Native
 from pcp.kernels.residuals import with_residuals
+from pcp.planning.judging.oracle import widened
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.random_inputs import Recipe
 from pcp.planning.measuring.request import Request
@@ -20,6 +21,7 @@ from pcp.rewrite.raising import raised
 
 ROWS, VECTOR = pcp.spec((1024, 768), "f32"), pcp.spec((768,), "f32")
 WIDE, WIDE_VECTOR = pcp.spec((1024, 3072), "f32"), pcp.spec((3072,), "f32")
+ROW, WEIGHT, DOWN = pcp.spec((1, 768), "f32"), pcp.spec((768, 3072), "f32"), pcp.spec((3072, 768), "f32")
 
 
 def gradient(function: Any, *specs: Any) -> Program:
@@ -48,9 +50,15 @@ def programs() -> dict[str, Program]:
         "residual, RMS norm": pcp.trace(lambda x, r, s: (x + r, nn.rms_norm(x + r, s)), ROWS, ROWS, VECTOR),
         "bias, GELU": gradient(lambda x, b: nn.gelu(x + b), WIDE, WIDE_VECTOR, WIDE),
         "AdamW": adamw(),
-        "(1024, 768) (768, 3072)": pcp.trace(lambda x, w: x @ w, ROWS, pcp.spec((768, 3072), "f32")),
-        "(1024, 3072) (3072, 768)": pcp.trace(lambda x, w: x @ w, WIDE, pcp.spec((3072, 768), "f32")),
+        "(1024, 768) (768, 3072)": pcp.trace(lambda x, w: x @ w, ROWS, WEIGHT),
+        "(1024, 3072) (3072, 768)": pcp.trace(lambda x, w: x @ w, WIDE, DOWN),
         "(768, 1024) (1024, 3072), left transposed": pcp.trace(lambda x, y: pcp.einsum("tm,tn->mn", x, y), ROWS, WIDE),
+        "(1, 768) (768, 3072)": pcp.trace(lambda x, w: x @ w, ROW, WEIGHT),
+        "(1, 768) (3072, 768), right transposed": pcp.trace(lambda x, w: x @ w.T, ROW, DOWN),
+        "product, bias, GELU": pcp.trace(lambda *x: nn.gelu(nn.linear(*x)), ROWS, WEIGHT, WIDE_VECTOR),
+        "product, bias, exact GELU": pcp.trace(lambda *x: nn.gelu(nn.linear(*x), approximate=False), ROWS, WEIGHT, WIDE_VECTOR),
+        "product, bias, SiLU": pcp.trace(lambda *x: nn.silu(nn.linear(*x)), ROWS, WEIGHT, WIDE_VECTOR),
+        "product, bias, residual": pcp.trace(lambda r, *x: r + nn.linear(*x), ROWS, WIDE, DOWN, VECTOR),
     }  # fmt: skip
 
 
@@ -64,19 +72,23 @@ def run(arguments: argparse.Namespace) -> None:
     with Bench() as bench:
         for name, program in programs().items():
             sites = kernels.sites_of(prepared(program), "cpu")
-            native = [
-                (site, kernel)
+            native = {
+                site.key: [
+                    kernel
+                    for kernel in map(kernels.kernel_named, site.kernels)
+                    if isinstance(kernel.artifact, Native)
+                ]
                 for site in sites
-                for kernel in map(kernels.kernel_named, site.kernels)
-                if isinstance(kernel.artifact, Native)
-            ]
-            for site, kernel in native:
+            }
+            widest = kernels.cover(each for each in sites if native[each.key])
+            for site, kernel in ((each, kernel) for each in widest for kernel in native[each.key]):
                 given = with_residuals(site, kernel, "cpu")
                 row = bench.measure(
                     Request(
                         site.region if given is None else given.subject,
                         kernels.replaced(site.region, kernel) if given is None else given.candidate,
                         kernel.name,
+                        widened(site.region if given is None else given.subject),
                         inputs=Recipe(sets=1),
                         calls=30,
                         timing_seconds=arguments.seconds,
@@ -93,10 +105,12 @@ def run(arguments: argparse.Namespace) -> None:
                     "seconds": best,
                     "plain": plain,
                     "ratio": best / plain,
+                    "error": row.error,
                 }
                 print(
                     json.dumps(facts)
                     if arguments.json
-                    else f"{name:43}{kernel.name:34}{1e3 * best:8.2f} ms, XLA {1e3 * plain:8.2f} ms: {best / plain:.2f}",
+                    else f"{name:43}{kernel.name:34}{1e3 * best:8.2f} ms, XLA {1e3 * plain:8.2f} ms: {best / plain:.2f}, "
+                    f"error {row.error or 0.0:.1e}",
                     flush=True,
                 )

@@ -103,6 +103,14 @@ ROWS: dict[str, list[Row]] = {
         _row(nn.gelu, "f32[5]"),
         _row(nn.gelu, "f32[9,31]", at_0=_large),
     ],
+    "product_epilogue": [
+        _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), "f32[3,7,33]", "f32[33,18]", "f32[18]", wrt=THIRD),
+        _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b), approximate=False), "f32[40,300]", "f32[300,70]", "f32[70]"),
+        _row(lambda x, w, r: r + nn.linear(x, w), "f32[9,31]", "f32[31,5]", "f32[9,5]", at_0=_large),
+        _row(lambda x, w, b, r: r + nn.linear(nn.silu(x), w, b), "f32[1,5]", "f32[5,1]", "f32[1]", "f32[1,1]"),
+        _row(lambda x, w: nn.silu(x @ w), "f32[6,1]", "f32[1,50]", wrt=(0, 1)),
+        _row(lambda x, w, b: nn.relu(nn.linear(x, w, b)), "f32[1,600]", "f32[600,70]", "f32[70]"),
+    ],
     "adamw": [
         _row(_adamw, *["f32[3,7,11]"] * 4, **{f"at_{place}": _positive for place in range(13)}),
         _row(_adamw, *["f32[]"] * 4, **{f"at_{place}": _positive for place in range(13)}),

@@ -80,6 +80,27 @@ def test_what_leads_back_into_a_group_is_none() -> None:
     assert not groups(ready(function, ROWS, ROWS))
 
 
+def test_of_groups_that_wait_for_each_other_one_is_left_out() -> None:
+    """Each norm's scale is made of the other's sum: either can stand alone."""
+
+    def function(x: Any, r: Any, y: Any, s: Any) -> Any:
+        first, second = x + r, y + s
+        return nn.rms_norm(first, second.sum(0)), nn.rms_norm(second, first.sum(0)), first, second
+
+    program = ready(function, *[ROWS] * 4)
+    (site,) = groups(program)
+    close(program, apply_kernels(program, {site.key: kernel_named(NATIVE)}))
+
+
+def test_operations_of_a_group_that_others_use_go_behind_it() -> None:
+    def function(x: Any, r: Any, s: Any) -> Any:
+        return nn.rms_norm(x + r, s), (x + r) * 2.0, pcp.sin(pcp.cos(x + r))
+
+    program = ready(function, ROWS, ROWS, VECTOR)
+    (site,) = groups(program)
+    close(program, apply_kernels(program, {site.key: kernel_named(NATIVE)}))
+
+
 def test_groups_in_the_body_of_a_loop() -> None:
     def function(x: Any, scales: Any) -> Any:
         def body(carry: Any, scale: Any) -> Any:

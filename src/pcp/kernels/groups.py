@@ -5,8 +5,10 @@ copy of what stood there, and an attribute says which operand, or which number, 
 others use as well stay for them.
 """
 
+import functools
 import hashlib
 import json
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +18,7 @@ from pcp.ir import Argument, Builder, DType, Program, TensorSpec
 from pcp.ir.bindings import Value, ir
 from pcp.ir.composites import composite_attributes, decomposition_of, emit_composite, private_function
 from pcp.ir.toolkit.constants import splat_number
-from pcp.ir.toolkit.dataflow import operations_between, result_owner, users_of
+from pcp.ir.toolkit.dataflow import defining_op, operations_between, result_owner, users_of
 from pcp.ir.toolkit.editing import clone_operations
 from pcp.ir.toolkit.regions import returned_by, values_from_outside
 from pcp.ir.toolkit.tensor_types import spec_of
@@ -52,7 +54,13 @@ class Group:
     @cached_property
     def results(self) -> tuple[Value, ...]:
         """What goes out."""
-        return tuple(value for match in self.matches for value in match.results)
+        every = tuple(value for match in self.matches for value in match.results)
+        assert self.family.pattern is not None
+        if not self.family.pattern.drops:
+            return every
+        own = self._own({result_owner(match.results[-1]) for match in self.matches}, every)
+        ends = {match.results[-1] for match in self.matches}
+        return tuple(value for value in every if value in ends or result_owner(value) not in own)
 
     @cached_property
     def last(self) -> ir.Operation:
@@ -71,13 +79,32 @@ class Group:
 
     def takes(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
         """Keys of the operations that a kernel makes needless: those that nothing outside of the group uses."""
-        own = {result_owner(value) for value in self.results}
-        for op in reversed(self.members):
-            if all(user in own for user in users_of(op)):
-                own.add(op)
+        own = self._own(set(map(result_owner, self.results)), self.results)
         return frozenset(
             keys[op] for op in own if op.name not in (*SHAPES, "stablehlo.constant") and op in keys
         )
+
+    def hides(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
+        """Keys of those among them whose results do not go out."""
+        return self.takes(keys) - {keys[result_owner(value)] for value in self.results}
+
+    def reads(self, keys: Mapping[ir.Operation, str]) -> frozenset[str]:
+        """Keys of the operations that make its inputs."""
+        made = map(defining_op, self.inputs)
+        return frozenset(keys[op] for op in made if op is not None and op in keys)
+
+    def computes_twice(self) -> bool:
+        """Whether it has a product that others need as well: it would be computed for them once more."""
+        own = self._own(set(map(result_owner, self.results)), self.results)
+        return any(op.name == "stablehlo.dot_general" and op not in own for op in self.members)
+
+    def _own(self, ends: set[ir.Operation], results: Iterable[Value]) -> set[ir.Operation]:
+        """Operations, and those before them that nothing else uses."""
+        own = set(ends)
+        for op in reversed(operations_between(self.inputs, results)):
+            if all(user in own for user in users_of(op)):
+                own.add(op)
+        return own
 
     def emit(self, builder: Builder, inputs: Sequence[Value]) -> ir.Operation:
         """Add the composite that computes it, on other inputs, to a program."""
@@ -137,28 +164,22 @@ def users_between(inputs: Iterable[Value], results: Sequence[Value]) -> list[ir.
     Returns:
         None where one of them leads back into the group.
     """
-    members, ends, last = (
-        set(operations_between(inputs, results)),
-        set(map(result_owner, results)),
-        result_owner(results[-1]),
-    )
-    made, after = set(results), set[Value]()
-    found: list[ir.Operation] = []
+    if len(results) == 1:
+        return []
+    taken_in, made = set(inputs), set(results)
+    ends, last = set(map(result_owner, results)), result_owner(results[-1])
+    after, found = set(made), list[ir.Operation]()
     has_begun = False
     for view in ir.InsertionPoint(last).block.operations:
         op = view.operation
-        has_begun = has_begun or op in ends
-        if has_begun:
-            taken = [*op.operands, *values_from_outside(op)]
-            if op in members:
-                if not after.isdisjoint(taken):
-                    return None
-            elif not after.isdisjoint(taken) or not made.isdisjoint(taken):
-                found.append(op)
-                after.update(op.results)
         if op == last:
             break
-    return found
+        has_begun = has_begun or op in ends
+        # Operations of the group that others use stay for them: they are moved like any other.
+        if has_begun and op not in ends and not after.isdisjoint([*op.operands, *values_from_outside(op)]):
+            found.append(op)
+            after.update(op.results)
+    return found if taken_in.isdisjoint(after - made) else None
 
 
 def groups_in(block: ir.Block) -> list[Group]:
@@ -179,11 +200,46 @@ def groups_in(block: ir.Block) -> list[Group]:
             number = -blocks.index(around) - 1 if family.pattern.joins else len(found)
             found.setdefault((family.name, number), []).append(match)
     groups = [Group(FAMILIES[name], tuple(matches)) for (name, _), matches in found.items()]
-    return [
+    apart = [
         group
         for group in groups
-        if _is_apart(group) and users_between(group.inputs, group.results) is not None
+        if _is_apart(group)
+        and not group.computes_twice()
+        and users_between(group.inputs, group.results) is not None
     ]
+    return _without_circles(apart, block)
+
+
+def _without_circles(groups: Sequence[Group], block: ir.Block) -> list[Group]:
+    """The groups but those that wait for results of others that wait for theirs; of a circle the last one is left out.
+
+    A group of one result is in no circle: nothing that comes into it depends on what goes out. Of the others each has a bit,
+    and a value has the bits of those that it depends on.
+    """
+    several = [group for group in groups if len(group.results) > 1]
+    if len(several) < 2:
+        return list(groups)
+    own: dict[ir.Operation, int] = {}
+    for place, group in enumerate(several):
+        for value in group.results:
+            own[result_owner(value)] = own.get(result_owner(value), 0) | 1 << place
+    bits: dict[Value, int] = {}
+    for op in walk_block(block):
+        taken = (bits.get(value, 0) for value in (*op.operands, *values_from_outside(op)))
+        bits |= dict.fromkeys(op.results, functools.reduce(operator.or_, taken, own.get(op, 0)))
+    waits: dict[int, int] = {}
+    left_out = []
+    for place, group in enumerate(several):
+        reached, seen = functools.reduce(operator.or_, (bits.get(value, 0) for value in group.inputs), 0), 0
+        waits[place] = reached
+        while new := reached & ~seen:
+            seen |= new
+            more = (known for other, known in waits.items() if new >> other & 1)
+            reached = functools.reduce(operator.or_, more, reached)
+        if seen >> place & 1:
+            left_out.append(group)
+            del waits[place]
+    return [group for group in groups if group not in left_out]
 
 
 def _is_apart(group: Group) -> bool:
@@ -218,12 +274,19 @@ def places_of(op: ir.Operation) -> list[tuple[str, int]]:
 def parts_of(op: ir.Operation) -> list[Part]:
     """The matches that the composite of a group stands for."""
     builder = current_builder()
-    matches: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
 
     def taken(place: float) -> Tensor:
         return full((), place, DType.f32) if isinstance(place, float) else Tensor(op.operands[place], builder)
 
-    return [Part(form, {name: taken(place) for name, place in inputs.items()}) for form, inputs in matches]
+    return [
+        Part(form, {name: taken(place) for name, place in inputs.items()}) for form, inputs in places_of(op)
+    ]
+
+
+def places_of(op: ir.Operation) -> list[tuple[str, dict[str, int | float]]]:
+    """The same as they are written down: forms, and of every input by its name the operand, or the number that it is."""
+    found: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
+    return found
 
 
 def _known_number(value: Value) -> float | None:

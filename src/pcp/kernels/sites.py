@@ -59,6 +59,8 @@ class Site:
         trips: how often it runs in one call; a loop of which that is not known counts as one trip.
         inside: keys of the composites that it is part of, the outermost first.
         takes: keys of the operations that a kernel computes here.
+        hides: keys of those among them whose results are not there any more then.
+        reads: of several operations, keys of those that make what they take.
         pair: of a gradient, the forward operation and it, as a Program of their operands; None where there is none.
     """
 
@@ -70,6 +72,8 @@ class Site:
     trips: int = 1
     inside: tuple[str, ...] = ()
     takes: frozenset[str] = frozenset()
+    hides: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
     pair: Program | None = None
 
 
@@ -77,16 +81,27 @@ def cover(sites: Iterable[Site]) -> list[Site]:
     """Of sites for which kernels are chosen, those at which they can stand together.
 
     A kernel takes the operations of its site, and what is inside of them: sites of several operations come first, then
-    composites, then what is inside of composites.
+    composites, then what is inside of composites. A kernel that takes what another one does not compute any more would have it
+    computed again, so they do not stand together.
     """
     taken: set[str] = set()
     opened: set[str] = set()
+    hidden: set[str] = set()
+    read: set[str] = set()
     found = []
     for site in sorted(sites, key=lambda each: (-len(each.takes), len(each.inside), each.key)):
-        if taken.isdisjoint(site.takes) and taken.isdisjoint(site.inside) and opened.isdisjoint(site.takes):
+        if (
+            taken.isdisjoint(site.takes)
+            and taken.isdisjoint(site.inside)
+            and opened.isdisjoint(site.takes)
+            and hidden.isdisjoint(site.reads)
+            and read.isdisjoint(site.hides)
+        ):
             found.append(site)
             taken |= site.takes
             opened.update(site.inside)
+            hidden |= site.hides
+            read |= site.reads
     return found
 
 
@@ -132,7 +147,10 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
             for site in known[region.digest]:
                 inner = _key_inside(key, site.key)
                 around = (key, *(_key_inside(key, each) for each in site.inside))
-                takes = frozenset(_key_inside(key, each) for each in site.takes)
+                takes, hides, reads = (
+                    frozenset(_key_inside(key, each) for each in some)
+                    for some in (site.takes, site.hides, site.reads)
+                )
                 found[inner] = replace(
                     site,
                     key=inner,
@@ -140,6 +158,8 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
                     trips=trips * site.trips,
                     inside=around,
                     takes=takes,
+                    hides=hides,
+                    reads=reads,
                 )
     for group in groups_in(block):
         region, place = group.region(program, block), describe_location(group.last.location)
@@ -147,8 +167,17 @@ def _sites(program: Program, platform: str, known: dict[str, tuple[Site, ...]]) 
         names = _names_of(group.family, only_operation(entry_block(inner_module)), platform)
         if names:
             key = group.key(keys)
-            trips, takes = trips_around(group.last, loops), group.takes(keys)
-            found[key] = Site(key, group.family.name, region, names, place, trips, takes=takes)
+            found[key] = Site(
+                key,
+                group.family.name,
+                region,
+                names,
+                place,
+                trips_around(group.last, loops),
+                takes=group.takes(keys),
+                hides=group.hides(keys),
+                reads=group.reads(keys),
+            )
     return tuple(found.values())
 
 

@@ -81,12 +81,21 @@ def value(name: str) -> Term:
     return Term(lambda _, found: iter((found,)), "value", name)
 
 
-def vector(name: str) -> Term:
-    """An input that runs along the last axis only."""
+def full(name: str) -> Term:
+    """An input that runs along all axes: it is no smaller tensor that was spread."""
 
     def fits(view: View, found: Found) -> Iterator[Found]:
-        rank = len(view.axes)
-        if rank > 0 and view.source().axes == (rank - 1,):
+        if spec_of(view.source().value.type).size == spec_of(view.value.type).size:
+            yield found
+
+    return Term(fits, "value", name)
+
+
+def vector(name: str) -> Term:
+    """An input that runs along the last axis only; other axes that it has are of size 1."""
+
+    def fits(view: View, found: Found) -> Iterator[Found]:
+        if [axis for axis in view.source().axes if axis is not None] == [len(view.axes) - 1]:
             yield found
 
     return Term(fits, "vector", name)
@@ -144,6 +153,19 @@ def apply(kind: str, *operands: Operand) -> Term:
             yield from _all_match(terms, tuple(map(View.of, op.operands))[: len(terms)], found)
 
     return Term(composite if "." in kind else elementwise, kind, operands=terms)
+
+
+def product(left: Operand, right: Operand) -> Term:
+    """A `dot_general` over any axes, whose result has all axes. Operands are seen with their own axes."""
+    terms = _terms_of((left, right))
+
+    def multiplied(view: View, found: Found) -> Iterator[Found]:
+        source = view.source()
+        op = defining_op(source.value)
+        if op is not None and op.name == "stablehlo.dot_general" and _is_whole(source):
+            yield from _all_match(terms, tuple(map(View.of, op.operands)), found)
+
+    return Term(multiplied, "dot_general", operands=terms)
 
 
 def compare(direction: str, left: Operand, right: Operand) -> Term:
@@ -221,11 +243,13 @@ class Pattern:
         forms: ways in which they are written, by name, the more particular ones first. Each is the terms of its results; from
             the last one a match begins, and the others are parts of it.
         joins: whether all matches in a block together are one site.
+        drops: whether results but the last of a form are left out where only the group itself uses them.
     """
 
     name: str
     forms: Mapping[str, Roots]
     joins: bool = False
+    drops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

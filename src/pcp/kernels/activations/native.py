@@ -23,10 +23,10 @@ def _before(biased: bool) -> Term:
     return value("x") + vector("bias") if biased else value("x")
 
 
-def _forward(x: Term, halved_first: bool) -> tuple[Term, ...]:
-    """x / 2 (1 + tanh(r (x + k x^3))), or x ((1 + tanh ...) / 2)."""
+def gelu_forms(x: Term) -> tuple[Term, Term]:
+    """x / 2 (1 + tanh(r (x + k x^3))), and x ((1 + tanh ...) / 2)."""
     more = 1.0 + apply("tanh", ROOT * (x + CUBIC * (x * x * x)))
-    return (0.5 * x * more,) if halved_first else (x * (0.5 * more),)
+    return 0.5 * x * more, x * (0.5 * more)
 
 
 def _gradient(x: Term) -> tuple[Term, ...]:
@@ -43,9 +43,9 @@ def _gradient(x: Term) -> tuple[Term, ...]:
 GELU = Pattern(
     "pcp.biased_gelu",
     {
-        f"{'biased' if biased else 'plain'}, {'x' if first else 'probability'} halved": _forward(_before(biased), first)
+        f"{'biased' if biased else 'plain'}, {which} halved": (form,)
         for biased in (True, False)
-        for first in (True, False)
+        for which, form in zip(("x", "probability"), gelu_forms(_before(biased)), strict=True)
     },
 )  # fmt: skip
 GRADIENT = Pattern(
@@ -64,7 +64,7 @@ def _build(op: ir.Operation) -> list[Tensor]:
     x, width = part.inputs["x"], part.inputs["x"].shape[-1]
     rows = reshape(x, (-1, width))
     bias = part.inputs.get("bias")
-    operands = [rows, zeros((width,), DType.f32) if bias is None else bias]
+    operands = [rows, zeros((width,), DType.f32) if bias is None else reshape(bias, (-1,))]
     if "cotangent" in part.inputs:
         operands.append(reshape(part.inputs["cotangent"], (-1, width)))
     handler = "gelu" if len(operands) == 2 else "gelu_gradient"

@@ -45,10 +45,14 @@ def _digest_of(files: tuple[Path, ...]) -> str:
 LIBRARIES = {
     each.name: each
     for each in (
-        Library("activations", ("gelu", "gelu_gradient"), ("arrays.h", "rows.h")),
+        Library("activations", ("gelu", "gelu_gradient"), ("arrays.h", "elementwise.h", "rows.h")),
         Library("normalisation", ("norm", "residual_norm", "norm_gradient"), ("arrays.h", "rows.h")),
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
-        Library("products", ("product_f32", "product_bf16"), ("arrays.h", "panels.h", "rows.h", "scratch.h")),
+        Library(
+            "products",
+            ("product_f32", "product_bf16", "product_epilogue_f32", "product_epilogue_bf16"),
+            ("arrays.h", "elementwise.h", "panels.h", "rows.h", "scratch.h"),
+        ),
     )
 }
 """Every library by its name."""

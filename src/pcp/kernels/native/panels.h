@@ -81,6 +81,11 @@ struct Singles {
   }
 
   static Word word(const float* at, int64_t, bool) { return *at; }
+  // What is left of numbers that are not copied into panels.
+  template <typename V>
+  static V kept(V x) {
+    return x;
+  }
 #if defined(__AVX512F__)
   // Sixteen words of one lane, whose numbers lie side by side; `count` numbers are there.
   static __m512i of_lane(const float* at, int64_t count) {
@@ -140,6 +145,17 @@ struct Pairs {
     Word bits;
     std::memcpy(&bits, &x, sizeof bits);
     return x != x ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+  template <typename V>
+  static V kept(V x) {
+    typedef uint32_t Bits __attribute__((vector_size(sizeof(V))));
+    Bits bits;
+    std::memcpy(&bits, &x, sizeof x);
+    const Bits near = bits + 0x7fff + (bits >> 16 & 1);
+    const Bits nan = (bits & 0x7fffffffu) > Bits{} + 0x7f800000u ? bits | 0x400000u : near;
+    bits = nan & 0xffff0000u;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
   }
 #if defined(__AVX512BF16__)
   static __m512i of_lane(const float* at, int64_t count) {

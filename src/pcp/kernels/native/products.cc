@@ -7,6 +7,7 @@
 // Handlers are called by whatever program names them, so they look at every shape and attribute before they touch memory.
 
 #include "arrays.h"
+#include "elementwise.h"
 #include "panels.h"
 #include "rows.h"
 #include "scratch.h"
@@ -29,6 +30,7 @@ constexpr int64_t kTall = 36 * kHigh;                  // rows of the left opera
 constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once
 constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
 constexpr int64_t kTasks = 4;                          // for each thread, so that a slow one does not keep the others waiting
+constexpr int64_t kAcross = kRegister == 16 ? 16 : 2;   // lanes of the result of one row that are summed up at once
 constexpr int64_t kAlone = int64_t{1} << 18;           // multiplications of a product that is not worth a second thread
 
 // Element (i, j) lies at `at[i * down + j * right]`.
@@ -37,10 +39,31 @@ struct Matrix {
   int64_t down, right;
 };
 
+// What is done to sums when they are complete, before they are stored for the first time; what is null is left out.
+struct Epilogue {
+  float* before = nullptr;          // the sums themselves are stored here
+  const float* bias = nullptr;      // of each column
+  Activation activation = Activation::none;
+  const float* residual = nullptr;  // of each element, added last
+
+  bool is_any() const { return before || bias || residual || activation != Activation::none; }
+  Epilogue from(int64_t element) const {
+    return {before ? before + element : nullptr, bias, activation, residual ? residual + element : nullptr};
+  }
+  template <typename V>
+  V of(V sums, int64_t element, int64_t column, int64_t count) const {
+    if (before) put(before + element, sums, count);
+    if (bias) sums += part<V>(bias + column, count);
+    sums = activated(activation, sums);
+    return residual ? sums + part<V>(residual + element, count) : sums;
+  }
+};
+
 struct Product {
   Matrix left, right;
   float* result;
   int64_t rows, columns, inner;
+  Epilogue epilogue;
 };
 
 // Threads of XLA's pool, or this one alone.
@@ -80,6 +103,20 @@ void write(const Sums sums, float* to, int64_t width, int64_t high, int64_t wide
     }
 }
 
+// The same of the last sums of a product with an epilogue. It stands apart: within the loops over panels it would cost the
+// innermost one registers.
+[[gnu::noinline]] void finish(const Sums sums, const Product& product, int64_t row, int64_t column, int64_t high, int64_t wide,
+                              bool adds) {
+  for (int64_t i = 0; i < high; ++i)
+    for (int half = 0; half < 2; ++half) {
+      const int64_t element = (row + i) * product.columns + column + half * kRegister, count = wide - half * kRegister;
+      if (count <= 0) break;
+      float* place = product.result + element;
+      const Register total = adds ? sums[i][half] + part<Register>(place, count) : sums[i][half];
+      put(place, product.epilogue.of(total, element, column + half * kRegister, count), count);
+    }
+}
+
 // A part of the result, from copied left panels: rows [top, bottom), columns [first, last), one block of the inner dimension.
 template <typename Form>
 void multiply_block(const Product& product, const typename Form::Word* left, typename Form::Word* right, int64_t top,
@@ -95,15 +132,96 @@ void multiply_block(const Product& product, const typename Form::Word* left, typ
       for (int64_t row = tall; row < std::min(bottom, tall + kTall); row += kHigh) {
         Sums sums = {};
         Form::multiply(words, left + row / kHigh * kLeft, right + (column - first) / kWide * kRight, sums);
-        write(sums, product.result + row * product.columns + column, product.columns,
-              std::min<int64_t>(kHigh, bottom - row), std::min<int64_t>(kWide, last - column), begin > 0);
+        const int64_t rows = std::min<int64_t>(kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
+        if (begin + deep < product.inner || !product.epilogue.is_any()) {
+          write(sums, product.result + row * product.columns + column, product.columns, rows, wide, begin > 0);
+        } else {
+          Sums complete;
+          std::memcpy(complete, sums, sizeof sums);
+          finish(complete, product, row, column, rows, wide, begin > 0);
+        }
       }
+}
+
+// A product of one row, in whose right operand the numbers of a row lie side by side: nothing is copied but the left operand.
+// Each block of columns is summed up in registers, so every number of the right operand is read once, in order.
+template <typename Form>
+bool multiply_row(const Product& product, Workers workers) {
+  Scratch kept(product.inner * static_cast<int64_t>(sizeof(float)));
+  float* left = kept.as<float>();
+  if (!left) return false;
+  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(product.left.at[k * product.left.right]);
+  const Matrix& right = product.right;
+  const int64_t blocks = divided_up(product.columns, kAcross * kLanes);
+  workers.each(blocks, std::max<int64_t>(1, divided_up(blocks, workers.count())), [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) {
+      const int64_t column = block * kAcross * kLanes, wide = std::min(kAcross * kLanes, product.columns - column);
+      Lanes totals[kAcross] = {};
+      for (int64_t begin = 0; begin < product.inner; begin += kDeep) {
+        const int64_t end = std::min(begin + kDeep, product.inner);
+        Lanes sums[kAcross] = {};
+        const float* at = right.at + begin * right.down + column;
+        if (wide == kAcross * kLanes)
+          for (int64_t k = begin; k < end; ++k, at += right.down)
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < kAcross; ++i) sums[i] += left[k] * Form::kept(load(at + i * kLanes));
+        else
+          for (int64_t k = begin; k < end; ++k, at += right.down)
+            for (int64_t i = 0; i * kLanes < wide; ++i)
+              sums[i] += left[k] * Form::kept(part<Lanes>(at + i * kLanes, wide - i * kLanes));
+        for (int64_t i = 0; i < kAcross; ++i) totals[i] += sums[i];
+      }
+      for (int64_t i = 0; i * kLanes < wide; ++i) {
+        const int64_t here = column + i * kLanes, count = wide - i * kLanes;
+        put(product.result + here, product.epilogue.of(totals[i], here, here, count), count);
+      }
+    }
+  });
+  return true;
+}
+
+// A product of one row, in whose right operand the numbers of a column lie side by side.
+template <typename Form>
+bool multiply_row_turned(const Product& product, Workers workers) {
+  Scratch kept(product.inner * static_cast<int64_t>(sizeof(float)));
+  float* left = kept.as<float>();
+  if (!left) return false;
+  for (int64_t k = 0; k < product.inner; ++k) left[k] = Form::kept(product.left.at[k * product.left.right]);
+  const int64_t whole = product.inner / kLanes * kLanes, rest = product.inner - whole;
+  const int64_t grain = divided_up(product.columns, 4 * workers.count());
+  workers.each(product.columns, grain, [&](int64_t first, int64_t last) {
+    constexpr int64_t kTogether = 4;
+    for (int64_t column = first; column < last; column += kTogether) {
+      const int64_t count = std::min(kTogether, last - column);
+      Lanes found = {};
+      for (int64_t j = 0; j < count; ++j) {
+        const float* at = product.right.at + (column + j) * product.right.right;
+        Lanes sums_of[kTogether] = {};
+        int64_t k = 0;
+        for (; k + kTogether * kLanes <= whole; k += kTogether * kLanes)
+#pragma GCC unroll 4
+          for (int64_t i = 0; i < kTogether; ++i)
+            sums_of[i] += load(left + k + i * kLanes) * Form::kept(load(at + k + i * kLanes));
+        for (; k < whole; k += kLanes) sums_of[0] += load(left + k) * Form::kept(load(at + k));
+        if (rest) sums_of[1] += load_part(left + whole, rest) * Form::kept(load_part(at + whole, rest));
+        found[j] = sum((sums_of[0] + sums_of[1]) + (sums_of[2] + sums_of[3]));
+      }
+      put(product.result + column, product.epilogue.of(found, column, column, count), count);
+    }
+  });
+  return true;
 }
 
 // False if there is no memory for the copies.
 template <typename Form>
 bool multiply(const Product& product, Workers workers) {
   using Word = typename Form::Word;
+  if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
+    const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
+    return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
+  }
+  if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
+  if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
   constexpr int64_t kLeft = kPanel<Form, kHigh>, kRight = kPanel<Form, kWide>;
   const int64_t panels = divided_up(product.rows, kHigh);
   const int64_t fits = std::max<int64_t>(1, kCopied / (panels * kLeft * static_cast<int64_t>(sizeof(Word))));
@@ -164,8 +282,8 @@ std::string complaint(const char* name, const Array& array, Numbers sizes, Numbe
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of
 // the inner dimension, then of the batch, and of the right operand those of the inner dimension, of columns, and of the batch.
 template <typename Form>
-ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result, Numbers sizes, Numbers left_strides,
-                   Numbers right_strides) {
+ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result result, Numbers sizes, Numbers left_strides,
+                        Numbers right_strides, const Epilogue& epilogue) {
   if (sizes.size() < 3) return refused("there are " + std::to_string(sizes.size()) + " sizes; expected three or more");
   int64_t elements = 1, count = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -178,6 +296,7 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result,
                    std::to_string(elements));
   if (!elements) return ffi::Error::Success();
   const int64_t rows = sizes[0], columns = sizes[1], inner = sizes[2];
+  if (!inner && epilogue.is_any()) return refused("nothing is summed over");
   if (!inner) {
     std::fill_n(result->typed_data(), elements, 0.0f);
     return ffi::Error::Success();
@@ -196,7 +315,7 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result,
       y += rest % sizes[i] * right_strides[i - 1];
     }
     const Product made{{x, left_strides[0], left_strides[1]}, {y, right_strides[0], right_strides[1]},
-                       result->typed_data() + which * rows * columns, rows, columns, inner};
+                       result->typed_data() + which * rows * columns, rows, columns, inner, epilogue.from(which * rows * columns)};
     if (!multiply<Form>(made, workers)) has_memory = false;
   };
   const bool small = static_cast<double>(rows) * columns * inner <= kAlone;
@@ -210,6 +329,55 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result,
   if (!has_memory)
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp product: there is no memory for copies of the operands");
   return ffi::Error::Success();
+}
+
+template <typename Form>
+ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result, Numbers sizes, Numbers left_strides,
+                   Numbers right_strides) {
+  return multiply_all<Form>(pool, left, right, result, sizes, left_strides, right_strides, Epilogue{});
+}
+
+// As `product`; more operands are the bias of each column, if there is one, and the residual, if there is one. The last result is
+// the sum of it all, one before it the product itself.
+template <typename Form>
+ffi::Error product_epilogue(ffi::ThreadPool pool, Array left, Array right, ffi::RemainingArgs more, ffi::RemainingRets results,
+                            Numbers sizes, Numbers left_strides, Numbers right_strides, int64_t bias, int64_t residual,
+                            int64_t activation) {
+  if (activation < 0 || activation >= static_cast<int64_t>(Activation::count))
+    return refused("there is no activation " + std::to_string(activation));
+  if (bias < 0 || bias > 1 || residual < 0 || residual > 1 || more.size() != static_cast<size_t>(bias + residual))
+    return refused("there are " + std::to_string(more.size()) + " operands besides the first two; the attributes say " +
+                   std::to_string(bias) + " biases and " + std::to_string(residual) + " residuals");
+  if (results.size() < 1 || results.size() > 2)
+    return refused("there are " + std::to_string(results.size()) + " results; expected one or two");
+  auto made = results.get<Array>(results.size() - 1);
+  if (!made) return made.error();
+  const int64_t elements = static_cast<int64_t>((*made)->element_count());
+  Epilogue epilogue;
+  epilogue.activation = static_cast<Activation>(activation);
+  if (results.size() == 2) {
+    auto before = results.get<Array>(0);
+    if (!before) return before.error();
+    if (static_cast<int64_t>((*before)->element_count()) != elements)
+      return refused("the product has another number of elements than the result");
+    epilogue.before = (*before)->typed_data();
+  }
+  if (bias) {
+    auto found = more.get<Array>(0);
+    if (!found) return found.error();
+    if (sizes.size() < 2 || static_cast<int64_t>(found->element_count()) != sizes[1])
+      return refused("the bias has " + std::to_string(found->element_count()) + " elements; expected one of each column");
+    epilogue.bias = found->typed_data();
+  }
+  if (residual) {
+    auto found = more.get<Array>(bias);
+    if (!found) return found.error();
+    if (static_cast<int64_t>(found->element_count()) != elements)
+      return refused("the residual has " + std::to_string(found->element_count()) + " elements; expected " +
+                     std::to_string(elements));
+    epilogue.residual = found->typed_data();
+  }
+  return multiply_all<Form>(pool, left, right, *made, sizes, left_strides, right_strides, epilogue);
 }
 
 }  // namespace
@@ -228,3 +396,21 @@ ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result,
 
 PCP_PRODUCT(pcp_product_f32, Singles);
 PCP_PRODUCT(pcp_product_bf16, Pairs);
+
+#define PCP_PRODUCT_EPILOGUE(name, form)                                                                   \
+  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::product_epilogue<pcp::form>,                                    \
+                                ffi::Ffi::Bind()                                                           \
+                                    .Ctx<ffi::ThreadPool>()                                                \
+                                    .Arg<pcp::Array>()                                                     \
+                                    .Arg<pcp::Array>()                                                     \
+                                    .RemainingArgs()                                                       \
+                                    .RemainingRets()                                                       \
+                                    .Attr<pcp::Numbers>("sizes")                                           \
+                                    .Attr<pcp::Numbers>("left_strides")                                    \
+                                    .Attr<pcp::Numbers>("right_strides")                                   \
+                                    .Attr<int64_t>("bias")                                                 \
+                                    .Attr<int64_t>("residual")                                             \
+                                    .Attr<int64_t>("activation"))
+
+PCP_PRODUCT_EPILOGUE(pcp_product_epilogue_f32, Singles);
+PCP_PRODUCT_EPILOGUE(pcp_product_epilogue_bf16, Pairs);

@@ -34,6 +34,25 @@ inline Lanes load_part(const float* at, int64_t count) {
   return found;
 }
 
+// The same of any vector, of which as many are read or stored as there are, if `count` is more.
+template <typename V>
+inline V part(const float* at, int64_t count) {
+  V found = {};
+  if (count >= static_cast<int64_t>(sizeof(V) / sizeof(float)))
+    std::memcpy(&found, at, sizeof found);
+  else
+    std::memcpy(&found, at, count * sizeof(float));
+  return found;
+}
+
+template <typename V>
+inline void put(float* at, V lanes, int64_t count) {
+  if (count >= static_cast<int64_t>(sizeof(V) / sizeof(float)))
+    std::memcpy(at, &lanes, sizeof lanes);
+  else
+    std::memcpy(at, &lanes, count * sizeof(float));
+}
+
 inline float sum(Lanes lanes) {
   for (int64_t width = kLanes / 2; width > 0; width /= 2)
     for (int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];

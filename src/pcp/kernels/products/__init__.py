@@ -2,4 +2,5 @@
 
 from pcp.kernels.products import stablehlo as stablehlo  # isort: split
 
+from pcp.kernels.products import epilogue as epilogue
 from pcp.kernels.products import native as native

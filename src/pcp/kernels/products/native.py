@@ -16,7 +16,7 @@ from pcp.ops.movement import transpose
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
-_LIBRARY = LIBRARIES["products"]
+LIBRARY = LIBRARIES["products"]
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
@@ -57,20 +57,25 @@ def _size(spec: TensorSpec, axes: Axes) -> int:
     return math.prod(spec.shape[axis] for axis in axes)
 
 
+def read(product: Product, x: Tensor, y: Tensor) -> tuple[list[Tensor], dict[str, Sequence[int]]]:
+    """The operands of a product as the handlers read them, and the attributes that say how."""
+    pairs = sorted(zip(*product.contract, strict=True))
+    inner = tuple(axis for axis, _ in pairs), tuple(axis for _, axis in pairs)
+    axes = DotAxes(inner, product.batch)
+    rows, columns = axes.free(0, len(product.x.shape)), axes.free(1, len(product.y.shape))
+    sizes = [_size(product.x, rows), _size(product.y, columns), _size(product.x, inner[0])]
+    sizes += [product.x.shape[axis] for axis in product.batch[0]]
+    x, of_x = _read(x, product.batch[0], rows, inner[0])
+    y, of_y = _read(y, product.batch[1], inner[1], columns)
+    return [x, y], {"sizes": sizes, "left_strides": of_x, "right_strides": of_y}
+
+
 def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
     def build(op: ir.Operation) -> list[Tensor]:
         product = Product.of(op)
         x, y = (Tensor(value, current_builder()) for value in op.operands)
-        pairs = sorted(zip(*product.contract, strict=True))
-        inner = tuple(axis for axis, _ in pairs), tuple(axis for _, axis in pairs)
-        axes = DotAxes(inner, product.batch)
-        rows, columns = axes.free(0, len(product.x.shape)), axes.free(1, len(product.y.shape))
-        sizes = [_size(product.x, rows), _size(product.y, columns), _size(product.x, inner[0])]
-        sizes += [product.x.shape[axis] for axis in product.batch[0]]
-        x, of_x = _read(x, product.batch[0], rows, inner[0])
-        y, of_y = _read(y, product.batch[1], inner[1], columns)
-        attributes = {"sizes": sizes, "left_strides": of_x, "right_strides": of_y}
-        return native_call(_LIBRARY, handler, (x, y), (product.result,), attributes)
+        operands, attributes = read(product, x, y)
+        return native_call(LIBRARY, handler, operands, (product.result,), attributes)
 
     return build
 
@@ -86,7 +91,7 @@ register_kernel(
         Effect.reassociating,
         "operands copied into the order of the innermost loop",
         _applies,
-        Native(_LIBRARY, _by("product_f32")),
+        Native(LIBRARY, _by("product_f32")),
     )
 )
 register_kernel(
@@ -95,6 +100,6 @@ register_kernel(
         Effect.lowers_precision,
         "operands rounded to bfloat16 where they are copied for the innermost loop, sums in float32",
         _applies,
-        Native(_LIBRARY, _by("product_bf16")),
+        Native(LIBRARY, _by("product_bf16")),
     )
 )

@@ -1,0 +1,114 @@
+"""Native products with what follows them: a bias, an activation, a residual. The result is stored once."""
+
+import math
+from collections.abc import Callable
+
+from pcp.ir.bindings import ir
+from pcp.ir.composites import decomposition_of
+from pcp.ir.toolkit.walking import walk_block
+from pcp.kernels.activations.native import gelu_forms
+from pcp.kernels.artifact import Native
+from pcp.kernels.groups import parts_of, places_of
+from pcp.kernels.kernel import Kernel
+from pcp.kernels.named import Named, is_named
+from pcp.kernels.native import native_call
+from pcp.kernels.products.native import LIBRARY, read
+from pcp.kernels.products.product import Product
+from pcp.kernels.registry import Family, register_family, register_kernel
+from pcp.ops.movement import reshape
+from pcp.rewrite.row import Effect
+from pcp.rewrite.terms import Pattern, Roots, Term, apply, compare, either, full, product, value, vector
+from pcp.tensor import Tensor
+
+ACTIVATIONS = ("none", "gelu", "exact GELU", "SiLU", "ReLU")
+"""In the order in which the handlers number them."""
+
+
+def _activated(x: Term) -> list[tuple[str, Term]]:
+    """Every activation of x, in each form in which it is written."""
+    erf = 0.5 * x * (1.0 + apply("erf", x * math.sqrt(0.5)))
+    erfc = 0.5 * x * apply("erfc", either(x * -math.sqrt(0.5), apply("negate", x) * math.sqrt(0.5)))
+    written_out = apply("divide", 1.0, 1.0 + apply("exponential", apply("negate", x)))
+    return [
+        *(("gelu", root) for root in gelu_forms(x)),
+        ("exact GELU", erf),
+        ("exact GELU", erfc),
+        ("SiLU", x * either(apply("logistic", x), written_out)),
+        ("ReLU", apply("select", compare("LE", x, 0.0), 0.0, x)),
+        ("ReLU", apply("maximum", x, 0.0)),
+    ]
+
+
+def _forms() -> dict[str, Roots]:
+    dot = product(value("left"), value("right"))
+    biased, residual = dot + vector("bias"), full("residual")
+    found: dict[str, Roots] = {}
+    for before in (biased, dot):
+        for name, root in _activated(before):
+            found[f"{name}, {len(found)}"] = (dot, root)
+    return found | {
+        "none, bias and residual": (residual + biased,),
+        "none, bias": (biased,),
+        "none, residual": (residual + dot,),
+    }
+
+
+EPILOGUE = Pattern("pcp.product_epilogue", _forms(), drops=True)
+
+
+def _product(op: ir.Operation) -> Product:
+    """The product in the composite of a group."""
+    block = decomposition_of(op).regions[0].blocks[0]
+    (dot,) = (each for each in walk_block(block) if each.name == "stablehlo.dot_general")
+    return Product.of(dot)
+
+
+def _applies(op: ir.Operation) -> bool:
+    product, ((_, inputs),) = _product(op), places_of(op)
+    if not product.is_f32 or not Named.of(op).is_f32 or 0 in (*product.x.shape, *product.y.shape):
+        return False
+    free = product.result.shape[len(product.x.shape) - len(product.contract[0]) :]
+    return "bias" not in inputs or math.prod(free) == product.result.shape[-1]
+
+
+def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
+    def build(op: ir.Operation) -> list[Tensor]:
+        product, (part,) = _product(op), parts_of(op)
+        operands, attributes = read(product, part.inputs["left"], part.inputs["right"])
+        more = [part.inputs[name] for name in ("bias", "residual") if name in part.inputs]
+        numbers = {name: int(name in part.inputs) for name in ("bias", "residual")}
+        numbers["activation"] = ACTIVATIONS.index(part.form.partition(",")[0])
+        results = [product.result] * len(op.results)
+        more = [reshape(each, (-1,)) for each in more]
+        return native_call(LIBRARY, handler, (*operands, *more), results, {**attributes, **numbers})
+
+    return build
+
+
+register_family(
+    Family(
+        "product_epilogue",
+        "a product, a bias, and an activation or a residual",
+        is_named(EPILOGUE.name),
+        everywhere=(("product_epilogue.native",), ("product_epilogue.native_bf16",)),
+        pattern=EPILOGUE,
+    )
+)
+for _name, _handler, _effect, _about in (
+    ("native", "product_epilogue_f32", Effect.reassociating, "sums in float32"),
+    (
+        "native_bf16",
+        "product_epilogue_bf16",
+        Effect.lowers_precision,
+        "operands rounded to bfloat16, sums in float32",
+    ),
+):
+    register_kernel(
+        Kernel(
+            f"product_epilogue.{_name}",
+            _effect,
+            f"{_about}, completed in registers before they are stored",
+            _applies,
+            Native(LIBRARY, _by(_handler)),
+        )
+    )
