@@ -53,6 +53,13 @@ def limit_memory(memory_bytes: int) -> None:
     _lower(resource.RLIMIT_AS, taken + memory_bytes)
 
 
+def limit_data(memory_bytes: int) -> None:
+    """Bound the memory that this process may write to beyond what it has now; files that it maps for reading do not count."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        taken = int(file.read().split()[5]) * resource.getpagesize()
+    _lower(resource.RLIMIT_DATA, taken + memory_bytes)
+
+
 def _lower(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     if hard == resource.RLIM_INFINITY or value < hard:

@@ -1,5 +1,6 @@
 """How a process is started that cannot harm who started it."""
 
+import contextlib
 import functools
 import glob
 import json
@@ -69,7 +70,8 @@ class Policy:
         return self.folder, *([] if self.cache is None else [self.cache]), *self.writable
 
     @property
-    def _cache(self) -> Path:
+    def compiled(self) -> Path:
+        """Where it keeps what it compiles and measures."""
         return self.folder / "cache" if self.cache is None else self.cache
 
     def command(self, module: str | None) -> list[str]:
@@ -103,7 +105,7 @@ class Policy:
         return kept | {
             "HOME": str(self.folder),
             "TMPDIR": str(self.folder),
-            "PCP_CACHE_DIR": str(self._cache),
+            "PCP_CACHE_DIR": str(self.compiled),
             "PCP_DATA_DIR": str(data_folder()),
             "PYTHONPATH": os.pathsep.join(_search_path()),
             "PATH": "",  # no compiler is looked for that could not be run
@@ -113,11 +115,12 @@ class Policy:
 
     def prepare(self) -> None:
         """Make the folders; what the user's PCP built for programs to call is in the cache, too."""
-        for each in (self.folder, self._cache):
+        for each in (self.folder, self.compiled):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
-        link, builds = self._cache / "native", cache_folder() / "native"
-        if link != builds and not link.is_symlink():
-            link.symlink_to(builds)
+        link, builds = self.compiled / "native", cache_folder() / "native"
+        if link != builds:
+            with contextlib.suppress(FileExistsError):
+                link.symlink_to(builds)
 
 
 @dataclass(frozen=True, slots=True)

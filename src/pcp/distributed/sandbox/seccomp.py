@@ -57,7 +57,7 @@ _X32 = 0x40000000
 _CLONE_THREAD, _CLONE_VM = 0x10000, 0x100
 _NEW_NAMESPACES = 0x7E020000
 _GET_SECCOMP = 21
-_TERMINAL_SETTINGS = 0x5401  # TCGETS: what isatty asks
+_HARMLESS_CONTROLS = [0x5401, 0x5450, 0x5451]  # TCGETS, which isatty asks; whether a descriptor is inherited
 _SET_NAME, _GET_NAME, _NAME_MEMORY = 15, 16, 0x53564D41
 
 _ALLOW, _KILL, _FAIL = 0x7FFF0000, 0x80000000, 0x00050000
@@ -120,7 +120,7 @@ def _program(machine: str, own: int, processes: bool, drivers: bool) -> Iterator
     if drivers:
         yield from _when(_CONTROL[column], [(_RETURN, 0, 0, _ALLOW)])
     else:
-        yield from _when(_CONTROL[column], _if_argument(1, [_TERMINAL_SETTINGS]))
+        yield from _when(_CONTROL[column], _if_argument(1, _HARMLESS_CONTROLS))
     yield from _when(_PRCTL[column], _if_argument(0, [_SET_NAME, _GET_NAME, _NAME_MEMORY]))
     # What was forked has another number than this process; 0 is whoever asks.
     yield from _when(_LIMITS[column], _if_argument(0, [0, own]))
