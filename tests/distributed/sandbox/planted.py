@@ -1,7 +1,6 @@
 """Code that runs in the verifying child where a program is read, as if a hole of the parser had been used.
 
-`verification` starts this module instead of its own. The artifact is the text of a Python function, which gets a dictionary to
-write outcomes to.
+`verification` starts this module instead of its own. The artifact is Python, which calls `attempt` with a name and a function.
 """
 
 import errno
@@ -9,6 +8,7 @@ import os
 from typing import NoReturn
 
 from pcp.distributed import verification
+from pcp.distributed.verification import ProgramRefused
 
 
 def taken_over(artifact: bytes) -> NoReturn:
@@ -24,7 +24,7 @@ def taken_over(artifact: bytes) -> NoReturn:
             found[name] = type(error).__name__
 
     exec(artifact.decode(), {"attempt": attempt, "os": os})
-    raise verification.ProgramRefused(" ".join(f"{name}={outcome}" for name, outcome in found.items()))
+    raise ProgramRefused(" ".join(f"{name}={outcome}" for name, outcome in found.items()))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed import verification
+from pcp.distributed.job import Job
 from pcp.distributed.sandbox import protection
 from pcp.distributed.verification import ProgramRefused, admit
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker import training_process
+from pcp.distributed.worker.training_process import TrainingProcess
 from pcp.folders import cache_folder
-from tests.distributed.sandbox import planted
+from tests.distributed.sandbox import planted, planted_training
 
 SECONDS = 60.0
 MEMORY = 8 << 30
@@ -81,7 +85,7 @@ attempt("pidfd", lambda: call(434, parent, 0))
 attempt("read_memory", lambda: call(310, parent, 0, 0, 0, 0, 0))
 attempt("affinity", lambda: os.sched_setaffinity(parent, {0}))
 attempt("limits_of_parent", lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)))
-attempt("more_memory", lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)))
+attempt("higher_limit", lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1 << 19, 1 << 19)))
 attempt("namespace", lambda: call(272, 0x10000000))
 attempt("mount", lambda: call(165, 0, 0, 0, 0, 0))
 attempt("bpf", lambda: call(321, 0, 0, 0))
@@ -99,6 +103,7 @@ FAILED = {"EACCES", "EPERM", "PermissionError"}
 @pytest.fixture(autouse=True)
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verification, "_CHILD", planted.__name__)
+    monkeypatch.setattr(training_process, "_CHILD", planted_training.__name__)
     monkeypatch.setattr(verification, "_LONGEST_WORDS", 100_000)
     monkeypatch.setattr(verification, "MAXIMUM_ARTIFACT_BYTES", 1 << 20)
 
@@ -124,9 +129,19 @@ def listening() -> Iterator[tuple[int, str]]:
             yield tcp.getsockname()[1], name
 
 
+def in_training(folder: Path, attack: str) -> dict[str, str]:
+    """What came of each attempt in the process that runs programs."""
+    store = BlobStore(folder / "blobs", shared=True)
+    job = Job({"step": store.put(b"step")}, store.put(attack.encode()), 1, 1, 1, 1)
+    with pytest.raises(ProgramRefused) as refused:
+        TrainingProcess(job, store, "cpu:0", cache=folder / "compiled")
+    return dict(each.split("=", 1) for each in str(refused.value).split(" ") if "=" in each)
+
+
 @needs_everything
+@pytest.mark.parametrize("where", ["verification", "training"])
 def test_whatever_code_in_the_child_tries_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: tuple[int, str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listening: tuple[int, str], where: str
 ) -> None:
     keys = tmp_path / "run" / "keys"
     for path in (tmp_path / ".ssh" / "id_ed25519", keys / "authority.key"):
@@ -148,12 +163,18 @@ def test_whatever_code_in_the_child_tries_fails(
             "OUTSIDE": tempfile.gettempdir(),
         }
         attack = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + ATTACKS
-        found = said(attack)
+        found = said(attack) if where == "verification" else in_training(tmp_path / "worker", attack)
     assert len(found) == ATTACKS.count("\nattempt("), found
     assert found.pop("own_folder") == "done"
     assert found.pop("environment") == "KeyError"
+    if (
+        where == "training"
+    ):  # it starts Python again to measure, and nothing else; signals stay within what it started
+        assert found.pop("fork") != "0"
+        if int(protection().files.partition(" ")[2]) < 6:
+            del found["kill"], found["kill_group"]
     assert {name: outcome for name, outcome in found.items() if outcome not in FAILED | {"ValueError"}} == {}
-    assert found["more_memory"] in FAILED | {"ValueError"}
+    assert found["higher_limit"] in FAILED | {"ValueError"}
     assert (keys / "authority.key").stat().st_mode & 0o777 != 0o666
 
 
