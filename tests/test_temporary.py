@@ -15,6 +15,7 @@ import pcp
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.verification import CandidateProcess
 from pcp.temporary import (
+    CONFINED,
     LIKE_A_USERS,
     LOWERING,
     MEASURING,
@@ -177,7 +178,14 @@ from argparse import Namespace
 from pcp.cli import worker
 worker.Credentials.load_bundle = lambda _: None
 worker.WorkerProcess = lambda _address, _credentials, folder, *_: wait(folder.parent)
-worker.run(Namespace(supervised=False, cpus=None, key="", device="cpu:0", connect="127.0.0.1:1", folder=None))
+worker.protection = lambda _: "nothing"
+given = {"supervised": False, "cpus": None, "key": "", "device": "cpu:0", "disk": 1, "memory": None}
+worker.run(Namespace(connect="127.0.0.1:1", folder=None, **given))
+""",
+    CONFINED: """
+from pcp.distributed.sandbox import policy
+policy.Policy.prepare = lambda self: wait(self.folder.parent)
+policy.protection()
 """,
 }
 """What makes a folder of each kind, and waits in the midst of its work."""

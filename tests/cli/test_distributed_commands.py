@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pcp.cli import main
+from pcp.cli.keys import identity_of
+from pcp.distributed.shepherd.new_run import NothingToSignWith, new_run
 from pcp.distributed.wire import Authority, Credentials
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.run_folder import RunFolder
@@ -98,6 +100,23 @@ def test_a_name_that_cannot_be_used(run: Path, name: str, capsys: pytest.Capture
     message = complaint(["keys", "worker", name, "--run", str(run), "--output", "k.pem"], capsys)
     assert "cannot be the name of a worker" in message
     assert not Path("k.pem").exists()
+
+
+def test_a_shepherd_goes_on_without_the_authoritys_key_and_begins_no_run(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(run)
+    assert main(["keys", "shepherd", "hub.example", "--run", str(run)]) == 0
+    assert "keys/authority.key may now be kept elsewhere" in capsys.readouterr().out
+    authority = Authority.load(run / "keys")
+    (run / "keys" / "authority.key").unlink()
+    credentials, _, sign = identity_of(folder, "127.0.0.1")
+    assert (credentials.name, sign) == ("shepherd", None)
+    assert credentials.is_signed(b"programs", authority.sign(b"programs"))
+    assert "cannot read the authority" in complaint(["keys", "worker", "a", "--run", str(run)], capsys)
+    assert not (run / "keys" / "authority.key").exists()
+    with pytest.raises(NothingToSignWith, match=r"begin the run where keys/authority\.key is"):
+        new_run(folder, *(None,) * 5)  # type: ignore[arg-type]  # nothing else is looked at
 
 
 def test_keys_of_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pcp.distributed.job import InvalidJob, Job
+from pcp.distributed.job import InvalidJob, Job, JobUnsigned, check_signature, signed
 from pcp.distributed.messages import Blob
+from pcp.distributed.wire import Authority
 from pcp.training.data.run_data import DataKind
 
 NAMES = ("start", "restart", "step", "flat.0", "put.0", "push.0", "flat.1", "put.1", "push.1")
@@ -44,6 +46,25 @@ def test_a_tolerance_comes_back_and_is_not_there_without_one() -> None:
 def test_overlap_comes_back() -> None:
     job = replace(JOB, overlap=True)
     assert Job.from_json(job.to_json()) == job
+
+
+def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -> None:
+    authority, other = (Authority.create(tmp_path / name, name=name) for name in ("mine", "other"))
+    worker = authority.issue("a")
+    description = signed(JOB.to_json(), authority.sign)
+    check_signature(description, worker.is_signed)
+    assert Job.from_json(description) == JOB
+    for name in json.loads(description):
+        for change in (7, None):
+            changed = json.loads(description) | {name: change}
+            if change is None:
+                del changed[name]
+            with pytest.raises((JobUnsigned, InvalidJob)):
+                check_signature(json.dumps(changed), worker.is_signed)
+    with pytest.raises(JobUnsigned, match="is not that of the authority in this worker's key file"):
+        check_signature(signed(JOB.to_json(), other.sign), worker.is_signed)
+    with pytest.raises(JobUnsigned, match="bears no signature"):
+        check_signature(JOB.to_json(), worker.is_signed)
 
 
 def test_everything_to_fetch_is_named_once_programs_first() -> None:

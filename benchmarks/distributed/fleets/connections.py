@@ -45,7 +45,9 @@ def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
     recipe = GPT2Recipe(config, MODEL, write_token_file(folder / "tokens.bin", tokens, MODEL.vocabulary))
     authority = Authority.load(folder / "keys")
     credentials = authority.issue("shepherd", "shepherd")
-    served = Shepherd(RunFolder(folder), recipe, credentials, authority.revocations, pipe.send)
+    served = Shepherd(
+        RunFolder(folder), recipe, credentials, authority.revocations, pipe.send, sign=authority.sign
+    )
     elements = partition(recipe.parameters, 1).size(0)
 
     def ready(port: int) -> None:

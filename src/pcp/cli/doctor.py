@@ -16,6 +16,7 @@ from pathlib import Path
 from pcp import backends
 from pcp.backends.cache import default_cache
 from pcp.backends.processors import core_count
+from pcp.distributed.sandbox import NotConfined, protection
 from pcp.distributed.wire.sockets import listen
 from pcp.errors import PCPError
 from pcp.kernels import kernels_of, native
@@ -215,6 +216,22 @@ def check_command() -> Finding:
     return Finding("ok", f"`pcp` is {path}")
 
 
+def check_sandbox() -> Finding:
+    """What keeps programs from the network away from this user's files."""
+    try:
+        found = protection()
+    except (NotConfined, OSError) as error:
+        return Finding("problem", str(error), "a Worker cannot verify programs here")
+    words = f"a Worker verifies and runs programs under {found}"
+    if found.is_full:
+        return Finding("ok", words)
+    if not found.files:
+        lacks = "Landlock (Linux 5.13 or newer, in the kernel's list of security modules)"
+    else:
+        lacks = "seccomp, or PCP does not know this processor's system calls"
+    return Finding("note", words, f"it lacks {lacks}; take part only in runs whose owner you trust")
+
+
 def check_network() -> Finding:
     """What a Shepherd and its Workers need."""
     if not ssl.HAS_TLSv1_3:
@@ -242,6 +259,7 @@ CHECKS: Mapping[str, Callable[[], Finding]] = {
     "cache": check_cache,
     "command": check_command,
     "network": check_network,
+    "sandbox": check_sandbox,
 }
 
 

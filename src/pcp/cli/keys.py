@@ -2,9 +2,10 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-from pcp.distributed.wire import Authority
+from pcp.distributed.wire import Authority, Credentials, Revocations
 from pcp.errors import PCPError
 from pcp.training.run_folder import RunFolder
 
@@ -18,14 +19,21 @@ certificate of the authority. It is valid for one year, for this run, and for on
 `revoke` makes every key of a name invalid. A running Shepherd notices within a second and closes the worker's connection. A
 new key for the same name is valid again.
 
-Keep FOLDER/keys secret: whoever has authority.key can make keys for workers.
+Keep FOLDER/keys secret: whoever has authority.key can make keys for workers, and sign programs. Workers run only programs that
+the authority signed, when the run began. So begin a run on a machine that you trust, make a key with `shepherd`, and leave
+authority.key there when you take the folder to the Shepherd's machine: whoever takes that over cannot send other programs.
 
 examples:
   pcp keys worker alice --run runs/gpt2-nano           writes alice.pem; give it to the worker over a safe channel
   pcp worker --connect 192.0.2.7:7433 --key alice.pem  run the worker with it
   pcp keys revoke alice --run runs/gpt2-nano           alice is no longer admitted
+  pcp keys shepherd hub --run runs/gpt2-nano           the Shepherd on `hub` needs no authority.key any more
 """,
 }
+
+
+SHEPHERD_FILE = "shepherd.pem"
+"""In the folder of keys: what a Shepherd uses where the authority's key is not."""
 
 
 class KeyFileExists(PCPError):
@@ -35,9 +43,14 @@ class KeyFileExists(PCPError):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
     parser.add_argument(
-        "action", choices=["worker", "revoke"], help="make a key file, or revoke the keys of a worker"
+        "action",
+        choices=["worker", "revoke", "shepherd"],
+        help="make a key file, or revoke the keys of a worker, or make a key for a Shepherd without the authority",
     )
-    parser.add_argument("name", help="the worker's name: letters, digits, '.', '_' and '-'")
+    parser.add_argument(
+        "name",
+        help="the worker's name: letters, digits, '.', '_' and '-'; for `shepherd`, the name of its machine",
+    )
     parser.add_argument("--run", required=True, type=Path, help="folder of the run")
     parser.add_argument("--output", type=Path, help="key file to write (default: NAME.pem)")
 
@@ -50,6 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         count = authority.revoke(arguments.name)
         said = {"revoked": count, "worker": arguments.name}
         text = f"{arguments.name}: {count} certificates revoked"
+    elif arguments.action == "shepherd":
+        path = arguments.output or arguments.run / "keys" / SHEPHERD_FILE
+        authority.issue("shepherd", "shepherd", [arguments.name]).save_bundle(path)
+        said = {"shepherd": arguments.name, "key": str(path)}
+        text = f"{path}: the key of the Shepherd on {arguments.name}; keys/authority.key may now be kept elsewhere"
     else:
         path = arguments.output or Path(f"{arguments.name}.pem")
         if path.exists():
@@ -64,6 +82,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def authority_of(folder: RunFolder) -> Authority:
-    """The authority of a run, made where there is none yet."""
+    """The authority of a run, made where there is none yet.
+
+    Raises:
+        CertificateProblem: its key is not here, although its certificate is.
+    """
     path = folder.path / "keys"
-    return Authority.load(path) if (path / "authority.key").exists() else Authority.create(path)
+    if (path / "authority.crt").exists():
+        return Authority.load(path)
+    return Authority.create(path)
+
+
+def identity_of(
+    folder: RunFolder, host: str
+) -> tuple[Credentials, Revocations, Callable[[bytes], bytes] | None]:
+    """What a Shepherd needs: its key, whose keys were revoked, and what signs a new run.
+
+    Without the authority's key it takes the key that `pcp keys shepherd` made, and nothing signs.
+
+    Raises:
+        CertificateProblem: there is neither key.
+    """
+    keys = folder.path / "keys"
+    own = keys / SHEPHERD_FILE
+    if own.exists() and not (keys / "authority.key").exists():
+        return Credentials.load_bundle(own), Revocations(keys / "revoked.txt"), None
+    authority = authority_of(folder)
+    return authority.issue("shepherd", "shepherd", [host]), authority.revocations, authority.sign

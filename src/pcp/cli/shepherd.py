@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pcp.cli.keys import authority_of
+from pcp.cli.keys import identity_of
 from pcp.cli.local_run import address_of
 from pcp.distributed.algorithm_choice import check_settings
 from pcp.distributed.coordinator import EventLogWriteFailed
@@ -84,14 +84,13 @@ def run(arguments: argparse.Namespace) -> int:
     folder = _folder(arguments)
     recipe = _prepared(folder, fresh=not arguments.run.is_dir())
     host, port = arguments.listen
-    authority = authority_of(folder)
-    credentials = authority.issue("shepherd", "shepherd", [host])
+    credentials, revocations, sign = identity_of(folder, host)
     stream = JSONLinesStream() if arguments.json else None
     with JSONLinesFile(folder.metrics_file) as file:
         sink = FanOut([file, *([stream] if stream else [])])
         # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
         patience = PATIENCE_SECONDS if arguments.supervised else 0.0
-        shepherd = Shepherd(folder, recipe, credentials, authority.revocations, sink.write, patience)
+        shepherd = Shepherd(folder, recipe, credentials, revocations, sink.write, patience, sign)
 
         def announce(address: str) -> None:
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)

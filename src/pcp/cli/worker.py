@@ -5,15 +5,19 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 from pcp import backends
 from pcp.distributed.address_file import wait_for_address
+from pcp.distributed.sandbox import protection
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
+from pcp.distributed.wire.sockets import parse_address
 from pcp.distributed.worker.effects import Stop
+from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.errors import PCPError
 from pcp.temporary import WORKING, TemporaryFolder
@@ -24,11 +28,14 @@ DESCRIPTION = {
 The Shepherd's operator makes the key file with `pcp keys worker NAME --run FOLDER`. It holds the worker's
 private key, its certificate, and the certificate of the authority. Keep it secret, and use it for one worker only.
 
-A worker receives programs, never code. It verifies and compiles every program in a child process with limits on memory and
-time before it runs the program. A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
+A worker receives programs, never code. It verifies, compiles and runs them in child processes. Those have no network, no key
+and none of your files, where the system offers that; the first line says so. `--disk` and `--memory` bound what they take.
+A program that takes more, or does not end, is stopped, and the worker goes on.
+
+A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
 refuses ends and says why.
 
-exit codes: 0 the run is complete; 1 it failed (a bug, or a program that does not end); 2 an argument or a file is wrong, or
+exit codes: 0 the run is complete; 1 it failed (a bug); 2 an argument or a file is wrong, or
 the Shepherd refuses this worker; 130 and 143 interrupted
 
 examples:
@@ -40,6 +47,14 @@ examples:
 
 ADDRESS_SECONDS = 600.0
 """How long to wait for the file of an address: a Shepherd may have much data to read before it listens."""
+
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?((?:[KMGT]i?)?B|)", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{suffix}": base ** (power + 1)
+    for power, letter in enumerate("kmgt")
+    for suffix, base in (("b", 1000), ("ib", 1024))
+}
 
 
 class NoSuchProcessor(PCPError):
@@ -58,6 +73,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu:0", help="where to compute")
     parser.add_argument("--folder", type=Path, help="where to keep programs and data (default: temporary)")
     parser.add_argument("--cpus", type=_processors, metavar="0,1", help="processors to use (default: all)")
+    parser.add_argument(
+        "--disk",
+        type=_bytes,
+        default=DISK_BYTES,
+        metavar="20GB",
+        help="what the run may take here of the disk: data, states, compiled programs (default: 1TiB)",
+    )
+    parser.add_argument(
+        "--memory",
+        type=_bytes,
+        metavar="8GB",
+        help="what the run's programs may take of memory (default: all that the device has)",
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
@@ -74,19 +102,20 @@ def run(arguments: argparse.Namespace) -> int:
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
-        worker = WorkerProcess(address, credentials, folder, arguments.device, capacity)
+        parse_address(address)  # before anything is said
+        offer = Offer(arguments.disk, arguments.memory)
+        print(
+            f"pcp: programs are verified and run under {protection(arguments.device)}",
+            file=sys.stderr,
+            flush=True,
+        )
+        worker = WorkerProcess(address, credentials, folder, arguments.device, capacity, offer)
         stopped, number = asyncio.run(_until_stopped(worker))
     if arguments.json:
         facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
         print(json.dumps({"worker": credentials.name} | facts), flush=True)
     print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
-    code = 0 if stopped.finished else 1 if worker.stuck else 128 + number
-    if worker.left_behind:
-        print("pcp: a program that was still running was ended with the process", file=sys.stderr)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
-    return code
+    return 0 if stopped.finished else 128 + number
 
 
 async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:
@@ -101,6 +130,15 @@ async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
     return await worker.run(), received
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or not (size := int(float(found[1]) * _UNITS[found[2].lower()])):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size; give a number and a unit, such as 20GB (of 10^9 bytes) or 8GiB (of 2^30)"
+        )
+    return size
 
 
 def _processors(text: str) -> set[int]:

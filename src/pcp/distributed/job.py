@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from pcp.training.data.run_data import DataKind
 VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
 
+_SIGNATURE = "signature"
 _PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive)\.(0|[1-9][0-9]{0,3})")
 
 
@@ -111,6 +113,53 @@ class Job:
             RecursionError,
         ) as error:
             raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
+
+
+class JobUnsigned(PCPError):
+    """A description that the run's authority did not sign: who sent it must not decide what is run here."""
+
+
+def signed(description: str, sign: Callable[[bytes], bytes]) -> str:
+    """A description with the signature of the run's authority.
+
+    Arguments:
+        description: as `Job.to_json` wrote it.
+        sign: from bytes to their signature.
+    """
+    content = json.loads(description)
+    return json.dumps(content | {_SIGNATURE: sign(_to_sign(content)).hex()}, sort_keys=True)
+
+
+def check_signature(description: str, is_signed: Callable[[bytes, bytes], bool]) -> None:
+    """Make sure that the run's authority signed a description: its programs, its data, every setting.
+
+    Arguments:
+        description: from a peer that is not trusted.
+        is_signed: whether the second is the authority's signature of the first.
+
+    Raises:
+        InvalidJob: it cannot be read.
+        JobUnsigned: the signature is missing, or is not that of this description by this authority.
+    """
+    try:
+        content = json.loads(description)
+        signature = bytes.fromhex(content.pop(_SIGNATURE, ""))
+    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise InvalidJob(f"the description of the run cannot be read: {error!r}") from None
+    if not signature:
+        raise JobUnsigned(
+            "the description of the run bears no signature; this worker runs only programs that the run's authority signed: "
+            "begin the run anew with this version of PCP"
+        )
+    if not is_signed(_to_sign(content), signature):
+        raise JobUnsigned(
+            "the signature of the run's description is not that of the authority in this worker's key file: the Shepherd "
+            "offers other programs or settings than the run's owner signed"
+        )
+
+
+def _to_sign(content: dict[str, Any]) -> bytes:
+    return b"pcp job\n" + json.dumps(content, sort_keys=True).encode()
 
 
 def _encode(blob: Blob) -> dict[str, Any]:

@@ -252,6 +252,18 @@ class Repeated:
     payload: Blob | None
 
 
+class FailureKind(StrEnum):
+    """What kept a worker from running programs; Shepherds count them."""
+
+    OTHER = ""
+    ENDLESS = "endless"  # a program went on long after its lease was taken back, and was ended
+    MEMORY = "memory"  # it took more memory than the worker offers
+    DISK = "disk"  # the run takes more of the disk than the worker offers
+    CRASH = "crash"  # the process that runs programs died
+    REFUSED = "refused"  # a program does what no worker allows
+    UNSIGNED = "unsigned"  # the owner of the run did not sign the programs
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Worker to Shepherd: the lease (0: the worker itself) cannot be fulfilled."""
@@ -259,6 +271,7 @@ class Failure:
     generation: int
     lease_id: int
     reason: str
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)

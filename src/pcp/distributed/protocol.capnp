@@ -176,6 +176,7 @@ struct Failure {
   generation @0 :UInt64;
   leaseId @1 :UInt64;
   reason @2 :Text;
+  kind @3 :Text;  # empty, or one of FailureKind
 }
 
 struct Goodbye {

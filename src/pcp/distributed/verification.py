@@ -1,14 +1,14 @@
 """What a Worker makes sure of before it runs programs that came over the network.
 
 The order matters, because MLIR's own reader crashes on damaged bytes. Length and digest were checked when the bytes arrived.
-Then a disposable child process parses, verifies and compiles them, with limits on memory and time; only then are the same
-bytes loaded here, the compiled form from the cache that the child filled.
+Then a disposable child process parses, verifies and compiles them, confined (see `sandbox`) and with limits on memory, time
+and files; only then are the same bytes loaded by who asked. What the child compiled is machine code that its taker must
+trust: only a process that is confined itself takes it.
 """
 
 import json
 import logging
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,8 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
+from pcp.distributed.sandbox import Policy, is_confined, taken
+from pcp.distributed.sandbox.limits import limit_memory
 from pcp.distributed.supervisor import describe
 from pcp.errors import PCPError
+from pcp.folders import cache_folder
 from pcp.ir import Program
 from pcp.ir.bindings import ir
 from pcp.ir.composites import COMPOSITE, composite_name
@@ -28,6 +31,7 @@ from pcp.ir.toolkit.walking import every_operation, named_operations
 from pcp.kernels import look_at
 from pcp.kernels.native import is_admitted
 from pcp.planning import plan
+from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.verification")
 
@@ -41,11 +45,15 @@ REFUSED_OPERATIONS = {
 }
 MAXIMUM_OPERATIONS = 1_000_000
 MAXIMUM_ARTIFACT_BYTES = 64 << 20
+MAXIMUM_COMPILED_BYTES = 4 << 30
+"""What the child may write, all of it together."""
 
 _REFUSED = 3
+_FULL = -1000
 _POLL_SECONDS = 0.02
 _LONGEST_WORDS = 400
 _LONGEST_REASON = 300
+_CHILD = "pcp.distributed.verification"
 
 
 class ProgramRefused(PCPError):
@@ -128,18 +136,35 @@ def admit(
             raise ProgramRefused(
                 f"the program {name!r} has {len(artifact)} bytes; at most {MAXIMUM_ARTIFACT_BYTES} are accepted"
             )
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaints:
+    with (
+        TemporaryFolder(CONFINED) as temporary,
+        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as complaints,
+    ):
+        policy = Policy(
+            temporary.path / "verification",
+            device,
+            cache=cache_folder() if is_confined() else None,
+            file_bytes=MAXIMUM_COMPILED_BYTES,
+            cpu_seconds=seconds * (os.cpu_count() or 1),
+        )
+        policy.prepare()
+        before = taken(policy.written)
         child = subprocess.Popen(
-            [sys.executable, "-m", "pcp.distributed.verification"],
+            policy.command(_CHILD),
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=complaints,
-            # A second client of a GPU must not take most of its memory, as clients do.
-            env=os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+            env=policy.environment(),
             start_new_session=True,
         )
+
+        def too_much() -> bool:
+            return taken(policy.written, child.pid) - before > MAXIMUM_COMPILED_BYTES
+
         try:
-            code = _outcome(child, _request(artifacts, device, memory_bytes), seconds, cancelled)
+            request = _request(artifacts, device, memory_bytes)
+            code = _outcome(child, request, seconds, cancelled, too_much)
         finally:
             child.kill()
             child.wait()
@@ -152,6 +177,8 @@ def admit(
     name = name or next(iter(artifacts))
     if code is None:
         raise ProgramRefused(f"verifying the program {name!r} took more than {seconds:.0f} s")
+    if code == _FULL:
+        raise ProgramRefused(f"verifying the program {name!r} wrote more than {MAXIMUM_COMPILED_BYTES} bytes")
     if code == _REFUSED:
         raise ProgramRefused(f"the program {name!r} is refused: {reason}")
     if code:
@@ -169,22 +196,30 @@ def _request(artifacts: Mapping[str, bytes], device: str, memory_bytes: int) -> 
 
 
 def _outcome(
-    child: subprocess.Popen[bytes], request: bytes, seconds: float, cancelled: Callable[[], bool]
+    child: subprocess.Popen[bytes],
+    request: bytes,
+    seconds: float,
+    cancelled: Callable[[], bool],
+    too_much: Callable[[], bool],
 ) -> int | None:
-    """The exit code of a child, None if it took too long. Its input stays open, because it ends when that closes."""
+    """The exit code of a child, None if it took too long, `_FULL` if it wrote too much.
+
+    Its input stays open, because it ends when that closes.
+    """
     assert child.stdin is not None
     deadline = time.monotonic() + seconds
     # A child that hangs before it has read everything must not hang this process.
     writing = threading.Thread(target=_write, args=(child.stdin, request), daemon=True)
     writing.start()
-    while child.poll() is None and time.monotonic() < deadline:
+    full = False
+    while child.poll() is None and time.monotonic() < deadline and not (full := too_much()):
         if cancelled():
             raise VerificationCancelled("the worker stops, so the verification of its programs does too")
         try:
             child.wait(_POLL_SECONDS)
         except subprocess.TimeoutExpired:
             continue
-    code = child.poll()
+    code = _FULL if full else child.poll()
     child.kill()
     writing.join()
     return code
@@ -211,7 +246,8 @@ def _main() -> int:
     header = json.loads(sys.stdin.buffer.readline())
     artifacts = {name: sys.stdin.buffer.read(size) for name, size in header["sizes"].items()}
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _limit(header["memory_bytes"], header["device"])
+    if header["device"].startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
+        limit_memory(header["memory_bytes"])
     for name, artifact in artifacts.items():
         print(name, end="", flush=True)
         try:
@@ -231,18 +267,6 @@ def _end_with_parent() -> None:
     while sys.stdin.buffer.read(1):
         pass
     os._exit(1)
-
-
-def _limit(memory_bytes: int, device: str) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not device.startswith("cpu"):  # a GPU's driver reserves far more address space than it uses
-        return
-    try:
-        with open("/proc/self/statm", encoding="ascii") as file:
-            taken = int(file.read().split()[0]) * resource.getpagesize()
-    except OSError:  # not Linux
-        taken = 0
-    resource.setrlimit(resource.RLIMIT_AS, (taken + memory_bytes, taken + memory_bytes))
 
 
 if __name__ == "__main__":

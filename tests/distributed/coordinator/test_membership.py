@@ -9,6 +9,7 @@ from pcp.distributed.coordinator.events import ConnectionLost, Tick
 from pcp.distributed.messages import (
     Adoption,
     Failure,
+    FailureKind,
     Goodbye,
     Heartbeat,
     HeartbeatReply,
@@ -153,6 +154,13 @@ def test_a_failed_lease_goes_to_another_and_the_worker_rests(desk: Desk) -> None
     assert desk.assigned(1) is None
     desk.wait(1.0)
     assert desk.assigned(1) is not None
+
+
+def test_programs_that_workers_had_to_end_are_counted_and_told(desk: Desk) -> None:
+    lease = desk.lease(1)
+    desk.say(1, Failure(lease.generation, lease.lease_id, "its process was ended", FailureKind.ENDLESS))
+    assert desk.state.failures == {"ENDLESS": 1}
+    assert desk.reported(Trouble) == [Trouble("a cannot go on (endless): its process was ended")]
 
 
 def test_a_failed_worker_is_dismissed(desk: Desk) -> None:

@@ -12,7 +12,7 @@ from pcp.distributed.wire import Authority
 from tests.distributed.processes.command import Command, is_round
 from tests.distributed.waiting import wait_until
 
-STEPS = 80
+STEPS = 320
 TOML = """
 model = "gpt2-nano"
 data = "{corpus}"

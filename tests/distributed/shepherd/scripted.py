@@ -116,6 +116,7 @@ class Run:
             self.authority.revocations,
             self.records.append,
             patience_seconds,
+            self.authority.sign,
         )
 
     def delta(self, seed: int = 0) -> Any:

@@ -10,34 +10,34 @@ from pathlib import Path
 
 import pytest
 
-from pcp.distributed.messages import Goodbye, Heartbeat, Hello, Message, Revoke
+from pcp.distributed.messages import (
+    Failure,
+    FailureKind,
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Message,
+    Revoke,
+    Update,
+)
 from pcp.distributed.wire import ControlConnection, WireServer
 from tests.distributed.worker.test_process import Shepherd
 
 SECONDS = 90.0
 
-# The trainer's first step is a compiled loop that runs for ever.
 WORKER = """
 import sys
-import jax
 from pcp.cli import main
-from pcp.distributed.worker import workshop
-from pcp.distributed.worker.inbox import Inbox
+from pcp.distributed.worker import training_process, workshop
+from tests.distributed.worker import endless_child
 
-class Trainer:
-    def __init__(self, job, store, device, cancelled):
-        self.inbox = Inbox()
-
-    def train(self, lease, progress, aborted):
-        progress(1, 0.5)
-        jax.jit(lambda n: jax.lax.while_loop(lambda m: m >= 0, lambda m: (m + 1) % 7, n))(0).block_until_ready()
-
-workshop.InnerTrainer = Trainer
+training_process._CHILD = endless_child.__name__
 workshop.GRACE_SECONDS = workshop.LONGEST_STUCK_SECONDS = 1.0
-sys.exit(main(["worker", "--connect", sys.argv[1], "--key", sys.argv[2], "--folder", sys.argv[3]]))
+arguments = ["worker", "--connect", sys.argv[1], "--key", sys.argv[2], "--folder", sys.argv[3]]
+sys.exit(main([*arguments, "--memory", "512MiB"]))
 """
 
-Script = Callable[[ControlConnection, subprocess.Popen[bytes]], Awaitable[None]]
+Script = Callable[[Shepherd, ControlConnection, subprocess.Popen[bytes]], Awaitable[None]]
 
 
 def run(folder: Path, script: Script) -> tuple[int, str]:
@@ -56,11 +56,12 @@ async def _run(folder: Path, script: Script) -> tuple[int, str]:
             while (await shepherd.next(connection, Heartbeat)).lease_id != lease.lease_id:
                 pass
             assert worker is not None
-            await script(connection, worker)
+            await script(shepherd, connection, worker)
             done.set_result(None)
         except BaseException as error:
             done.set_exception(error)
 
+    shepherd.wire.permissions.allow_push("ada", 1 << 20)
     shepherd.wire.permissions.announce([*shepherd.job.blobs, *shepherd.parameters])
     server: WireServer = await shepherd.wire.serve(on_worker)
     shepherd.wire.worker().save_bundle(folder / "ada.pem")
@@ -90,7 +91,7 @@ async def _run(folder: Path, script: Script) -> tuple[int, str]:
 def test_a_worker_that_is_stopped_inside_an_endless_program_ends_well(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async def script(connection: ControlConnection, worker: subprocess.Popen[bytes]) -> None:
+    async def script(_: Shepherd, connection: ControlConnection, worker: subprocess.Popen[bytes]) -> None:
         worker.send_signal(number)
         heard: list[Message] = []
         while (message := await connection.receive()) is not None:
@@ -102,26 +103,32 @@ def test_a_worker_that_is_stopped_inside_an_endless_program_ends_well(
     code, words = run(tmp_path, script)
     assert code == 128 + number, words
     assert f"worker ada ends: the worker received {number.name}" in words
-    assert "a program that was still running was ended with the process" in words
     assert "FATAL" not in words
     assert "Traceback" not in words
 
 
-def test_a_lease_that_was_taken_from_an_endless_program_is_reported_and_the_process_ends(
-    tmp_path: Path,
-) -> None:
-    async def script(connection: ControlConnection, _: subprocess.Popen[bytes]) -> None:
+@pytest.mark.runs
+def test_programs_that_take_too_much_are_ended_and_the_worker_goes_on(tmp_path: Path) -> None:
+    """The first never ends, the second takes more memory than is offered; the third is trained."""
+
+    async def script(shepherd: Shepherd, connection: ControlConnection, _: subprocess.Popen[bytes]) -> None:
         connection.post(Revoke(1, "expired: nothing came of it in 30.0 s"))
-        while not isinstance(message := await connection.receive(), Goodbye):
-            assert message is not None
-        assert "lease 1 was given up, but its program still runs" in message.reason
+        failure = await shepherd.next(connection, Failure)
+        assert (failure.lease_id, failure.kind) == (1, FailureKind.ENDLESS)
+        assert (
+            failure.reason
+            == "lease 1 was given up, but its program still ran 1 s later: its process was ended"
+        )
+        shepherd.assign(connection, 2)
+        failure = await shepherd.next(connection, Failure)
+        assert (failure.lease_id, failure.kind) == (2, FailureKind.MEMORY)
+        shepherd.assign(connection, 3)
+        assert (await shepherd.next(connection, Update)).lease_id == 3
+        await connection.close(Goodbye(True, "the run is complete"))
 
     code, words = run(tmp_path, script)
-    assert code == 1, words
+    assert code == 0, words
     assert "lease 1 is given up: expired: nothing came of it in 30.0 s" in words
-    assert (
-        "ends: lease 1 was given up, but its program still runs 1 s later; nothing can end it but the end"
-        in words
-    )
+    assert "pcp: programs are verified and run under " in words
     assert "FATAL" not in words
     assert "Traceback" not in words

@@ -7,6 +7,7 @@ import pytest
 from pcp.distributed.messages import (
     Assign,
     Failure,
+    FailureKind,
     Goodbye,
     Heartbeat,
     HeartbeatReply,
@@ -219,6 +220,8 @@ def test_a_revoked_lease_is_aborted_and_what_it_still_says_is_ignored(bench: Ben
     bench.uploaded()
     bench.do(LeaseFailed(bench.now, 21, "too late"))
     assert bench.effects == []
+    bench.do(LeaseFailed(bench.now, 21, "its process was ended", FailureKind.ENDLESS))
+    assert bench.said() == [Failure(11, 21, "its process was ended", FailureKind.ENDLESS)]
 
 
 def test_a_new_lease_replaces_the_one_that_is_trained(bench: Bench) -> None:

@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from pcp.distributed.job import InvalidJob, Job
+from pcp.distributed.job import InvalidJob, Job, JobUnsigned, signed
 from pcp.distributed.messages import (
     Assign,
     Blob,
     DataRange,
     Failure,
+    FailureKind,
     Goodbye,
+    Heartbeat,
+    HeartbeatReply,
     Hello,
     Lease,
     Message,
@@ -49,15 +52,18 @@ Script = Callable[[ControlConnection], Awaitable[None]]
 
 
 class Trainer:
-    """Stands for `InnerTrainer`: a test says what happens when it is made, and when it trains."""
+    """Stands for `TrainingProcess`: a test says what happens when it is made, and when it trains."""
 
     made: Callable[[], None]
     trains: Callable[[Lease, Callable[[], bool]], None]
 
-    def __init__(self, _job: Job, store: BlobStore, _device: str, _cancelled: Callable[[], bool]) -> None:
+    def __init__(self, _job: Job, store: BlobStore, *_: object) -> None:
         type(self).made()
         self._store = store
         self.inbox = Inbox()
+
+    def close(self) -> None:
+        """There is no process."""
 
     def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
@@ -69,7 +75,7 @@ class Trainer:
 
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    monkeypatch.setattr(workshop, "InnerTrainer", Trainer)
+    monkeypatch.setattr(workshop, "TrainingProcess", Trainer)
     Trainer.made = staticmethod(lambda: None)
     Trainer.trains = staticmethod(lambda _lease, _aborted: None)
     return Trainer
@@ -106,13 +112,18 @@ class Shepherd:
             1,
             11,
         )
-        self.parameters = [self.wire.store.put(f"parameters {number}".encode()) for number in range(3)]
+        self.parameters = [self.wire.store.put(f"parameters {number}".encode()) for number in range(4)]
         self.heard: list[Message] = []
         self.worker: WorkerProcess | None = None
 
     def welcome(self, run: str | None = None, blobs: tuple[Blob, ...] | None = None) -> Welcome:
         offered = self.job.blobs if blobs is None else blobs
-        return Welcome(1, 5, "run", 0.5, self.job.to_json() if run is None else run, offered)
+        return Welcome(1, 5, "run", 0.5, self.signed(run), offered)
+
+    def signed(self, run: str | None = None) -> str:
+        """A description, by default that of the job, signed if it is one."""
+        run = self.job.to_json() if run is None else run
+        return signed(run, self.wire.authority.sign)
 
     async def begin(self, connection: ControlConnection) -> None:
         """Welcome a worker, and wait until it is ready."""
@@ -122,6 +133,8 @@ class Shepherd:
     async def next(self, connection: ControlConnection, kind: type) -> Any:
         while (message := await connection.receive()) is not None:
             self.heard.append(message)
+            if isinstance(message, Heartbeat):
+                connection.post(HeartbeatReply(message.sequence))
             if isinstance(message, kind):
                 return message
         return None
@@ -272,15 +285,17 @@ def test_a_bug_in_training_ends_the_process_with_its_traceback(
 def test_a_program_that_is_refused_is_told_and_ends_the_worker(
     shepherd: Shepherd, trainer: type[Trainer]
 ) -> None:
+    words = "the program 'step' is refused: it would run native code"
+
     def made() -> None:
-        raise ProgramRefused("the program 'step' is refused: it would run native code")
+        raise ProgramRefused(words)
 
     trainer.made = staticmethod(made)
 
     async def script(connection: ControlConnection) -> None:
         connection.post(shepherd.welcome())
         failure = await shepherd.next(connection, Failure)
-        assert failure == Failure(5, 0, "the program 'step' is refused: it would run native code")
+        assert failure == Failure(5, 0, words, FailureKind.REFUSED)
 
     with pytest.raises(ProgramRefused, match="it would run native code"):
         shepherd.run(script)
@@ -307,6 +322,39 @@ def test_a_run_that_makes_no_sense_ends_the_worker(
         assert (await shepherd.next(connection, Failure)).lease_id == 0
 
     with pytest.raises(error, match=message):
+        shepherd.run(script)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda job: job.to_json(), "the description of the run bears no signature"),
+        (lambda _job: "[" * 100_000, "cannot be read"),
+    ],
+)
+def test_a_run_that_is_not_signed_ends_the_worker(shepherd: Shepherd, change: Any, message: str) -> None:
+    shepherd.signed = lambda _run=None: change(shepherd.job)  # type: ignore[method-assign]  # as a Shepherd that was taken over
+
+    async def script(connection: ControlConnection) -> None:
+        connection.post(shepherd.welcome())
+        assert (await shepherd.next(connection, Failure)).lease_id == 0
+
+    with pytest.raises((JobUnsigned, InvalidJob), match=message):
+        shepherd.run(script)
+
+
+def test_a_shepherd_that_was_taken_over_cannot_offer_other_programs(shepherd: Shepherd) -> None:
+    """It has what the authority signed once, its own key, and that of a stranger."""
+    content = json.loads(shepherd.signed())
+    content["programs"]["step"] = content["programs"]["start"]
+    shepherd.signed = lambda _run=None: json.dumps(content)  # type: ignore[method-assign]  # with the old signature
+
+    async def script(connection: ControlConnection) -> None:
+        connection.post(shepherd.welcome())
+        failure = await shepherd.next(connection, Failure)
+        assert (failure.lease_id, failure.kind) == (0, FailureKind.UNSIGNED)
+
+    with pytest.raises(JobUnsigned, match="offers other programs or settings than the run's owner signed"):
         shepherd.run(script)
 
 

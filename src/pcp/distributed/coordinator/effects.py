@@ -199,6 +199,7 @@ class RoundMerged:
         seconds: since the round opened (or the Shepherd restarted).
         live: live workers.
         refused: how many updates were refused since the Shepherd started, by reason.
+        failures: how often workers could not run programs since then, by kind.
     """
 
     round: int
@@ -211,6 +212,7 @@ class RoundMerged:
     seconds: float
     live: int
     refused: tuple[tuple[str, int], ...]
+    failures: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pcp.distributed.coordinator import membership
 from pcp.distributed.coordinator.audit import audits
 from pcp.distributed.coordinator.config import RunConfig
-from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send
+from pcp.distributed.coordinator.effects import Append, Close, Effect, Finish, LeaseProgressed, Send, Trouble
 from pcp.distributed.coordinator.events import (
     BlobRefused,
     BlobStored,
@@ -194,6 +194,9 @@ class Coordinator:
         if not membership.current(turn, member, message.generation):
             return
         turn.pace(member.worker_id).rest(turn.now, self.state.run.config.heartbeat_seconds)
+        if message.kind:
+            self.state.failures[message.kind.name] += 1
+            turn.report(Trouble(f"{member.worker} cannot go on ({message.kind}): {message.reason}"))
         if message.lease_id == 0:
             membership.dismiss(turn, member, f"it failed: {message.reason}")
         elif message.lease_id == member.auditing:

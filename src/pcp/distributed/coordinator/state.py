@@ -106,6 +106,7 @@ class State:
         audits: what is known for audits, and those under way.
         refused_blobs: blobs whose content is unusable, likewise, and why.
         refused: updates refused, by reason.
+        failures: what kept workers from running programs, by kind, as they say.
         generations, lease_numbers: how many of this epoch were given.
         gathered: whether the first round need not wait for more workers.
         first_ready: when the first worker of this epoch became ready.
@@ -137,6 +138,7 @@ class State:
     audits: AuditBooks = field(default_factory=AuditBooks)
     refused_blobs: dict[Blob, tuple[int, str]] = field(default_factory=dict)
     refused: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
     generations: int = 0
     lease_numbers: int = 0
     gathered: bool = False

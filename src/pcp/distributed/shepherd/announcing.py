@@ -25,8 +25,9 @@ def announce(announcements: Announcements, worker: str, message: Message, push_b
         case AskStates():
             announcements.allow_push(worker, push_bytes)
         case Repeat():
-            parameters = [each.parameters for each in message.lease.adopt]
-            announcements.announce(_there(message.before, *parameters))
+            announcements.announce(_there(*(each.parameters for each in message.lease.adopt)))
+            # Another worker's inner state: moments and residuals say more of its data than its pushes do.
+            announcements.show(worker, _there(message.before))
         case _:
             pass
 

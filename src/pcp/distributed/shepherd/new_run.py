@@ -1,17 +1,19 @@
 """A run that begins: its programs, data and first parameters are stored, and its plan is made."""
 
 import secrets
+from collections.abc import Callable
 
 from pcp.distributed.algorithm_choice import algorithm_of, quorum_of
 from pcp.distributed.algorithms import Algorithm, overlaps
 from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.job import Job
+from pcp.distributed.job import Job, signed
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.verification import check
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.errors import PCPError
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
@@ -20,6 +22,10 @@ AUDIT_PIECES = 4
 
 MISSED_HEARTBEATS = 10
 """A worker whose connection stands but is silent may be busy; one whose connection broke is known to be gone at once."""
+
+
+class NothingToSignWith(PCPError):
+    """A run is to begin where the key of its authority is not."""
 
 
 def check_run(recipe: Recipe) -> None:
@@ -36,7 +42,12 @@ def check_run(recipe: Recipe) -> None:
 
 
 def new_run(
-    folder: RunFolder, recipe: Recipe, algorithm: Algorithm, store: BlobStore, merger: Merger
+    folder: RunFolder,
+    recipe: Recipe,
+    algorithm: Algorithm,
+    store: BlobStore,
+    merger: Merger,
+    sign: Callable[[bytes], bytes] | None,
 ) -> Coordinator:
     """Store everything that workers will fetch, and return the coordinator of the run.
 
@@ -46,7 +57,16 @@ def new_run(
         algorithm: how it is merged.
         store: where blobs are.
         merger: makes the first parameters.
+        sign: by the run's authority; Workers run nothing else. None where its key is elsewhere.
+
+    Raises:
+        NothingToSignWith: nobody signs.
     """
+    if sign is None:
+        raise NothingToSignWith(
+            f"{folder.path} holds no run yet, and Workers run only what the run's authority signed; begin the run where "
+            "keys/authority.key is"
+        )
     config, data = recipe.config, recipe.data
     step = inner_step(recipe, algorithm)
     programs = worker_programs(step, recipe.parameters, algorithm)
@@ -69,7 +89,7 @@ def new_run(
         batches=config.steps * config.workers,
         workers=config.workers,
         algorithm=algorithm,
-        description=job.to_json(),
+        description=signed(job.to_json(), sign),
         blobs=job.blobs,
         update_bytes=merger.payload_bytes(),
         tokens_per_batch=recipe.tokens_per_step,

@@ -98,9 +98,11 @@ class Shepherd:
         credentials: the Shepherd's certificate.
         revocations: certificates of workers that are no longer admitted.
         report: receives records of metrics, in the loop's thread.
+        sign: by the run's authority; None where its key is elsewhere, which only a new run needs.
         patience_seconds: how long to wait for a Shepherd that is just ending to let go of the folder.
 
     Raises:
+        NothingToSignWith: the run is new, and nobody signs it.
         RunLocked: another Shepherd holds the folder.
         CorruptEventLog: what an earlier Shepherd wrote cannot be read.
         BadWireLimits: the settings name limits that do not exist.
@@ -114,6 +116,7 @@ class Shepherd:
         revocations: Revocations | None,
         report: Callable[[Record], None],
         patience_seconds: float = 0.0,
+        sign: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._credentials = credentials
         self._revocations = revocations
@@ -129,7 +132,7 @@ class Shepherd:
         merger = Merger(recipe, algorithm, self._store)
         self._disk = Disk(folder.path, self._trouble)
         self._calculation = Calculation(folder, recipe, algorithm, self._store, merger, self._disk)
-        self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger)
+        self._coordinator = restored or new_run(folder, recipe, algorithm, self._store, merger, sign)
         self._push_bytes = PUSHES_ALLOWED * max(merger.payload_bytes())
         if self._coordinator.state.run.config.audits.rate:
             self._push_bytes += STATES_ALLOWED * self._calculation.largest_state

@@ -117,6 +117,7 @@ def _round(metrics: RoundMerged, state: State) -> Record:
         "live_workers": metrics.live,
         "tokens": metrics.tokens,
         "refused": sum(count for _, count in metrics.refused),
+        **({"failures": dict(metrics.failures)} if metrics.failures else {}),
     }
 
 

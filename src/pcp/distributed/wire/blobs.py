@@ -4,12 +4,14 @@ A blob arrives in a partial file of its own for every owner (`<digest>.<owner>.p
 neither disturb nor poison what another sends.
 """
 
+import contextlib
 import errno
 import hashlib
 import logging
 import os
 import re
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Iterable
@@ -40,6 +42,7 @@ class BlobStore:
         folder: where the files are; it is created.
         maximum_blob_bytes: size of the largest blob that is accepted.
         maximum_total_bytes: what all blobs, and room reserved for those that are arriving, may take together.
+        shared: whether another process puts files here, too; what is here is then counted anew when something arrives.
     """
 
     def __init__(
@@ -48,17 +51,19 @@ class BlobStore:
         *,
         maximum_blob_bytes: int = 64 << 30,
         maximum_total_bytes: int = 1 << 40,
+        shared: bool = False,
     ) -> None:
         self.folder = Path(folder)
         self.maximum_blob_bytes = maximum_blob_bytes
         self.maximum_total_bytes = maximum_total_bytes
+        self._shared = shared
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the folder {self.folder} for blobs: {error}") from error
         self._lock = threading.RLock()  # closing a partial under it takes it again
         self._arriving: dict[Path, PartialBlob] = {}
-        self._sizes = {path.name: path.stat().st_size for path in self.folder.iterdir() if path.is_file()}
+        self._sizes = self._counted()
 
     @property
     def total_bytes(self) -> int:
@@ -154,6 +159,10 @@ class BlobStore:
             if previous is not None:
                 previous.replace()
                 _log.info("blob %s: a newer transfer by %s takes over", blob.digest.hex()[:16], owner)
+            if self._shared:
+                self._sizes = self._counted() | {
+                    each.name: one.blob.size for each, one in self._arriving.items()
+                }
             others = sum(size for name, size in self._sizes.items() if name != path.name)
             if others + blob.size > self.maximum_total_bytes:
                 raise StoreFull(
@@ -200,6 +209,14 @@ class BlobStore:
                 path.unlink(missing_ok=True)
                 self._sizes.pop(path.name, None)
         return len(unwanted)
+
+    def _counted(self) -> dict[str, int]:
+        found = {}
+        for path in self.folder.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                if stat.S_ISREG((facts := path.lstat()).st_mode):
+                    found[path.name] = facts.st_size
+        return found
 
     def _released(self, partial: PartialBlob) -> None:
         path, complete = partial.path, self.path(partial.blob.digest)

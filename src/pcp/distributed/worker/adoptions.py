@@ -1,6 +1,6 @@
 """From a lease to its first step: merged fragments are fetched, before the start or while the lease is trained."""
 
-from pcp.distributed.messages import Adoption, Blob, Failure, Lease, Merged
+from pcp.distributed.messages import Adoption, Blob, Failure, FailureKind, Lease, Merged
 from pcp.distributed.worker.connection import Turn
 from pcp.distributed.worker.effects import Adopt, FetchBlob, Notice, StartLease
 from pcp.distributed.worker.events import BlobFetched, BlobUnavailable
@@ -115,7 +115,7 @@ def _adopt(lease_id: int, incoming: Incoming) -> Adopt:
     )
 
 
-def fail(turn: Turn, task: Task, reason: str) -> None:
+def fail(turn: Turn, task: Task, reason: str, kind: FailureKind = FailureKind.OTHER) -> None:
     """Give the current lease up and say so.
 
     Without a connection nobody is told; the Shepherd assigns the lease again when the worker is back.
@@ -123,4 +123,4 @@ def fail(turn: Turn, task: Task, reason: str) -> None:
     lease_id = task.lease.lease_id
     turn.effects.append(Notice(f"lease {lease_id} failed: {reason}"))
     turn.drop(lease_id, reason)
-    turn.tell(Failure(turn.state.generation, lease_id, reason))
+    turn.tell(Failure(turn.state.generation, lease_id, reason, kind))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pcp.distributed.messages import Blob, Message, Settlement
+from pcp.distributed.messages import Blob, FailureKind, Message, Settlement
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class PreparationFailed:
     now: float
     run: str
     reason: str
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +113,12 @@ class LeaseTrained:
 
 @dataclass(frozen=True, slots=True)
 class LeaseFailed:
-    """A lease cannot be trained here."""
+    """A lease cannot be trained here; told also of one that was given up, if its program had to be ended."""
 
     now: float
     lease_id: int
     reason: str
+    kind: FailureKind = FailureKind.OTHER
 
 
 @dataclass(frozen=True, slots=True)

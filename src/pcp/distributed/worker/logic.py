@@ -133,12 +133,14 @@ class WorkerLogic:
             if state.welcomed:
                 turn.send(Ready(state.generation))
         elif state.welcomed:
-            turn.send(Failure(state.generation, 0, event.reason))
+            turn.send(Failure(state.generation, 0, event.reason, event.kind))
             connection.leave(turn, event.reason)
 
     def _work(self, turn: Turn, event: LeaseProgress | LeaseTrained | LeaseFailed) -> None:
         task = self.state.task
         if task is None or task.lease.lease_id != event.lease_id or task.stage is not Stage.TRAINING:
+            if isinstance(event, LeaseFailed) and event.kind:  # a program that had to be ended for it
+                turn.tell(Failure(self.state.generation, event.lease_id, event.reason, event.kind))
             return
         match event:
             case LeaseProgress():
@@ -146,7 +148,7 @@ class WorkerLogic:
             case LeaseTrained():
                 pushes.trained(turn, task, event)
             case LeaseFailed():
-                adoptions.fail(turn, task, event.reason)
+                adoptions.fail(turn, task, event.reason, event.kind)
 
     def _stop(self, turn: Turn, reason: str) -> None:
         turn.drop_all(reason)

@@ -33,6 +33,7 @@ from pcp.distributed.worker.events import (
     Tick,
 )
 from pcp.distributed.worker.logic import WorkerLogic
+from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.state import WorkerConfig
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
@@ -54,28 +55,34 @@ class WorkerProcess:
         folder: where blobs are kept; no other worker may use it.
         device: where to compute.
         memory_bytes: memory of the device.
+        offer: what the run may take here.
     """
 
     def __init__(
-        self, address: str, credentials: Credentials, folder: Path, device: str, memory_bytes: int
+        self,
+        address: str,
+        credentials: Credentials,
+        folder: Path,
+        device: str,
+        memory_bytes: int,
+        offer: Offer = EVERYTHING,
     ) -> None:
         self._address = address
         self._credentials = credentials
         self._device = device
         self._folder = folder
+        self._offer = offer
         self._logic = WorkerLogic(
             WorkerConfig(
                 credentials.name,
                 os.urandom(16),
                 (device,),
-                memory_bytes,
+                memory_bytes if offer.memory_bytes is None else min(memory_bytes, offer.memory_bytes),
                 # A busy machine must not look like a dead one; a Shepherd that is gone closes its connections.
                 missed_heartbeats=10,
                 abandon_seconds=120.0,
             )
         )
-        self.stuck = False
-        """Whether the process ends because a program does not."""
         self._connections: dict[int, ControlConnection] = {}
         self._last_connection = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,6 +103,7 @@ class WorkerProcess:
             self._credentials,
             self._folder,
             self._device,
+            self._offer,
             self._post,
             self._fail_from_thread,
             self._outcome.done,
@@ -107,11 +115,6 @@ class WorkerProcess:
             return await self._outcome
         finally:
             await self._end()
-
-    @property
-    def left_behind(self) -> bool:
-        """Whether a program still ran at the end: Python then must not be taken down under it."""
-        return self._workshop.left_behind
 
     def stop(self, reason: str) -> None:
         """Leave the run; to be called in the loop's thread."""
@@ -133,9 +136,7 @@ class WorkerProcess:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._events.put_nowait(Tick(self._now()))
-            if not self.stuck and (stuck := self._workshop.stuck()):
-                self.stuck = True
-                self.stop(f"{stuck}; nothing can end it but the end of this process. Start the worker again")
+            self._workshop.end_stuck()
 
     async def _handle_events(self) -> None:
         while not self._outcome.done():

@@ -5,22 +5,24 @@ push, and neither of them behind a state.
 """
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcp.distributed.job import Job
+from pcp.distributed.job import Job, JobUnsigned, check_signature
 from pcp.distributed.lane import Lane
-from pcp.distributed.messages import Blob, Lease, Repeat
-from pcp.distributed.verification import VerificationCancelled
+from pcp.distributed.messages import Blob, FailureKind, Lease, Repeat
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.wire import (
     BlobStore,
     BulkClient,
     ConnectionLost,
     Credentials,
     StoreError,
+    StoreFull,
     StripedFetcher,
     TransferError,
     Unreachable,
@@ -55,9 +57,12 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
+from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted
+from pcp.distributed.worker.trainer import LeaseAborted
+from pcp.distributed.worker.training_process import TrainingProcess
 from pcp.errors import PCPError
+from pcp.folders import cache_folder
 
 log = logging.getLogger("pcp.distributed.worker")
 
@@ -120,6 +125,7 @@ class Workshop:
         credentials: the worker's certificate.
         folder: where blobs are kept.
         device: where to compute.
+        offer: what the run may take here.
         post: receives events, in the lanes' threads.
         fail: receives an exception that nobody foresaw, in a lane's thread.
         ending: whether the process ends; asked in the lanes' threads.
@@ -131,12 +137,17 @@ class Workshop:
         credentials: Credentials,
         folder: Path,
         device: str,
+        offer: Offer,
         post: Callable[[Event], None],
         fail: Callable[[BaseException], None],
         ending: Callable[[], bool],
     ) -> None:
         self._device = device
-        self._store = BlobStore(folder)
+        self._offer, self._is_signed = offer, credentials.is_signed
+        # Processes of the same run may take what one of them compiled.
+        run = hashlib.sha256(credentials.authority).hexdigest()[:16]
+        self._cache = cache_folder() / "runs" / run
+        self._store = BlobStore(folder, maximum_total_bytes=offer.disk_bytes, shared=True)
         self._post = post
         self._ending = ending
         self._down = StripedFetcher([BulkClient(address, credentials) for _ in range(FETCH_CONNECTIONS)])
@@ -144,13 +155,11 @@ class Workshop:
         self._fetches, self._uploads, self._states, self._training = (
             Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
-        self._trainer: InnerTrainer | None = None
+        self._trainer: TrainingProcess | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
         self._under_way: _UnderWay | None = None
-        self.left_behind = False
-        """Whether a program still ran when everything else had ended."""
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
 
@@ -214,29 +223,31 @@ class Workshop:
         self._wanted.clear()
         for client in (self._down, self._up, self._aside):
             await asyncio.to_thread(client.close)
+        if self._trainer is not None:
+            await asyncio.to_thread(self._trainer.close)
         lanes = (self._training, self._fetches, self._uploads, self._states)
-        ended = await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
-        self.left_behind = not all(ended)
+        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
 
-    def stuck(self) -> str:
-        """Say what goes on long after it was given up, such as a program with an endless loop; empty where nothing does."""
+    def end_stuck(self) -> None:
+        """End the process of a program that goes on long after it was given up, such as one with an endless loop."""
         under_way, now = self._under_way, self._now()
-        if under_way is None or not under_way.given_up():
-            return ""
+        if under_way is None or self._trainer is None or not under_way.given_up():
+            return
         if under_way.noticed is None:
             under_way.noticed = now
         ran = under_way.noticed - under_way.began
-        if now - under_way.noticed < min(max(ran, STUCK_SECONDS), LONGEST_STUCK_SECONDS):
-            return ""
-        return (
-            f"{under_way.what} was given up, but its program still runs {now - under_way.noticed:.0f} s later"
-        )
+        if (going_on := now - under_way.noticed) < min(max(ran, STUCK_SECONDS), LONGEST_STUCK_SECONDS):
+            return
+        words = f"{under_way.what} was given up, but its program still ran {going_on:.0f} s later: its process was ended"
+        log.warning("%s", words)
+        self._trainer.end(FailureKind.ENDLESS, words)
 
     def _now(self) -> float:
         return time.monotonic()
 
     def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
+            check_signature(run, self._is_signed)
             job = Job.from_json(run)
             for blob in job.blobs:
                 if blob not in blobs:
@@ -247,11 +258,15 @@ class Workshop:
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
                 self._bring(blob, self._down)
-            self._trainer = InnerTrainer(job, self._store, self._device, self._ending)
+            if self._trainer is not None:
+                self._trainer.close()
+            self._trainer = TrainingProcess(
+                job, self._store, self._device, self._ending, self._offer, self._cache
+            )
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error
-            return PreparationFailed(self._now(), run, str(error))
+            return PreparationFailed(self._now(), run, str(error), _kind_of(error))
         return Prepared(self._now(), run, job.overlap)
 
     def _fetch(self, blob: Blob, client: BulkClient | StripedFetcher) -> Event:
@@ -284,7 +299,7 @@ class Workshop:
         except LeaseAborted:
             return None
         except (PCPError, OSError) as error:
-            return LeaseFailed(self._now(), lease.lease_id, str(error))
+            return LeaseFailed(self._now(), lease.lease_id, str(error), _kind_of(error))
         finally:
             self._under_way = None
         log.info(
@@ -348,3 +363,16 @@ class Workshop:
             return None
         log.info("pushed %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
         return UpdateUploaded(self._now(), lease_id)
+
+
+def _kind_of(error: Exception) -> FailureKind:
+    match error:
+        case ProgramStopped():
+            return error.why
+        case ProgramRefused():
+            return FailureKind.REFUSED
+        case JobUnsigned():
+            return FailureKind.UNSIGNED
+        case StoreFull():
+            return FailureKind.DISK
+    return FailureKind.OTHER

@@ -162,6 +162,7 @@ def outer_step_done(turn: Turn, event: OuterStepDone) -> None:
             seconds=turn.now - clock.opened,
             live=len(state.members),
             refused=tuple(sorted(state.refused.items())),
+            failures=tuple(sorted(state.failures.items())),
         )
     )
 

@@ -30,7 +30,7 @@ class Permissions(Protocol):
 
 
 class Announcements:
-    """The usual permissions: every peer may fetch announced blobs, and push as much as it was allowed.
+    """The usual permissions: every peer may fetch announced blobs, some peers more, and push as much as they were allowed.
 
     What a peer pushes is charged once per blob, so resuming is free (the last 64 blobs of a peer are remembered).
     Safe to use from any thread.
@@ -39,6 +39,7 @@ class Announcements:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._announced: set[Blob] = set()
+        self._shown: dict[str, set[Blob]] = {}
         self._allowance: dict[str, int] = {}
         self._charged: dict[str, deque[Blob]] = {}
 
@@ -47,10 +48,17 @@ class Announcements:
         with self._lock:
             self._announced.update(blobs)
 
-    def withdraw(self, blobs: Iterable[Blob]) -> None:
-        """Ends that."""
+    def show(self, peer: str, blobs: Iterable[Blob]) -> None:
+        """Lets one peer fetch these blobs."""
         with self._lock:
-            self._announced.difference_update(blobs)
+            self._shown.setdefault(peer, set()).update(blobs)
+
+    def withdraw(self, blobs: Iterable[Blob]) -> None:
+        """Ends that, for all peers."""
+        gone = set(blobs)
+        with self._lock:
+            for each in (self._announced, *self._shown.values()):
+                each -= gone
 
     def allow_push(self, peer: str, maximum_bytes: int) -> None:
         """Sets what a peer may push from now on, in bytes of blobs that it has not begun to push already."""
@@ -58,19 +66,20 @@ class Announcements:
             self._allowance[peer] = maximum_bytes
 
     def forget_peer(self, peer: str) -> None:
-        """Ends a peer's permission to push."""
+        """Ends a peer's permission to push, and to fetch what others may not."""
         with self._lock:
+            self._shown.pop(peer, None)
             self._allowance.pop(peer, None)
             self._charged.pop(peer, None)
 
     def check_fetch(self, peer: str, blob: Blob) -> None:
-        """Raises unless the blob was announced.
+        """Raises unless the blob was announced, or shown to this peer.
 
         Raises:
             NotAnnounced: it was not.
         """
         with self._lock:
-            if blob not in self._announced:
+            if blob not in self._announced and blob not in self._shown.get(peer, ()):
                 raise NotAnnounced(
                     f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not announced to {peer}"
                 )

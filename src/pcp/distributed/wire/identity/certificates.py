@@ -163,6 +163,10 @@ class Authority:
             self._certificate.public_bytes(Encoding.PEM),
         )
 
+    def sign(self, content: bytes) -> bytes:
+        """The authority's signature of some bytes; `Credentials.is_signed` checks it."""
+        return self._key.sign(content, ec.ECDSA(hashes.SHA256()))
+
     def revoke(self, name: str) -> int:
         """Takes back every certificate that was issued to a name.
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 
@@ -50,6 +53,17 @@ class Credentials:
     def expires(self) -> datetime.datetime:
         """When the certificate ends."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+    def is_signed(self, content: bytes, signature: bytes) -> bool:
+        """Whether a signature of some bytes is that of the run's authority."""
+        key = x509.load_pem_x509_certificate(self.authority).public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            return False
+        try:
+            key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+        except InvalidSignature:
+            return False
+        return True
 
     def save_bundle(self, path: str | os.PathLike[str]) -> None:
         """Writes key, certificate and authority into one PEM file that only its owner can read."""

@@ -1,0 +1,36 @@
+"""System calls that Python does not offer, on Linux."""
+
+import ctypes
+import os
+from typing import Any
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+SET_NO_NEW_PRIVILEGES = 38
+
+
+def call(number: int, *arguments: Any) -> int:
+    """Make a system call.
+
+    Raises:
+        OSError: it failed.
+    """
+    result = int(_libc.syscall(ctypes.c_long(number), *map(_wide, arguments)))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def prctl(option: int, value: int = 0) -> None:
+    """Change how the kernel treats this thread.
+
+    Raises:
+        OSError: it did not.
+    """
+    if _libc.prctl(option, ctypes.c_ulong(value), *(ctypes.c_ulong(0),) * 3) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _wide(argument: Any) -> Any:
+    """Whole numbers take a register; ctypes would pass the lower half of one."""
+    return ctypes.c_long(argument) if isinstance(argument, int) else argument

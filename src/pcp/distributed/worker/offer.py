@@ -1,0 +1,33 @@
+"""What a Worker offers to a run: the one place of its limits of disk and memory."""
+
+from dataclasses import dataclass
+
+from pcp.distributed.messages import FailureKind
+from pcp.errors import PCPError
+
+DISK_BYTES = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Limits.
+
+    Arguments:
+        disk_bytes: that everything together may take on disk which comes from a run or is made for it: its programs, data and
+            states, what was compiled, temporary files.
+        memory_bytes: that its programs may take; None for all that the device has.
+    """
+
+    disk_bytes: int = DISK_BYTES
+    memory_bytes: int | None = None
+
+
+EVERYTHING = Offer()
+
+
+class ProgramStopped(PCPError):
+    """The process that runs programs was ended, or ended itself; `why` says what for."""
+
+    def __init__(self, why: FailureKind, words: str) -> None:
+        super().__init__(words)
+        self.why = why

@@ -1,0 +1,114 @@
+"""The process in which a Worker runs what came over the network: for `training_process` only, which
+confines it.
+
+Requests come as pickles, since the Worker is trusted here. Answers go as lines of JSON, since this process is not trusted
+there.
+"""
+
+import json
+import logging
+import os
+import pickle
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from pcp.distributed.job import Job
+from pcp.distributed.messages import Blob, Lease, Repeat
+from pcp.distributed.sandbox.limits import limit_data
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.repetition import RepetitionAborted
+from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted
+from pcp.errors import PCPError
+
+
+class Child:
+    """Does what is asked, one piece of work after another; what comes meanwhile goes to the trainer's inbox."""
+
+    def __init__(self, requests: BinaryIO, answers: BinaryIO) -> None:
+        self._requests, self._answers = requests, answers
+        self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._trainer: InnerTrainer | None = None
+        self._aborted = 0  # work up to this number is not wanted any more
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def run(self) -> None:
+        """Work until the process is ended."""
+        while True:
+            kind, number, *arguments = self._work.get()
+            try:
+                said = getattr(self, f"_{kind}")(lambda number=number: number <= self._aborted, *arguments)
+            except (LeaseAborted, RepetitionAborted):
+                said = {"aborted": True}
+            except (PCPError, OSError, MemoryError) as error:
+                said = {"error": type(error).__name__, "reason": str(error)}
+            except BaseException:
+                said = {"bug": traceback.format_exc()}
+            self._say(said | {"number": number})
+
+    def _prepare(
+        self, aborted: Callable[[], bool], job: str, folder: str, device: str, limits: Any
+    ) -> dict[str, Any]:
+        disk_bytes, memory_bytes = limits
+        store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
+        if memory_bytes is not None and device.startswith("cpu"):
+            limit_data(memory_bytes)
+        self._trainer = InnerTrainer(Job.from_json(job), store, device, aborted)
+        return {"prepared": True}
+
+    def _train(self, aborted: Callable[[], bool], lease: Lease) -> dict[str, Any]:
+        assert self._trainer is not None
+        done = self._trainer.train(
+            lease, lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}), aborted
+        )
+        return {
+            "payload": _named(done.payload),
+            "tokens": done.tokens,
+            "losses": done.losses,
+            "seconds": done.seconds,
+            "overhead": done.overhead_seconds,
+            "waited": done.waited_seconds,
+            "states": [_named(blob) for blob in done.states],
+            "settled": [[each.fragment, str(each.outcome)] for each in done.settled],
+        }
+
+    def _repeat(self, aborted: Callable[[], bool], wanted: Repeat) -> dict[str, Any]:
+        assert self._trainer is not None
+        after, payload = self._trainer.repeat(wanted, aborted)
+        return {"after": _named(after), "payload": None if payload is None else _named(payload)}
+
+    def _read(self) -> None:
+        """Take requests in; when there will be no more the Worker has gone, and this process goes whatever it is doing."""
+        while len(size := self._requests.read(8)) == 8:
+            kind, *arguments = pickle.loads(self._requests.read(int.from_bytes(size, "little")))
+            match kind:
+                case "adopt" if self._trainer is not None:
+                    self._trainer.inbox.adopt(*arguments)
+                case "settle" if self._trainer is not None:
+                    self._trainer.inbox.settle(*arguments)
+                case "abort":
+                    self._aborted = max(self._aborted, *arguments)
+                    if self._trainer is not None:
+                        self._trainer.inbox.wake()
+                case _:
+                    self._work.put((kind, *arguments))
+        os._exit(0)
+
+    def _say(self, words: dict[str, Any]) -> None:
+        self._answers.write(json.dumps(words).encode() + b"\n")
+        self._answers.flush()
+
+
+def _named(blob: Blob) -> list[Any]:
+    return [blob.digest.hex(), blob.size]
+
+
+if __name__ == "__main__":
+    level = logging.getLevelNamesMapping().get(os.environ.get("PCP_LOG", "").upper(), logging.WARNING)
+    logging.basicConfig(level=level, format="%(message)s")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what compilers print is no answer
+    Child(sys.stdin.buffer, answers).run()

@@ -1,0 +1,388 @@
+"""The process in which programs run, as seen by the Worker: it has a key and a network, and programs must
+have neither.
+
+The process is as confined as the one that verifies programs. It may be ended at any time: a program cannot be interrupted, but
+its process can. A new one is started when the next lease begins, which must be a fresh one.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import pickle
+import queue
+import signal
+import sqlite3
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pcp.backends.cache import DEFAULT_LIMIT
+from pcp.distributed.job import Job
+from pcp.distributed.messages import Blob, FailureKind, Lease, Outcome, Repeat, Settlement
+from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
+from pcp.distributed.sandbox import Policy, taken
+from pcp.distributed.supervisor import describe
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled
+from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
+from pcp.distributed.worker.repetition import RepetitionAborted, RepetitionRefused
+from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
+from pcp.errors import PCPError
+from pcp.folders import cache_folder
+from pcp.kernels import native
+from pcp.temporary import CONFINED, TemporaryFolder
+
+log = logging.getLogger("pcp.distributed.worker.programs")
+
+_CHILD = "pcp.distributed.worker.training_child"
+_POLL_SECONDS = 0.1
+_DISK_SECONDS = 0.5
+_LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
+_LONGEST_LINE = 400
+_LEAST_FILE_BYTES = 1 << 30
+LOST = "training that this lease goes on from is lost here, with the process that programs ran in; a fresh lease is needed"
+_ERRORS: dict[str, type[PCPError]] = {
+    each.__name__: each
+    for each in (ArraysRefused, LeaseRefused, ProgramRefused, RepetitionRefused, VerificationCancelled)
+}
+_OUT_OF_MEMORY = ("OutOfMemory", "MemoryError", "ProgramTooLarge")
+
+
+class ComputationFailed(PCPError):
+    """What was asked of the process that runs programs could not be done."""
+
+
+class ProcessBug(RuntimeError):
+    """The process that runs programs raised what nobody foresaw; the message has its traceback."""
+
+
+class TrainingProcess:
+    """Stands for an `InnerTrainer` that lives in a confined process; see there for what it does.
+
+    Arguments:
+        job: what the Shepherd described; its blobs are in the store.
+        store: where blobs are; the process reads and writes there, too.
+        device: where to compute.
+        cancelled: asked during verification whether to give up.
+        offer: what programs may take.
+        cache: where compiled programs are kept beyond this process, for processes that run programs of the same run.
+
+    Raises:
+        ProgramRefused: a program is forbidden, or the programs do not fit together.
+        VerificationCancelled: `cancelled` said so.
+        ProgramStopped: the process died, or took more than was offered.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        store: BlobStore,
+        device: str,
+        cancelled: Callable[[], bool] = lambda: False,
+        offer: Offer = EVERYTHING,
+        cache: Path | None = None,
+    ) -> None:
+        self._job, self._store, self._device, self._offer, self._cache = job, store, device, offer, cache
+        self._temporary = TemporaryFolder(CONFINED)
+        self._process: _Process | None = None
+        self._adoptions: dict[int, list[Adopt]] = {}
+        self._began = False  # whether this process has trained a lease
+        self._guard = threading.Lock()
+        self.inbox = self
+        try:
+            self._start(cancelled)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self.end(FailureKind.OTHER, "the Worker stops")
+        self._temporary.remove()
+
+    def end(self, why: FailureKind, words: str) -> None:
+        """End the process; who waits for it gets `ProgramStopped`. To be called in any thread."""
+        if self._process is not None:
+            self._process.end(ProgramStopped(why, words))
+
+    def adopt(self, adoption: Adopt) -> None:
+        """Hand on a fragment that a lease adopts."""
+        with self._guard:
+            self._adoptions.setdefault(adoption.lease_id, []).append(adoption)
+            if self._process is not None:
+                self._process.send("adopt", adoption)
+
+    def settle(self, lease_id: int, outcome: Outcome) -> None:
+        """Hand on the answer to a push."""
+        if self._process is not None:
+            self._process.send("settle", lease_id, outcome)
+
+    def wake(self) -> None:
+        """Have `train` and `repeat` ask whether they are still wanted."""
+        if self._process is not None:
+            self._process.wake()
+
+    def train(
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+    ) -> Trained:
+        """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
+
+        Raises:
+            ProgramStopped: the process died, or was ended.
+        """
+        process = self._alive(aborted)
+        if not lease.fresh and not self._began:
+            raise LeaseRefused(LOST)
+        self._began = True
+        with self._guard:
+            self._adoptions = {lease.lease_id: self._adoptions.get(lease.lease_id, [])}
+        said = process.ask("train", lease, aborted=aborted, progress=progress, raises=LeaseAborted)
+        return Trained(
+            self._made(said["payload"]),
+            int(said["tokens"]),
+            tuple(float(loss) for loss in said["losses"]),
+            float(said["seconds"]),
+            float(said["overhead"]),
+            float(said["waited"]),
+            tuple(self._made(each) for each in said["states"]),
+            tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
+        )
+
+    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+        """Do a piece of another worker's lease again; see `Repeater.repeat`.
+
+        Raises:
+            ProgramStopped: the process died, or was ended.
+        """
+        said = self._alive(aborted).ask("repeat", wanted, aborted=aborted, raises=RepetitionAborted)
+        payload = said["payload"]
+        return self._made(said["after"]), None if payload is None else self._made(payload)
+
+    def _alive(self, cancelled: Callable[[], bool]) -> "_Process":
+        if self._process is None or self._process.ended:
+            self._start(cancelled)
+        assert self._process is not None
+        return self._process
+
+    def _start(self, cancelled: Callable[[], bool]) -> None:
+        limits = self._offer
+        policy = Policy(
+            self._temporary.path / "programs",
+            self._device,
+            writable=(self._store.folder.absolute(),),
+            cache=self._cache,
+            processes=True,
+            file_bytes=max(_LEAST_FILE_BYTES, limits.disk_bytes),
+        )
+        policy.prepare()
+        if self._job.tolerance:
+            _lend(policy.compiled)
+        with self._guard:
+            self._process, self._began = _Process(policy, limits), False
+        arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
+        self._process.ask(
+            "prepare",
+            *arguments,
+            (limits.disk_bytes, limits.memory_bytes),
+            aborted=cancelled,
+            raises=VerificationCancelled,
+        )
+        with self._guard:
+            for adoption in [each for some in self._adoptions.values() for each in some]:
+                self._process.send("adopt", adoption)
+
+    def _made(self, named: Any) -> Blob:
+        """A blob that the process says it made: a plain file of that size. The Shepherd checks its digest."""
+        blob = Blob(bytes.fromhex(named[0]), int(named[1]))
+        path = self._store.path(blob.digest)
+        try:
+            facts = os.lstat(path)
+        except OSError as error:
+            raise ComputationFailed(
+                f"the process that runs programs made no file {path.name}: {error}"
+            ) from None
+        if len(blob.digest) != 32 or not stat.S_ISREG(facts.st_mode) or facts.st_size != blob.size:
+            raise ComputationFailed(
+                f"the process that runs programs made {path.name}, which is not a file of {blob.size} bytes"
+            )
+        return blob
+
+
+def _lend(cache: Path) -> None:
+    """Give the process what this machine knows for finding fast paths: native kernels, and a copy of its measurements."""
+    for name in native.LIBRARIES:
+        native.missing(name)  # it builds what is not there yet; the process may run no compiler
+    own, lent = (folder / "profile.sqlite" for folder in (cache_folder(), cache))
+    if not own.exists() or (lent.exists() and lent.stat().st_mtime >= own.stat().st_mtime):
+        return
+    new = lent.with_suffix(f".{os.getpid()}")
+    with contextlib.closing(sqlite3.connect(own)) as source, contextlib.closing(sqlite3.connect(new)) as copy:
+        source.backup(copy)
+    os.replace(new, lent)
+
+
+class _Process:
+    """One process, and what it said that was not asked for yet."""
+
+    def __init__(self, policy: Policy, offer: Offer) -> None:
+        self._policy, self._offer = policy, offer
+        environment = policy.environment()
+        environment["PCP_CACHE_LIMIT"] = str(min(DEFAULT_LIMIT, offer.disk_bytes // 4))
+        if offer.memory_bytes is not None:
+            environment["PCP_MEMORY_LIMIT"] = str(offer.memory_bytes)
+        self._child = subprocess.Popen(
+            policy.command(_CHILD),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self._said: queue.Queue[bytes | None] = queue.Queue(_MOST_ANSWERS)
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._number = 0
+        self._why: ProgramStopped | None = None
+        self._words = ""  # the last that it wrote beside its answers
+        self._looked = time.monotonic()
+        for target in (self._write, self._hear, self._log):
+            threading.Thread(target=target, daemon=True).start()
+
+    @property
+    def ended(self) -> bool:
+        return self._why is not None or self._child.poll() is not None
+
+    def end(self, why: ProgramStopped) -> None:
+        """End it, with all that it started and that stayed in its session."""
+        self._why = self._why or why
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.kill()
+        self._child.wait()
+        self._requests.put(None)
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._said.get_nowait()
+        self.wake()
+
+    def wake(self) -> None:
+        with contextlib.suppress(queue.Full):  # who waits is awake then
+            self._said.put_nowait(b"")
+
+    def send(self, *words: Any) -> None:
+        """Send a request, without waiting until it is read. A process that has died is noticed when it is asked."""
+        self._requests.put(pickle.dumps(words))
+
+    def ask(
+        self,
+        kind: str,
+        *arguments: Any,
+        aborted: Callable[[], bool],
+        raises: type[Exception],
+        progress: Callable[[int, float], None] = lambda _steps, _seconds: None,
+    ) -> dict[str, Any]:
+        """Have it do something, and wait for that."""
+        self._number += 1
+        told = False
+        self.send(kind, self._number, *arguments)
+        while True:
+            if not told and aborted():
+                told = True
+                self.send("abort", self._number)
+            self._look_at_disk()
+            try:
+                line = self._said.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if line == b"":
+                if self._why is not None:
+                    raise self._why
+                continue
+            if line is None:
+                raise self._died()
+            try:
+                said = json.loads(line)
+                if "steps" in said:
+                    progress(int(said["steps"]), float(said["seconds"]))
+                    continue
+                if said.pop("number") != self._number:
+                    raise ValueError
+                return self._checked(said, raises)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.end(
+                    ProgramStopped(FailureKind.CRASH, f"the process that runs programs said {line[:80]!r}")
+                )
+
+    def _checked(self, said: dict[str, Any], raises: type[Exception]) -> dict[str, Any]:
+        if "aborted" in said:
+            raise raises("the work was given up")
+        if "bug" in said:
+            raise ProcessBug(printable(str(said["bug"]), 10_000))
+        if "error" in said:
+            name, reason = str(said["error"]), printable(str(said["reason"]), 2_000)
+            if name in _OUT_OF_MEMORY:
+                raise ProgramStopped(FailureKind.MEMORY, reason)
+            if name == "StoreFull":
+                raise ProgramStopped(FailureKind.DISK, reason)
+            raise _ERRORS.get(name, ComputationFailed)(reason)
+        return said
+
+    def _look_at_disk(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < _DISK_SECONDS:
+            return
+        self._looked = now
+        found = taken(self._policy.written, self._child.pid)
+        if found > self._offer.disk_bytes:
+            self.end(
+                ProgramStopped(
+                    FailureKind.DISK,
+                    f"the files of the run take {found} bytes; this worker offers {self._offer.disk_bytes} (--disk)",
+                )
+            )
+
+    def _died(self) -> ProgramStopped:
+        code = self._child.wait()
+        if self._why is not None:
+            return self._why
+        words = f"the process that runs programs ended with {describe(code)}"
+        full = any(sign in self._words for sign in ("bad_alloc", "RESOURCE_EXHAUSTED", "emory"))
+        self._why = ProgramStopped(
+            FailureKind.MEMORY if full or code == -signal.SIGKILL else FailureKind.CRASH,
+            f"{words}: {self._words}" if self._words else words,
+        )
+        return self._why
+
+    def _write(self) -> None:
+        assert self._child.stdin is not None
+        with self._child.stdin as file, contextlib.suppress(OSError):
+            while (raw := self._requests.get()) is not None:
+                file.write(len(raw).to_bytes(8, "little") + raw)
+                file.flush()
+
+    def _hear(self) -> None:
+        assert self._child.stdout is not None
+        with self._child.stdout as file:
+            while line := file.readline(_LONGEST_ANSWER):
+                if self._why is None:
+                    self._said.put(line)
+        if self._why is None:
+            self._said.put(None)
+
+    def _log(self) -> None:
+        assert self._child.stderr is not None
+        with self._child.stderr as file:
+            while line := file.readline(_LONGEST_LINE):
+                if words := printable(line.decode(errors="replace"), _LONGEST_LINE).strip():
+                    self._words = words
+                    log.info("%s", words)
+
+
+def printable(text: str, longest: int) -> str:
+    """What a process said that may have been taken over: shortened, and without what steers a terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])

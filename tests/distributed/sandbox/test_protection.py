@@ -1,0 +1,54 @@
+"""What confines processes where the kernel offers less, and that it is said."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pcp.cli import doctor
+from pcp.distributed.sandbox import Protection, protection
+
+# A kernel without Landlock, as old ones are: every call of it fails with ENOSYS.
+WITHOUT_LANDLOCK = """
+import ctypes, errno, struct
+from pcp.distributed.sandbox import kernel, seccomp
+rows = [(0x20, 0, 0, 0), (0x15, 0, 1, 444), (0x06, 0, 0, 0x00050000 | errno.ENOSYS), (0x06, 0, 0, 0x7FFF0000)]
+packed = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *each) for each in rows))
+header = ctypes.create_string_buffer(struct.pack("@HP", len(rows), ctypes.addressof(packed)))
+kernel.prctl(kernel.SET_NO_NEW_PRIVILEGES, 1)
+kernel.call(317, 1, 1, ctypes.byref(header))
+
+from pcp.distributed.sandbox import protection
+from pcp.distributed.verification import admit
+from pcp.ir import Program
+text = "module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> } }"
+print(protection())
+print(list(admit({"step": Program.parse(text).artifact()}, "cpu:0", 8 << 30, 60.0)))
+"""
+
+
+@pytest.mark.skipif(protection().calls == "" or sys.platform != "linux", reason="there is no seccomp here")
+def test_a_kernel_without_landlock_confines_less_and_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LANDLOCK], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.stdout.splitlines() == ["seccomp, with limits", "['step']"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "words", "advice"),
+    [
+        (Protection("Landlock 7", "seccomp"), "ok", "Landlock 7 and seccomp, with limits", ""),
+        (Protection("", "seccomp"), "note", "under seccomp, with limits", "it lacks Landlock (Linux 5.13"),
+        (Protection("Landlock 1", ""), "note", "under Landlock 1, with limits", "it lacks seccomp"),
+        (Protection("", ""), "note", "under limits of memory and time only", "it lacks Landlock"),
+    ],
+)
+def test_doctor_says_what_protects(
+    monkeypatch: pytest.MonkeyPatch, found: Protection, status: str, words: str, advice: str
+) -> None:
+    monkeypatch.setattr(doctor, "protection", lambda: found)
+    finding = doctor.check_sandbox()
+    assert finding.status == status
+    assert words in finding.message
+    assert finding.advice.startswith(advice)
