@@ -3,20 +3,24 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
 from pathlib import Path
 
 from pcp import backends
+from pcp.backends import Target
 from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.errors import PCPError
+from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
+from pcp.training.display.fleet import Fleet
+from pcp.training.display.live_display import LiveDisplay
+from pcp.training.display.metrics import JSONLinesStream, MetricSink, Stamped
 
 DESCRIPTION = {
     "description": "Train for a Shepherd: receive programs, verify and compile them here, train on leased data.",
@@ -69,16 +73,20 @@ def run(arguments: argparse.Namespace) -> int:
         _keep_to(arguments.cpus)
     credentials = Credentials.load_bundle(arguments.key)
     capacity = backends.device(arguments.device).capacity
+    hardware = hardware_of(Target.of(arguments.device)).digest
     address = arguments.connect
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
-        worker = WorkerProcess(address, credentials, folder, arguments.device, capacity)
-        stopped, number = asyncio.run(_until_stopped(worker))
-    if arguments.json:
-        facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
-        print(json.dumps({"worker": credentials.name} | facts), flush=True)
+        shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
+        with Stamped(shown) as sink:
+            worker = WorkerProcess(
+                address, credentials, folder, arguments.device, capacity, hardware, sink.write
+            )
+            stopped, number = asyncio.run(_until_stopped(worker))
+            facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
+            sink.write({"worker": credentials.name} | facts)
     print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
     code = 0 if stopped.finished else 1 if worker.stuck else 128 + number
     if worker.left_behind:

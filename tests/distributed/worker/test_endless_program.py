@@ -27,6 +27,7 @@ from pcp.distributed.worker.inbox import Inbox
 class Trainer:
     def __init__(self, job, store, device, cancelled):
         self.inbox = Inbox()
+        self.profile = None
 
     def train(self, lease, progress, aborted):
         progress(1, 0.5)

@@ -57,6 +57,7 @@ class Trainer:
     def __init__(self, _job: Job, store: BlobStore, _device: str, _cancelled: Callable[[], bool]) -> None:
         type(self).made()
         self._store = store
+        self.profile = None
         self.inbox = Inbox()
 
     def train(

@@ -92,7 +92,7 @@ def test_bytes_and_refusals_by_reason() -> None:
 
 def test_nothing_is_known_at_the_start() -> None:
     bar, numbers = screen(Fleet("demo", 0), 0.0)
-    assert bar.endswith(" 0/0")
+    assert bar.endswith(" 0")
     assert numbers == "preparing the first steps"
 
 

@@ -42,13 +42,14 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
-from pcp.distributed.messages import Goodbye, Hello, Message, States, Update
+from pcp.distributed.messages import Goodbye, Hello, Message, Profile, States, Update, Welcome
 from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
+from pcp.distributed.shepherd.profiles import Profiles
 from pcp.distributed.shepherd.reports import Record, Reporter, refusal_record
 from pcp.distributed.shepherd.requests import Requests, attend
 from pcp.distributed.shepherd.uploads import Uploads
@@ -116,6 +117,7 @@ class Shepherd:
         self._limits = WireLimits.of(recipe.config.wire)
         self._reporter = Reporter(report)
         self._requests = Requests(folder)
+        self._profiles = Profiles()
         self._storage = _lock(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
@@ -288,9 +290,13 @@ class Shepherd:
         self._last_connection += 1
         number = self._last_connection
         self._connections[number] = connection
+        self._profiles.joined(connection.peer.name, hello.hardware)
         self._events.put_nowait(MemberJoined(self._now(), number, hello))
         try:
             async for message in connection:
+                if isinstance(message, Profile):
+                    self._report(self._profiles.received(connection.peer.name, message))
+                    continue
                 self._events.put_nowait(MessageReceived(self._now(), number, message))
         finally:
             if self._connections.pop(number, None) is not None:
@@ -373,6 +379,8 @@ class Shepherd:
         if connection is None:
             return
         announce(self._announcements, connection.peer.name, message, self._push_bytes)
+        if isinstance(message, Welcome):
+            message = self._profiles.offered(connection.peer.name, message)
         try:
             connection.post(message)
         except PCPError as error:

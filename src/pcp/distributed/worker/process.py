@@ -8,11 +8,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from pcp.distributed.messages import Goodbye, Hello, Message
+from pcp.distributed.messages import Goodbye, Hello, Message, Ready, Welcome
 from pcp.distributed.wire import (
     CertificateRefused,
     ControlConnection,
@@ -33,6 +33,7 @@ from pcp.distributed.worker.events import (
     Tick,
 )
 from pcp.distributed.worker.logic import WorkerLogic
+from pcp.distributed.worker.reports import Record, Reporter
 from pcp.distributed.worker.state import WorkerConfig
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
@@ -54,21 +55,32 @@ class WorkerProcess:
         folder: where blobs are kept; no other worker may use it.
         device: where to compute.
         memory_bytes: memory of the device.
+        hardware: the digest of what it computes on.
+        report: receives records of what the worker does, in the loop's thread.
     """
 
     def __init__(
-        self, address: str, credentials: Credentials, folder: Path, device: str, memory_bytes: int
+        self,
+        address: str,
+        credentials: Credentials,
+        folder: Path,
+        device: str,
+        memory_bytes: int,
+        hardware: str = "",
+        report: Callable[[Record], None] = lambda _: None,
     ) -> None:
         self._address = address
         self._credentials = credentials
         self._device = device
         self._folder = folder
+        self._reporter = Reporter(credentials.name, report)
         self._logic = WorkerLogic(
             WorkerConfig(
                 credentials.name,
                 os.urandom(16),
                 (device,),
                 memory_bytes,
+                hardware=hardware,
                 # A busy machine must not look like a dead one; a Shepherd that is gone closes its connections.
                 missed_heartbeats=10,
                 abandon_seconds=120.0,
@@ -140,6 +152,7 @@ class WorkerProcess:
     async def _handle_events(self) -> None:
         while not self._outcome.done():
             event = await self._events.get()
+            self._reporter.take(event, self._workshop)
             for effect in self._logic.handle(event):
                 self._perform(effect)
             if isinstance(event, PreparationFailed) and self._workshop.unusable is not None:
@@ -191,17 +204,17 @@ class WorkerProcess:
     async def _connect(self, after_seconds: float) -> None:
         """Connect, and receive until the connection ends."""
         await asyncio.sleep(after_seconds)
-        config = self._logic.config
-        hello = Hello(
-            config.protocol_version, config.worker, config.incarnation, config.devices, config.memory_bytes
-        )
         number = 0
         try:
-            connection = await connect(self._address, self._credentials, hello)
+            connection = await connect(
+                self._address, self._credentials, self._logic.config.hello(), traffic=self._workshop.traffic
+            )
             self._last_connection += 1
             number = self._last_connection
             self._connections[number] = connection
             self._events.put_nowait(Connected(self._now(), number))
+            if isinstance(connection.answer, Welcome):
+                self._workshop.received = connection.answer.profile
             if connection.answer is not None:
                 self._events.put_nowait(MessageReceived(self._now(), number, connection.answer))
             async for message in connection:
@@ -225,5 +238,7 @@ class WorkerProcess:
             return
         try:
             connection.post(message)
+            if isinstance(message, Ready) and self._workshop.profile is not None:
+                connection.post(self._workshop.profile)
         except PCPError as error:
             log.info("the Shepherd does not get %s: %s", type(message).__name__, error)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pcp.distributed.job import Job
 from pcp.distributed.lane import Lane
-from pcp.distributed.messages import Blob, Lease, Repeat
+from pcp.distributed.messages import Blob, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire import (
     BlobStore,
@@ -21,6 +21,7 @@ from pcp.distributed.wire import (
     ConnectionLost,
     Credentials,
     StoreError,
+    Traffic,
     TransferError,
     Unreachable,
 )
@@ -54,6 +55,7 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
+from pcp.distributed.worker.profiles import remember_received
 from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted
 from pcp.errors import PCPError
@@ -135,7 +137,15 @@ class Workshop:
         self._store = BlobStore(folder)
         self._post = post
         self._ending = ending
-        self._down, self._up, self._aside = (BulkClient(address, credentials) for _ in range(3))
+        self.traffic = Traffic()
+        """What all connections of the worker moved."""
+        self._down, self._up, self._aside = (
+            BulkClient(address, credentials, traffic=self.traffic) for _ in range(3)
+        )
+        self.received: tuple[SiteMeasurement, ...] = ()
+        """What the Shepherd says that others measured."""
+        self.profile: Profile | None = None
+        """What was planned and measured here; None while nothing was."""
         self._fetches, self._uploads, self._states, self._training = (
             Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
@@ -242,7 +252,10 @@ class Workshop:
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
                 self._bring(blob, self._down)
+            if job.tolerance:
+                remember_received(self.received)
             self._trainer = InnerTrainer(job, self._store, self._device, self._ending)
+            self.profile = self._trainer.profile
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error

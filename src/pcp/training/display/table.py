@@ -39,7 +39,7 @@ def render(summary: Row, rows: Iterable[Row], hint: str = "") -> RenderableType:
     grid.add_row(
         Text(printable(summary["run"]), style="bold"),
         ProgressBar(total=max(1, total), completed=min(step, total)),
-        Text(f"{step:,}/{total:,}"),
+        Text(_steps(step, total)),
     )
     numbers = Text("  ").join(
         Text.assemble((f"{label} ", "dim"), value) for label, value in numbers_of(summary).items()
@@ -93,7 +93,7 @@ def refusals_of(summary: Row) -> list[str]:
 def plain_line(summary: Row) -> str:
     """Write a run as one line of text, for output that is not a terminal."""
     numbers = [f"{label} {value}" for label, value in numbers_of(summary).items()]
-    return "  ".join([f"step {summary['step']:,}/{summary['total_steps']:,}", *numbers])
+    return "  ".join([f"step {_steps(summary['step'], summary['total_steps'])}", *numbers])
 
 
 def amount(count: float) -> str:
@@ -103,6 +103,11 @@ def amount(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def _steps(step: int, total: int) -> str:
+    """A worker does not know how many there will be."""
+    return f"{step:,}/{total:,}" if total else f"{step:,}"
 
 
 def _worker_table(rows: list[Row]) -> Table:
