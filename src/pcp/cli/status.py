@@ -5,13 +5,12 @@ import contextlib
 import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from pcp.cli.asking import asked, base_of
 from pcp.cli.keys import authority_of
 from pcp.dashboard.follower import Follower, now
 from pcp.distributed.shepherd.requests import Requests
@@ -19,7 +18,7 @@ from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire.sockets import format_address
 from pcp.errors import PCPError
 from pcp.training.display.fleet import Row, state_of
-from pcp.training.display.metrics import restored, to_json_line
+from pcp.training.display.metrics import to_json_line
 from pcp.training.display.progress import printable
 from pcp.training.display.table import ROWS_SHOWN, render
 from pcp.training.extras import import_extra
@@ -51,8 +50,7 @@ examples:
 """,
 }
 
-ANSWER_SECONDS = 10.0
-LARGEST_ANSWER = 16 << 20
+ADVICE = "give the address that `pcp shepherd --web` prints"
 PAGE = 100
 
 
@@ -104,9 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         fleet, at = Follower(RunFolder.open(Path(arguments.run))).update(), now()
         summary, rows = fleet.summary(at), fleet.rows(at)
     elif ":" in arguments.run:
-        base = arguments.run.rstrip("/")
-        base = base if base.startswith(("http://", "https://")) else f"http://{base}"
-        summary, rows = _asked(f"{base}/api/run"), _pages(base)
+        base = base_of(arguments.run)
+        summary, rows = asked(f"{base}/api/run", "workers", ADVICE), _pages(base)
     else:
         raise NoStatus(
             f"{arguments.run} is neither the folder of a run nor an address; give runs/NAME, or HOST:PORT of its page"
@@ -132,24 +129,9 @@ def _print(summary: Row, rows: Iterable[Row], as_json: bool) -> None:
 
 def _pages(base: str) -> Iterator[Row]:
     start = 0
-    while rows := _asked(f"{base}/api/workers?start={start}&count={PAGE}")["workers"]:
+    while rows := asked(f"{base}/api/workers?start={start}&count={PAGE}", "workers", ADVICE)["workers"]:
         yield from rows
         start += len(rows)
-
-
-def _asked(url: str) -> dict[str, Any]:
-    """What a page answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as stream:
-            found = json.loads(stream.read(LARGEST_ANSWER))
-    except (OSError, ValueError) as error:
-        raise NoStatus(
-            f"no run is shown at {url}: {getattr(error, 'reason', error)}; give the address that `pcp shepherd --web` prints"
-        ) from None
-    if not isinstance(found, dict) or not found.keys() & {"run", "workers"}:
-        raise NoStatus(f"{url} does not answer as the page of a run does; give the address of one")
-    answer: dict[str, Any] = restored(found)
-    return answer
 
 
 def _serve(folder: RunFolder, arguments: argparse.Namespace) -> None:

@@ -28,8 +28,8 @@ _SUBJECT = re.compile(r"[0-9a-f]{64}")
 _KERNEL = re.compile(r"[\w.:+-]{1,100}@[0-9]{1,9}", re.ASCII)
 
 
-def shared_of(rows: Iterable[Measurement]) -> list[Shared]:
-    """What others are told of measurements made here; rows of whole programs are left out."""
+def shared_of(rows: Iterable[Measurement], most: int | None = MOST_ROWS) -> list[Shared]:
+    """What others are told of measurements made here, the first of them; rows of whole programs are left out."""
     told = (
         (row.subject, row.path, min(max(row.ratio, 1 / _LARGEST_RATIO), _LARGEST_RATIO))
         if row.failure is None and math.isfinite(row.ratio)
@@ -37,7 +37,7 @@ def shared_of(rows: Iterable[Measurement]) -> list[Shared]:
         for row in rows
         if _SUBJECT.fullmatch(row.subject) and _KERNEL.fullmatch(row.path)
     )
-    return list(dict.fromkeys(told))[:MOST_ROWS]
+    return list(dict.fromkeys(told))[:most]
 
 
 def checked(rows: Sequence[Any]) -> list[Shared]:
@@ -65,8 +65,8 @@ def checked(rows: Sequence[Any]) -> list[Shared]:
     return found
 
 
-def merged(reports: Iterable[Sequence[Shared]]) -> list[Shared]:
-    """What several told, as the median of each; what the most of them speak of comes first."""
+def merged(reports: Iterable[Sequence[Shared]], most: int | None = MOST_ROWS) -> list[Shared]:
+    """What several told, as the median of each; what the most of them speak of comes first, and no more than `most`."""
     ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
     for report in reports:
         for (subject, kernel), ratio in {
@@ -74,7 +74,7 @@ def merged(reports: Iterable[Sequence[Shared]]) -> list[Shared]:
         }.items():
             ratios[subject, kernel].append(ratio)
     ordered = sorted(ratios.items(), key=lambda each: -len(each[1]))
-    return [(subject, kernel, median(found)) for (subject, kernel), found in ordered[:MOST_ROWS]]
+    return [(subject, kernel, median(found)) for (subject, kernel), found in ordered[:most]]
 
 
 def measurement_of_shared(row: Shared, when: float) -> Measurement:
