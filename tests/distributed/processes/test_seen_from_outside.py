@@ -205,7 +205,7 @@ def test_a_newcomer_is_told_what_another_measured(
     planned = plan_file(tmp_path, corpus, tolerance=TOLERANCE)
     with Command(["shepherd", planned, "--folder", str(run)], tmp_path) as shepherd:
         address = shepherd.wait_for(is_listening)["address"]
-        subject = has_measured(RunFolder(run), tmp_path / "cache-alice")
+        subject, kernel = has_measured(RunFolder(run), tmp_path / "cache-alice")
         with worker_with_cache("alice", address, key_of("alice", run, capsys), tmp_path) as alice:
             chosen = shepherd.wait_for(lambda record: "planned" in record)
             assert chosen["worker"] == "alice"
