@@ -10,14 +10,14 @@ from pathlib import Path
 
 from pcp import backends
 from pcp.backends import Target
-from pcp.cli.launching import (
+from pcp.distributed.address_file import wait_for_address
+from pcp.distributed.launching import (
     NotEnoughKeys,
     devices_here,
     run_on_devices,
     slurm_script,
     systemd_unit,
 )
-from pcp.distributed.address_file import wait_for_address
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
 from pcp.distributed.worker.effects import Stop

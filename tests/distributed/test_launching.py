@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pcp.cli import launching, main
-from pcp.cli.launching import NotEnoughKeys, run_on_devices, slurm_script, systemd_unit
+from pcp.cli import main
+from pcp.distributed import launching
+from pcp.distributed.launching import NotEnoughKeys, run_on_devices, slurm_script, systemd_unit
 from pcp.distributed.wire import Authority
 
 AWKWARD = ["/usr/bin/env", "a b", '50%"', "$HOME", "\\", "it's", "#x", ""]
