@@ -97,6 +97,8 @@ while [ "$stopping" -eq 0 ]; do
     started=$SECONDS
     {shlex.join(command)} &
     worker=$!
+    # The time may have been up before there was a worker to tell.
+    [ "$stopping" -eq 1 ] && kill -TERM "$worker"
     wait "$worker"
     code=$?
     # A signal interrupts the wait, not the worker.

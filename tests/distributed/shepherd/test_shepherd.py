@@ -249,8 +249,9 @@ def test_a_worker_that_comes_too_late_hears_that_the_run_is_complete(
         go_on.set()
 
     assert run.drive(script)
-    assert run.records[-1]["step"] == 6
-    assert "validation_loss" in run.records[-1]
+    last = [record for record in run.records if "step" in record][-1]
+    assert last["step"] == 6
+    assert "validation_loss" in last
 
 
 def test_a_shepherd_that_was_killed_while_it_evaluated_does_so_when_it_is_back(run: Run) -> None:
