@@ -39,7 +39,13 @@ def versions(file: str, python: str) -> dict[str, str]:
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize(
     ("file", "extra"),
-    [("lock.txt", "dev"), ("lock.txt", "corpus"), ("peers.txt", "peers"), ("docs.txt", "docs")],
+    [
+        ("lock.txt", "dev"),
+        ("lock.txt", "corpus"),
+        ("lock.txt", "web"),
+        ("peers.txt", "peers"),
+        ("docs.txt", "docs"),
+    ],
 )
 def test_every_requirement_is_locked_at_a_version_it_admits(file: str, extra: str, python: str) -> None:
     chosen = versions(file, python)

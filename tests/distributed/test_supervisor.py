@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from pcp.distributed.supervisor import Child, ChildEvent, ChildFailed, Supervisor, describe
+from pcp.distributed.wire.backoff import Backoff
 from tests.distributed.waiting import is_gone, wait_until
 
 Supervise = Callable[..., Supervisor]
@@ -184,3 +186,24 @@ def test_a_child_ends_by_itself_when_its_supervisor_was_killed(tmp_path: Path, m
         parent.kill()
     wait_until(lambda: is_gone(pid))
     assert log.read_text().splitlines()[1:] == ["asked to end"]
+
+
+def test_a_patient_supervisor_lets_a_child_rest_longer_each_time(supervise: Supervise) -> None:
+    failing, wrong = python("a", "raise SystemExit(1)"), python("b", "raise SystemExit(2)")
+    failing.backoff = Backoff(0.01, 0.02, rng=random.Random(0))
+    supervisor = supervise(failing, wrong, patient=True, restarts=0)
+    events = events_of(supervisor, 8)
+    assert {event.name for event in events} == {"a", "b"}
+    assert failing.backoff.attempts >= 7
+    assert not failing.given_up
+    assert (wrong.finished, wrong.given_up) == (True, True)
+    first = next(event for event in events if event.name == "b")
+    assert supervisor.said_of(first) == "b ended with code 2: it said nothing; it is not started again"
+
+
+def test_a_child_that_ran_for_a_while_has_recovered(supervise: Supervise) -> None:
+    child = python("a", "raise SystemExit(1)")
+    child.backoff = Backoff(0.01, 0.02)
+    supervisor = supervise(child, patient=True, window_seconds=0.0)
+    events_of(supervisor, 4)
+    assert child.backoff.attempts == 1

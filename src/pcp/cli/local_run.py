@@ -1,6 +1,5 @@
 """A Shepherd and Workers on this machine: started, shown, kept alive, ended together."""
 
-import json
 import os
 import sys
 import time
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from pcp.cli.keys import authority_of
 from pcp.distributed.supervisor import Child, Supervisor
-from pcp.training.display.metrics import MetricSink
+from pcp.training.display.metrics import MetricSink, Tail
 from pcp.training.run_folder import RunFolder
 
 POLL_SECONDS = 0.1
@@ -31,7 +30,7 @@ def train_with_workers(folder: RunFolder, shown: MetricSink) -> None:
         key = folder.path / "keys" / f"{name}.pem"
         if not key.exists():
             authority.issue(name, "worker").save_bundle(key)
-    metrics = _Tail(folder.metrics_file)
+    metrics = Tail(folder.metrics_file, from_end=True)
     address_of(folder).unlink(missing_ok=True)
     # Their output goes to files, which may say more than a terminal should.
     environment = {"PCP_LOG": os.environ.get("PCP_LOG", "INFO")}
@@ -75,22 +74,3 @@ def _share_of_processors(index: int, workers: int) -> list[str]:
     cpus = sorted(os.sched_getaffinity(0))
     share = cpus[index::workers] if len(cpus) >= workers else [cpus[index % len(cpus)]]
     return ["--cpus", ",".join(map(str, share))]
-
-
-class _Tail:
-    """The records that are added to a file from now on."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = path.stat().st_size if path.exists() else 0
-
-    def read(self) -> list[dict[str, object]]:
-        """The whole lines added since the last call."""
-        if not self._path.exists():
-            return []
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]

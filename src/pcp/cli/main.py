@@ -30,6 +30,7 @@ COMMANDS = {
     "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",
     "worker": "compute for a Shepherd",
+    "status": "show a run as it stands, or serve it as a page",
     "keys": "make and revoke the key files of Workers",
     "doctor": "check what PCP finds on this machine, what is missing, and what to do about it",
 }

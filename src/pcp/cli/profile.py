@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,12 +14,16 @@ from typing import Any
 
 from pcp.backends import Target
 from pcp.cli.arrays import read_program, writing
+from pcp.cli.asking import NoAnswer, asked, base_of
+from pcp.cli.status import address, check_web
 from pcp.errors import PCPError
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.tolerance_curve import draw_curve, frontier, points_of
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.measuring.measurement import Measurement
+from pcp.planning.measuring.measurement_text import InvalidRows
 from pcp.planning.profile.database import ProfileDatabase
+from pcp.planning.profile.shared import KEPT_ROWS, RECEIVED, Shared, checked
 from pcp.training.data.array_file import UnreadableFile
 
 DESCRIPTION = {
@@ -38,6 +43,9 @@ actions:
   prune               remove the measurements that meet all given conditions: --older-than, --program,
                       --other-hardware, --other-versions
   curve PROGRAM       plot speed against tolerance
+  serve HOST:PORT     offer to machines of like hardware what kernels took here: digests, names and ratios, no programs
+  pull HOST:PORT      take what such a machine offers. It orders what is tried first and decides nothing: each kernel is
+                      measured and verified here as before. The Workers of a run tell each other the same by themselves
 
 examples:
   pcp profile ls
@@ -45,6 +53,7 @@ examples:
   pcp profile export epyc.jsonl                      then, on another machine: pcp profile merge epyc.jsonl
   pcp profile prune --other-versions --older-than 30
   pcp profile curve step.pcp --out curve.png
+  pcp profile serve 127.0.0.1:8090                   then, elsewhere: pcp profile pull 127.0.0.1:8090
 """,
 }
 
@@ -59,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        metavar="PROGRAM|FILE",
-        help="the program for show and curve; the file for export and merge",
+        metavar="PROGRAM|FILE|HOST:PORT",
+        help="the program for show and curve; the file for export and merge; the address for serve and pull",
     )
     parser.add_argument("--program", help="export, prune: only measurements of this program")
     parser.add_argument("--out", type=Path, default=Path("curve.png"), help="curve: the PNG file to write")
@@ -83,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     takes = arguments.action not in ("ls", "prune")
     if takes and arguments.what is None:
-        kind = "a program" if arguments.action in ("show", "curve") else "a file"
+        kind = _NEEDED.get(arguments.action, "a file")
         raise UnknownSubject(f"`pcp profile {arguments.action}` needs {kind}; none was given")
     if not takes and arguments.what is not None:
         raise UnknownSubject(
@@ -168,6 +177,7 @@ def _facts(rows: Sequence[Measurement], hardware: Any, here: str) -> dict[str, A
     timed = [row for row in sound if row.seconds and row.plain_seconds]
     errors = [row.error for row in sound if row.error is not None]
     name = hardware[last.hardware].name if last.hardware in hardware else last.hardware
+    name = "machines of others, as they say" if last.hardware == RECEIVED else name
     return {
         "path": last.path,
         "hardware": name,
@@ -236,6 +246,46 @@ def _curve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
     )
 
 
+def _serve(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
+    check_web()
+    from pcp.dashboard.profile_pages import ProfilePages
+    from pcp.dashboard.serving import serve
+
+    try:
+        host, port = address(arguments.what)
+    except argparse.ArgumentTypeError as error:
+        raise NoAnswer(str(error)) from None
+
+    def ready(listening: str) -> None:
+        text = f"pcp: {database.file} is offered at {listening}; on machines of like hardware: pcp profile pull {listening}"
+        print(text, file=sys.stderr, flush=True)
+        if arguments.json:
+            print(json.dumps({"event": "serving", "address": listening}), flush=True)
+
+    serve(ProfilePages(database).application(), host, port, ready)
+
+
+def _pull(database: ProfileDatabase, arguments: argparse.Namespace) -> None:
+    """Take pages until there are no more, or as many as are kept; what is no measurement ends it with nothing kept."""
+    url = f"{base_of(arguments.what)}/profile?hardware={_here(arguments)}"
+    rows: list[Shared] = []
+    while len(rows) < KEPT_ROWS:
+        page = asked(f"{url}&start={len(rows)}", "rows", "give the address that `pcp profile serve` prints")[
+            "rows"
+        ]
+        if not page:
+            break
+        try:
+            rows += checked(page)
+        except (InvalidRows, TypeError) as error:
+            raise InvalidRows(f"{url} does not offer measurements: {error}; nothing was kept") from None
+    count = database.receive(rows) if rows else 0
+    text = f"{_count(len(rows), 'row')} received, {count} of them new or said anew; they order what is tried first"
+    _say(arguments, {"received": len(rows), "new": count}, text)
+
+
+_NEEDED = {"show": "a program", "curve": "a program", "serve": "an address", "pull": "an address"}
+
 _ACTIONS: dict[str, Callable[[ProfileDatabase, argparse.Namespace], None]] = {
     "ls": _ls,
     "show": _show,
@@ -243,6 +293,8 @@ _ACTIONS: dict[str, Callable[[ProfileDatabase, argparse.Namespace], None]] = {
     "merge": _merge,
     "prune": _prune,
     "curve": _curve,
+    "serve": _serve,
+    "pull": _pull,
 }
 
 

@@ -1,11 +1,13 @@
 """`pcp shepherd`: coordinate a distributed run."""
 
 import argparse
+import socket
 import sys
 from pathlib import Path
 
 from pcp.cli.keys import identity_of
 from pcp.cli.local_run import address_of
+from pcp.cli.status import add_web_arguments, address, page_beside
 from pcp.distributed.algorithm_choice import check_settings
 from pcp.distributed.coordinator import EventLogWriteFailed
 from pcp.distributed.shepherd.disk import NoRoom
@@ -15,7 +17,9 @@ from pcp.distributed.shepherd.serving import PATIENCE_SECONDS, serve
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import PortInUse
 from pcp.errors import PCPError
-from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream
+from pcp.training.display.fleet import Fleet
+from pcp.training.display.live_display import LiveDisplay
+from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, Stamped
 from pcp.training.recipes.config import InvalidTrainingConfig, read_config
 from pcp.training.recipes.prepare import configured, prepare, write_trained_weights
 from pcp.training.recipes.recipe import Recipe
@@ -40,6 +44,11 @@ pcp keys worker NAME --run FOLDER.
 
 The folder of the run holds its whole state. To continue after the Shepherd was stopped or killed, start it again with that
 folder; it continues from the last outer step and listens on the same address.
+
+It shows the run as a live table, on a terminal, and the line to paste elsewhere to join; elsewhere plain lines, and with
+--json one JSON object per line. --web serves the same as a page (pcp status --help says more):
+pcp shepherd run.toml --web 127.0.0.1:8080. From outside, `pcp status FOLDER` shows it, also when it is finished or dead.
+The file FOLDER/paused pauses the run for as long as it is there: what is out may be delivered, nothing new is given.
 
 exit codes: 0 the run is complete; 1 it failed and may continue after a restart (for example a full disk);
 2 an argument or a file is wrong; 130 and 143 interrupted
@@ -69,11 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, help="folder of a new run (default: runs/MODEL)")
     parser.add_argument(
         "--listen",
-        type=_address,
+        type=address,
         default="127.0.0.1:0",
         metavar="HOST:PORT",
         help="address to listen on; port 0 takes the port of the last time, or a free one",
     )
+    add_web_arguments(parser)
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
@@ -85,17 +95,24 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = _prepared(folder, fresh=not arguments.run.is_dir())
     host, port = arguments.listen
     credentials, revocations, sign = identity_of(folder, host)
-    stream = JSONLinesStream() if arguments.json else None
-    with JSONLinesFile(folder.metrics_file) as file:
-        sink = FanOut([file, *([stream] if stream else [])])
-        # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
-        patience = PATIENCE_SECONDS if arguments.supervised else 0.0
+    hint: list[str] = []
+    shown: MetricSink = JSONLinesStream()
+    if not arguments.json:
+        fleet = Fleet(folder.path.name, folder.config().steps)
+        shown = LiveDisplay(fleet, hint=lambda: hint[-1] if hint else "")
+    # The supervisor before this one may have been killed a moment ago, and its Shepherd be on its way out.
+    patience = PATIENCE_SECONDS if arguments.supervised else 0.0
+    with (
+        page_beside(folder, arguments),
+        Stamped(FanOut([JSONLinesFile(folder.metrics_file), shown])) as sink,
+    ):
         shepherd = Shepherd(folder, recipe, credentials, revocations, sink.write, patience, sign)
 
         def announce(address: str) -> None:
+            hint.append(how_to_join(folder, address))
             print(f"pcp: the Shepherd of {folder.path} listens on {address}", file=sys.stderr, flush=True)
-            if stream:
-                stream.write({"event": "listening", "address": address, "run": str(folder.path)})
+            print(f"pcp: {hint[-1]}", file=sys.stderr, flush=True)
+            sink.write({"event": "listening", "address": address, "run": str(folder.path)})
 
         try:
             number = serve(shepherd, address_of(folder), host, port, announce)
@@ -103,7 +120,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise PortInUse(f"{error}. To go on: pcp shepherd {folder.path} --listen HOST:PORT") from None
         except (EventLogWriteFailed, NoRoom, RunFailed) as error:
             print(f"pcp: {error}", file=sys.stderr)
+            sink.write({"event": "ended", "complete": False, "reason": str(error)})
             return 1
+        reason = "interrupted" if number else "the run is complete"
+        sink.write({"event": "ended", "complete": not number, "reason": reason})
     if number:
         print(f"pcp: interrupted; pcp shepherd {folder.path} continues it", file=sys.stderr)
         return 128 + number
@@ -111,15 +131,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _address(text: str) -> tuple[str, int]:
-    """Host and port; unlike the address of a peer, the port may be 0."""
-    host, colon, port = text.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not an address; give HOST:PORT, for example 0.0.0.0:7433 or [::1]:0"
-        )
-    return host, int(port)
+def how_to_join(folder: RunFolder, address: str) -> str:
+    """The line to paste elsewhere; of an address that is for this machine only it says how to have another."""
+    host, _, port = address.rpartition(":")
+    key = f"pcp keys worker NAME --run {folder.path}"
+    if host in ("0.0.0.0", "[::]"):
+        host = socket.gethostname()
+    is_local = host in ("127.0.0.1", "[::1]", "localhost")
+    tail = "; for other machines: --listen 0.0.0.0:7433" if is_local else ""
+    return f"join with: {key}; pcp worker --connect {host}:{port} --key NAME.pem{tail}"
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:

@@ -16,9 +16,9 @@ from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
 from pcp.training.data.token_file import TokenFile
 from pcp.training.data.tokenizer import UnknownCharacter
+from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
-from pcp.training.display.progress import RunProgress
 from pcp.training.display.trackers import check_trackers, open_trackers
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
@@ -176,7 +176,7 @@ def _display(folder: RunFolder, config: TrainingConfig) -> MetricSink:
         f"the run is in {folder.path}",
         file=sys.stderr,
     )
-    return LiveDisplay(RunProgress(folder.path.name, config.steps))
+    return LiveDisplay(Fleet(folder.path.name, config.steps))
 
 
 def _folder(arguments: argparse.Namespace) -> RunFolder:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import re
 import signal
@@ -11,7 +10,15 @@ import sys
 from pathlib import Path
 
 from pcp import backends
+from pcp.backends import Target
 from pcp.distributed.address_file import wait_for_address
+from pcp.distributed.launching import (
+    NotEnoughKeys,
+    devices_here,
+    run_on_devices,
+    slurm_script,
+    systemd_unit,
+)
 from pcp.distributed.sandbox import protection
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
@@ -20,7 +27,11 @@ from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.errors import PCPError
+from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
+from pcp.training.display.fleet import Fleet
+from pcp.training.display.live_display import LiveDisplay
+from pcp.training.display.metrics import JSONLinesStream, MetricSink, Stamped
 
 DESCRIPTION = {
     "description": "Train for a Shepherd: receive programs, verify and compile them here, train on leased data.",
@@ -35,6 +46,12 @@ A program that takes more, or does not end, is stopped, and the worker goes on.
 A worker that cannot reach the Shepherd tries again until it can. A worker that the Shepherd
 refuses ends and says why.
 
+On a terminal it shows what it does as a live table; elsewhere it prints plain lines, with --json one JSON object per line.
+
+--print systemd and --print slurm print a unit and a job that start this Worker again when it fails, with the paths of this
+shell. --devices all runs a process for each accelerator, each with a key of its own; one that fails is started again after
+a pause, longer each time.
+
 exit codes: 0 the run is complete; 1 it failed (a bug); 2 an argument or a file is wrong, or
 the Shepherd refuses this worker; 130 and 143 interrupted
 
@@ -42,6 +59,8 @@ examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --device cuda:0
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --cpus 0,1,2,3 --folder worker-files
+  pcp worker --connect 192.0.2.7:7433 --key a0.pem --key a1.pem --devices all
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem --print systemd > pcp-alice.service
 """,
 }
 
@@ -69,8 +88,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="address of the Shepherd, or @FILE for a file that holds it",
     )
-    parser.add_argument("--key", required=True, type=Path, help="key file made by `pcp keys worker`")
+    parser.add_argument(
+        "--key",
+        required=True,
+        type=Path,
+        action="append",
+        help="key file made by `pcp keys worker`; with --devices one for each device",
+    )
     parser.add_argument("--device", default="cpu:0", help="where to compute")
+    parser.add_argument(
+        "--devices",
+        metavar="all|NAMES",
+        help="run a process for each device, such as cuda:0,cuda:1, and start it again where it fails",
+    )
+    parser.add_argument(
+        "--print",
+        choices=["systemd", "slurm"],
+        help="print a unit or a job that keeps this Worker running; start nothing",
+    )
     parser.add_argument("--folder", type=Path, help="where to keep programs and data (default: temporary)")
     parser.add_argument("--cpus", type=_processors, metavar="0,1", help="processors to use (default: all)")
     parser.add_argument(
@@ -93,10 +128,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.supervised:
         end_with_parent()
+    if arguments.print:
+        return _print(arguments)
+    if arguments.devices is not None:
+        return _run_on_devices(arguments)
     if arguments.cpus is not None:
         _keep_to(arguments.cpus)
-    credentials = Credentials.load_bundle(arguments.key)
+    credentials = Credentials.load_bundle(_only_key(arguments.key))
     capacity = backends.device(arguments.device).capacity
+    hardware = hardware_of(Target.of(arguments.device)).digest
     address = arguments.connect
     if address.startswith("@"):
         address = wait_for_address(Path(address[1:]), ADDRESS_SECONDS)
@@ -109,13 +149,65 @@ def run(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
-        worker = WorkerProcess(address, credentials, folder, arguments.device, capacity, offer)
-        stopped, number = asyncio.run(_until_stopped(worker))
-    if arguments.json:
-        facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
-        print(json.dumps({"worker": credentials.name} | facts), flush=True)
+        shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
+        with Stamped(shown) as sink:
+            worker = WorkerProcess(
+                address, credentials, folder, arguments.device, capacity, offer, hardware, sink.write
+            )
+            stopped, number = asyncio.run(_until_stopped(worker))
+            facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
+            sink.write({"worker": credentials.name} | facts)
     print(f"pcp: worker {credentials.name} ends: {stopped.reason}", file=sys.stderr)
     return 0 if stopped.finished else 128 + number
+
+
+def _print(arguments: argparse.Namespace) -> int:
+    """Print how this Worker is kept running."""
+    first = Credentials.load_bundle(arguments.key[0]).name
+    command = [sys.executable, "-m", "pcp", "worker", *_common(arguments)]
+    for key in arguments.key if arguments.devices else [_only_key(arguments.key)]:
+        command += ["--key", str(key.resolve())]
+    command += ["--devices", arguments.devices] if arguments.devices else ["--device", arguments.device]
+    if arguments.cpus:
+        command += ["--cpus", ",".join(map(str, sorted(arguments.cpus)))]
+    # What it has fetched and compiled is still there when it is started again.
+    command += ["--folder", str(_folder(arguments, first))]
+    if arguments.print == "systemd":
+        print(systemd_unit(first, command, Path.cwd()), end="")
+    else:
+        print(slurm_script(first, command, Path.cwd(), arguments.devices or arguments.device), end="")
+    return 0
+
+
+def _run_on_devices(arguments: argparse.Namespace) -> int:
+    devices = devices_here() if arguments.devices == "all" else arguments.devices.split(",")
+    if arguments.cpus is not None:
+        raise NoSuchProcessor("--cpus is for one process; leave it out with --devices")
+    folder = _folder(arguments, "workers")
+    return run_on_devices(devices, arguments.key, _common(arguments), folder, arguments.json)
+
+
+def _common(arguments: argparse.Namespace) -> list[str]:
+    address = arguments.connect
+    place = f"@{Path(address[1:]).resolve()}" if address.startswith("@") else address
+    limits = {"--disk": arguments.disk, "--memory": arguments.memory}
+    return [
+        "--connect",
+        place,
+        *(word for name, limit in limits.items() if limit for word in (name, str(limit))),
+    ]
+
+
+def _folder(arguments: argparse.Namespace, name: str) -> Path:
+    return (arguments.folder or Path(f"pcp-{name}")).resolve()
+
+
+def _only_key(keys: list[Path]) -> Path:
+    if len(keys) > 1:
+        raise NotEnoughKeys(
+            f"{len(keys)} keys were given for one worker; give one, or --devices all for a worker on each device"
+        )
+    return keys[0]
 
 
 async def _until_stopped(worker: WorkerProcess) -> tuple[Stop, int]:

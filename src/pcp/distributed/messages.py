@@ -78,19 +78,44 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteMeasurement:
+    """What a kernel took at a site, as somebody says; it decides nothing but what is tried first.
+
+    Arguments:
+        subject: digest of the site's region, in hexadecimal digits.
+        kernel: NAME@VERSION.
+        ratio: its time relative to the operation's; infinite where it failed.
+    """
+
+    subject: str
+    kernel: str
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Worker to Shepherd, after each Ready: what its planner chose for the training step, in a line, and what it measured."""
+
+    chosen: str
+    rows: tuple[SiteMeasurement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
-    """Worker to Shepherd, first message of a control connection."""
+    """Worker to Shepherd, first message of a control connection; `hardware` is the digest of what it computes on."""
 
     protocol_version: int
     worker: str
     incarnation: bytes
     devices: tuple[str, ...]
     memory_bytes: int
+    hardware: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Shepherd to Worker: the worker is a member; `run` is a JSON description naming the blobs it needs."""
+    """Shepherd to Worker: the worker is a member; `run` is a JSON description naming the blobs it needs, and `profile` what
+    others of like hardware measured."""
 
     worker_id: int
     generation: int
@@ -98,6 +123,7 @@ class Welcome:
     heartbeat_seconds: float
     run: str
     blobs: tuple[Blob, ...] = field(default=())
+    profile: tuple[SiteMeasurement, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,4 +325,5 @@ Message = (
     | Repeated
     | Failure
     | Goodbye
+    | Profile
 )

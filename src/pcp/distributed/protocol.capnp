@@ -23,6 +23,7 @@ struct ControlMessage {
     states @13 :States;
     repeat @14 :Repeat;
     repeated @15 :Repeated;
+    profile @16 :Profile;
   }
 }
 
@@ -78,6 +79,7 @@ struct Hello {
   incarnation @2 :Data;
   devices @3 :List(Text);
   memoryBytes @4 :UInt64;
+  hardware @5 :Text;
 }
 
 struct Welcome {
@@ -87,6 +89,18 @@ struct Welcome {
   heartbeatSeconds @3 :Float64;
   run @4 :Text;  # JSON
   blobs @5 :List(Blob);
+  profile @6 :List(SiteMeasurement);
+}
+
+struct SiteMeasurement {
+  subject @0 :Text;
+  kernel @1 :Text;
+  ratio @2 :Float64;
+}
+
+struct Profile {
+  chosen @0 :Text;
+  rows @1 :List(SiteMeasurement);
 }
 
 struct Heartbeat {

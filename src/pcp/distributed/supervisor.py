@@ -17,12 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pcp.distributed.wire.backoff import Backoff
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.supervisor")
 
 UNUSABLE = 2
 """Exit code of a process that was given something wrong: starting it again would change nothing."""
+
+FIRST_SECONDS, LONGEST_SECONDS = 1.0, 300.0
+"""Bounds of the pauses of a patient supervisor, which double and are drawn at random below them."""
 
 _LAST_BYTES = 4096
 
@@ -48,6 +52,9 @@ class Child:
         name: for messages and for the file of its output.
         command: program and arguments.
         environment: variables set in addition to those of this process.
+        process, starts: the last one, and when those of late were started.
+        finished, given_up: whether it is not started again, and whether because it was given something wrong.
+        backoff, due: how long it rests after a failure, and until when it does now.
     """
 
     name: str
@@ -56,6 +63,9 @@ class Child:
     process: subprocess.Popen[bytes] | None = None
     starts: list[float] = field(default_factory=list)
     finished: bool = False
+    given_up: bool = False
+    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_SECONDS, LONGEST_SECONDS))
+    due: float | None = None
 
 
 class Supervisor:
@@ -64,20 +74,30 @@ class Supervisor:
     A child that exits with code 0 is finished; with code 2 it was given something wrong, which ends everything; any other
     end starts it again. The numbers of the processes that run stand in `processes.json`.
 
+    A patient supervisor never gives up a child that fails: it starts it again after a pause, longer each time until it has run
+    for a while. With code 2 only that child is over.
+
     Arguments:
         children: what to run.
         logs: folder for their output, one file each, and for `processes.json`.
         restarts: how many starts a child may have in any `window_seconds`.
         window_seconds: see above; long enough for a child that dies late in its start to be noticed.
+        patient: see above; then there is no limit to restarts, and a child that ran for `window_seconds` has recovered.
     """
 
     def __init__(
-        self, children: Sequence[Child], logs: Path, restarts: int = 5, window_seconds: float = 300.0
+        self,
+        children: Sequence[Child],
+        logs: Path,
+        restarts: int = 5,
+        window_seconds: float = 300.0,
+        patient: bool = False,
     ) -> None:
         self.children = list(children)
         self._logs = logs
         self._restarts = restarts
         self._window = window_seconds
+        self._patient = patient
 
     @property
     def processes_file(self) -> Path:
@@ -102,19 +122,36 @@ class Supervisor:
         """
         events = []
         for child in self.children:
+            if child.due is not None:
+                if time.monotonic() >= child.due:
+                    self._start(child)
+                    self._write_processes()
+                continue
             code = None if child.process is None or child.finished else child.process.poll()
             if code is None:
                 continue
             child.finished = code == 0
-            if not child.finished:
+            self._close_pipe(child)
+            if not child.finished and self._patient:
+                self._let_rest(child, code)
+            elif not child.finished:
                 self._refuse_hopeless(child, code)
                 log.warning("%s ended with %s; it is started again", child.name, describe(code))
-                self._close_pipe(child)
                 self._start(child)
             events.append(ChildEvent(child.name, code, not child.finished))
         if events:
             self._write_processes()
         return events
+
+    def said_of(self, event: ChildEvent) -> str:
+        """What to say of the end of a child of a patient supervisor."""
+        child = next(child for child in self.children if child.name == event.name)
+        if not event.restarted and not child.given_up:
+            return f"{event.name} has finished"
+        words = f"{event.name} ended with {describe(event.code)}: {self.last_words(event.name)}"
+        if child.given_up:
+            return f"{words}; it is not started again"
+        return f"{words}; it is started again in {(child.due or 0.0) - time.monotonic():.0f} s"
 
     def last_words(self, name: str) -> str:
         """The last line of a child's output."""
@@ -160,6 +197,15 @@ class Supervisor:
                 start_new_session=True,
             )
         child.starts.append(time.monotonic())
+        child.due = None
+
+    def _let_rest(self, child: Child, code: int) -> None:
+        now = time.monotonic()
+        child.finished = child.given_up = code == UNUSABLE
+        if now - child.starts[-1] >= self._window:
+            child.backoff.reset()
+        child.starts = child.starts[-1:]
+        child.due = None if child.given_up else now + child.backoff.next()
 
     def _refuse_hopeless(self, child: Child, code: int) -> None:
         if code == UNUSABLE:

@@ -265,10 +265,11 @@ class Part:
     inputs: Mapping[str, Tensor]
 
 
-def places_of(op: ir.Operation) -> list[tuple[str, int]]:
+def operands_of(op: ir.Operation) -> list[tuple[str, int]]:
     """The inputs of the composite of a group: their names in the pattern, and which operands they are."""
-    matches: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
-    return [(name, each) for _, inputs in matches for name, each in inputs.items() if isinstance(each, int)]
+    return [
+        (name, each) for _, inputs in places_of(op) for name, each in inputs.items() if isinstance(each, int)
+    ]
 
 
 def parts_of(op: ir.Operation) -> list[Part]:
@@ -284,7 +285,7 @@ def parts_of(op: ir.Operation) -> list[Part]:
 
 
 def places_of(op: ir.Operation) -> list[tuple[str, dict[str, int | float]]]:
-    """The same as they are written down: forms, and of every input by its name the operand, or the number that it is."""
+    """The matches as they are written down: forms, and of every input by its name the operand, or the number that it is."""
     found: list[tuple[str, dict[str, int | float]]] = json.loads(composite_attributes(op)[_MATCHES])
     return found
 

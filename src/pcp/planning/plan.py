@@ -102,6 +102,12 @@ class Plan(Compiled):
         """What was measured of the path when a tolerance was asked for, in turn with the plain one."""
         return None if self._found is None else self._found.measurement
 
+    @property
+    def site_measurements(self) -> tuple[Measurement, ...]:
+        """What is known here of the kernels at its sites, when a tolerance was asked for: one row each."""
+        classes = [] if self._found is None else self._found.classes
+        return tuple(row for tuned in classes for row in tuned.rows.values())
+
     def errors(self, *arguments: Any) -> list[ResultError]:
         """The error of every result on these arguments, against float64, and that of the plain path; state is not consumed.
 

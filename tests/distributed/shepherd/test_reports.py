@@ -22,7 +22,7 @@ from pcp.distributed.coordinator.run import start_run
 from pcp.distributed.coordinator.state import HeldLease, state_of
 from pcp.distributed.messages import Blob, DataRange
 from pcp.distributed.shepherd.reports import PROGRESS_SECONDS, Record, Reporter, records_of
-from pcp.training.display.progress import RunProgress, advance
+from pcp.training.display.fleet import Fleet
 
 NAMES = {1: "ada", 2: "bob"}
 PARAMETERS = Blob(b"p" * 32, 100)
@@ -61,10 +61,13 @@ ROUND = RoundMerged(2, 0, 1.75, 2, 30720, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), 
         (LeaseChanged(8, 2, "granted", "only its push"), worker("bob", state="training", lease="push")),
         (LeaseChanged(6, 1, "ended", "expired"), worker("ada", state="waiting", lease="", reason="expired")),
         (LeaseProgressed(2, 7, 5, 0.08), worker("bob", state="training", steps_per_second=12.5)),
-        (UpdateAccepted(2, 2, 0, (1.0,), 768, 1.0), worker("bob", state="waiting", lease="")),
+        (
+            UpdateAccepted(2, 2, 0, (1.0, 2.0), 768, 1.25),
+            worker("bob", state="waiting", lease="", updates=1, tokens=768, trained_seconds=1.25, loss=1.5),
+        ),
         (
             UpdateRefused(1, 6, "unknown lease"),
-            worker("ada", state="waiting", lease="", reason="refused: unknown lease"),
+            worker("ada", state="waiting", lease="", refused=1, reason="refused: unknown lease"),
         ),
         (Trouble("the disk is slow"), {"event": "trouble", "message": "the disk is slow"}),
         (
@@ -84,7 +87,9 @@ ROUND = RoundMerged(2, 0, 1.75, 2, 30720, 0, 92160, 8.0, 2, (("NOT_FINITE", 1), 
 )
 def test_a_report_is_a_record(state: State, metrics: Metrics, record: Record) -> None:
     assert records_of(metrics, state, NAMES) == [record]
-    assert advance(RunProgress("run", 200), record, 0.0)  # displays take it
+    fleet = Fleet("run", 200)
+    fleet.take(record, 0.0)  # displays take it
+    assert fleet.summary(0.0)["run"] == "run"
 
 
 @pytest.mark.parametrize("metrics", [LeaseProgressed(1, 0, 0, 0.0), LeaseProgressed(2, 7, 0, 0.0)])

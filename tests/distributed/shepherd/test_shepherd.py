@@ -249,8 +249,9 @@ def test_a_worker_that_comes_too_late_hears_that_the_run_is_complete(
         go_on.set()
 
     assert run.drive(script)
-    assert run.records[-1]["step"] == 6
-    assert "validation_loss" in run.records[-1]
+    last = [record for record in run.records if "step" in record][-1]
+    assert last["step"] == 6
+    assert "validation_loss" in last
 
 
 def test_a_shepherd_that_was_killed_while_it_evaluated_does_so_when_it_is_back(run: Run) -> None:
@@ -259,7 +260,7 @@ def test_a_shepherd_that_was_killed_while_it_evaluated_does_so_when_it_is_back(r
             await worker.answer(await worker.lease(), run.delta(round))
 
     assert run.drive(script)
-    loss = run.records[-1]["validation_loss"]
+    loss = next(record["validation_loss"] for record in reversed(run.records) if "step" in record)
     run.records.clear()
 
     async def alone() -> bool:
@@ -267,7 +268,7 @@ def test_a_shepherd_that_was_killed_while_it_evaluated_does_so_when_it_is_back(r
             return await run.shepherd().run("127.0.0.1", 0, lambda _: None)
 
     assert asyncio.run(alone())
-    assert run.records == [{"step": 6, "validation_loss": loss}]
+    assert [record for record in run.records if "step" in record] == [{"step": 6, "validation_loss": loss}]
 
 
 def test_a_worker_whose_certificate_is_revoked_is_put_out(run: Run) -> None:

@@ -23,6 +23,7 @@ class Trainer:
     def __init__(self, _job: object, store: BlobStore, *_: object) -> None:
         self._store = store
         self.inbox = Inbox()
+        self.profile = None
 
     def train(self, lease: Lease, progress: Callable[[int, float], None], _aborted: object) -> Trained:
         progress(1, 0.5)

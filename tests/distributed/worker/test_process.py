@@ -60,6 +60,7 @@ class Trainer:
     def __init__(self, _job: Job, store: BlobStore, *_: object) -> None:
         type(self).made()
         self._store = store
+        self.profile = None
         self.inbox = Inbox()
 
     def close(self) -> None:

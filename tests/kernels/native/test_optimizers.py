@@ -12,7 +12,7 @@ from pcp.backends import ExecutionFailed
 from pcp.ir import Role
 from pcp.ir.toolkit.functions import entry_block
 from pcp.kernels.features import masked
-from pcp.kernels.groups import places_of
+from pcp.kernels.groups import operands_of
 from pcp.kernels.native import LIBRARIES, built
 from pcp.kernels.regions import only_operation
 from pcp.planning.judging.oracle import widened
@@ -63,7 +63,7 @@ def trained(plan: Any, state: Any, dtype: Any) -> list[np.ndarray]:
 def test_what_is_measured_and_verified_draws_coefficients_that_a_run_may_have() -> None:
     (site,) = (site for site in kernels.sites_of(prepared(step_of(1.0)), "cpu") if site.family == "adamw")
     module = site.region.module()
-    names = {place: name for name, place in places_of(only_operation(entry_block(module)))}
+    names = {place: name for name, place in operands_of(only_operation(entry_block(module)))}
     ranges = {name: (low, high) for name, low, high in site_ranges(site.region)}
     drawn: dict[str, list[float]] = {}
     for index in range(3):

@@ -40,9 +40,14 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed; expected at least once in every heartbeat interval."""
+    """Time passed; expected at least once in every heartbeat interval.
+
+    Arguments:
+        paused: whether the operator wants nothing new to be given to anybody; what is out may be delivered.
+    """
 
     now: float
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

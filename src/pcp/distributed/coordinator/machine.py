@@ -112,14 +112,8 @@ class Coordinator:
             case ConnectionLost(_, connection):
                 if member := turn.member_of(connection):
                     membership.lose_connection(turn, member)
-            case Tick():
-                membership.forgive_own_sleep(turn)
-                leases.expire(turn)
-                audits.expire(turn)
-                membership.give_up_silent(turn)
-                membership.wake_rested(turn)
-                leases.unblock(turn)
-                closing.set_time(turn)
+            case Tick(_, paused):
+                self._tick(turn, paused)
             case BlobStored():
                 admission.blob_stored(turn, event)
             case BlobRefused():
@@ -142,6 +136,17 @@ class Coordinator:
                 checkpoints.done(turn, event)
             case CheckpointFailed():
                 checkpoints.failed(turn, event)
+
+    def _tick(self, turn: Turn, paused: bool) -> None:
+        self.state.paused = paused
+        membership.forgive_own_sleep(turn)
+        leases.expire(turn)
+        audits.expire(turn)
+        membership.give_up_silent(turn)
+        membership.wake_rested(turn)
+        if not paused:
+            leases.unblock(turn)
+        closing.set_time(turn)
 
     def _start(self, turn: Turn) -> None:
         turn.effects += self._opening

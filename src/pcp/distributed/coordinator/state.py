@@ -120,6 +120,7 @@ class State:
         checkpoint_retry: no checkpoint before this time.
         checkpoints_failed: in a row.
         last_tick: when the last Tick came.
+        paused: whether nothing new is given to anybody.
         finished: whether Finish was said.
     """
 
@@ -153,6 +154,7 @@ class State:
     checkpoint_retry: float = 0.0
     checkpoints_failed: int = 0
     last_tick: float | None = None
+    paused: bool = False
     finished: bool = False
 
 

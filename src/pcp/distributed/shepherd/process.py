@@ -42,20 +42,16 @@ from pcp.distributed.coordinator.events import (
     Started,
     Tick,
 )
-from pcp.distributed.messages import (
-    Goodbye,
-    Hello,
-    Message,
-    States,
-    Update,
-)
+from pcp.distributed.messages import Goodbye, Hello, Message, Profile, States, Update, Welcome
 from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
+from pcp.distributed.shepherd.profiles import Profiles
 from pcp.distributed.shepherd.reports import Record, Reporter, refusal_record
+from pcp.distributed.shepherd.requests import Requests, attend
 from pcp.distributed.shepherd.uploads import Uploads
 from pcp.distributed.wire import (
     Announcements,
@@ -123,6 +119,8 @@ class Shepherd:
         self._report = report
         self._limits = WireLimits.of(recipe.config.wire)
         self._reporter = Reporter(report)
+        self._requests = Requests(folder)
+        self._profiles = Profiles()
         self._storage = _lock(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
@@ -171,7 +169,9 @@ class Shepherd:
         self._outcome: asyncio.Future[bool] = self._loop.create_future()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         server = await self._listen(host, port, patience_seconds)
-        tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events())]
+        state, seen = self._coordinator.state, server.statistics
+        attention = attend(self._requests, state, seen, self.stop, self._report, self._now)
+        tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events(), attention)]
         for task in tasks:
             task.add_done_callback(self._ended)
         try:
@@ -270,7 +270,7 @@ class Shepherd:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if not self._disk.full():  # else nobody can deliver, and no lease grows older
-                self._events.put_nowait(Tick(self._now()))
+                self._events.put_nowait(Tick(self._now(), self._requests.paused))
                 self._uploads.drop_unclaimed(self._coordinator.state)
             if self._revocations is None or (now := self._revocations.serials()) is revoked:
                 continue
@@ -293,9 +293,13 @@ class Shepherd:
         self._last_connection += 1
         number = self._last_connection
         self._connections[number] = connection
+        self._profiles.joined(connection.peer.name, hello.hardware)
         self._events.put_nowait(MemberJoined(self._now(), number, hello))
         try:
             async for message in connection:
+                if isinstance(message, Profile):
+                    self._report(self._profiles.received(connection.peer.name, message))
+                    continue
                 self._events.put_nowait(MessageReceived(self._now(), number, message))
         finally:
             if self._connections.pop(number, None) is not None:
@@ -378,6 +382,8 @@ class Shepherd:
         if connection is None:
             return
         announce(self._announcements, connection.peer.name, message, self._push_bytes)
+        if isinstance(message, Welcome):
+            message = self._profiles.offered(connection.peer.name, message)
         try:
             connection.post(message)
         except PCPError as error:

@@ -16,7 +16,8 @@ from pcp.distributed.coordinator.effects import (
     UpdateRefused,
     WorkerChanged,
 )
-from pcp.distributed.wire import Refused
+from pcp.distributed.coordinator.rounds.admission import Refusal
+from pcp.distributed.wire import Refused, Statistics
 
 Record = dict[str, Any]
 
@@ -94,17 +95,19 @@ def records_of(metrics: Metrics, state: State, names: Mapping[int, str]) -> list
                 _worker(names[worker_id], state="training", steps_per_second=round(1 / seconds_per_step, 3))
             ]
         case UpdateAccepted():
-            return [_worker(names[metrics.worker_id], state="waiting", lease="")]
+            return [_worker(names[metrics.worker_id], state="waiting", lease="", **_accepted(metrics))]
         case UpdateRefused():
-            return [
-                _worker(
-                    names[metrics.worker_id], state="waiting", lease="", reason=f"refused: {metrics.reason}"
-                )
-            ]
+            name, reason = names[metrics.worker_id], f"refused: {metrics.reason}"
+            return [_worker(name, state="waiting", lease="", refused=1, reason=reason)]
         case AuditEnded():
             return [{"event": "audit", **asdict(metrics)}]
         case Trouble():
             return [{"event": "trouble", "message": metrics.message}]
+
+
+def _accepted(metrics: UpdateAccepted) -> Record:
+    facts = {"updates": 1, "tokens": metrics.tokens, "trained_seconds": round(metrics.seconds, 3)}
+    return facts | ({"loss": sum(metrics.losses) / len(metrics.losses)} if metrics.losses else {})
 
 
 def _round(metrics: RoundMerged, state: State) -> Record:
@@ -124,6 +127,19 @@ def _round(metrics: RoundMerged, state: State) -> Record:
 def refusal_record(refused: Refused) -> Record:
     """The record of connections and transfers that were refused since the last one of their kind."""
     return {"event": "refused", "kind": refused.kind, "count": refused.count, "latest": refused.latest}
+
+
+def totals_record(statistics: Statistics, state: State) -> Record:
+    """What moved and what was refused since this Shepherd began, by reason."""
+    traffic = statistics.traffic
+    return {
+        "event": "totals",
+        "sent": sum(traffic.sent.values()),
+        "received": sum(traffic.received.values()),
+        "refused_updates": {Refusal[name].value: count for name, count in state.refused.items()},
+        "refused_connections": statistics.refused,
+        "paused": state.paused,
+    }
 
 
 def steps_behind(config: RunConfig, tokens: int) -> int:

@@ -27,7 +27,7 @@ def serve(
         announce: told the address, `HOST:PORT`.
 
     Returns:
-        0 when the run is complete, else the number of the signal.
+        0 when the run is complete, else the number of the signal; SIGTERM's where the operator asked it to stop.
     """
     return asyncio.run(_serve(shepherd, address_file, host, port, announce))
 
@@ -52,4 +52,4 @@ async def _serve(
     if port == 0 and address_file.exists():
         port, patience = read_address(address_file)[1], PATIENCE_SECONDS
     complete = await shepherd.run(host, port, ready, patience)
-    return 0 if complete else received
+    return 0 if complete else received or signal.SIGTERM

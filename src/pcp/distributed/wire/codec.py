@@ -18,7 +18,15 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import capnp
 
 from pcp.distributed import messages
-from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Message, Settlement
+from pcp.distributed.messages import (
+    Adoption,
+    Blob,
+    DataRange,
+    Lease,
+    Message,
+    Settlement,
+    SiteMeasurement,
+)
 from pcp.distributed.wire.bulk import messages as transfer_messages
 from pcp.distributed.wire.bulk.messages import TransferMessage
 from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
@@ -65,6 +73,7 @@ CONTROL_ROWS: dict[type, str] = {
     messages.Repeated: "repeated",
     messages.Failure: "failure",
     messages.Goodbye: "goodbye",
+    messages.Profile: "profile",
 }
 """Message class -> member of the union `ControlMessage`."""
 
@@ -77,7 +86,7 @@ TRANSFER_ROWS: dict[type, str] = {
 }
 """Message class -> member of the union `TransferMessage`."""
 
-_PARTS = (Blob, DataRange, Adoption, Lease, Settlement)  # structs inside messages
+_PARTS = (Blob, DataRange, Adoption, Lease, Settlement, SiteMeasurement)  # structs inside messages
 
 _T = TypeVar("_T")
 

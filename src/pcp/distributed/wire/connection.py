@@ -49,6 +49,7 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.Update,
             messages.States,
             messages.Repeated,
+            messages.Profile,
             messages.Failure,
             messages.Goodbye,
         }

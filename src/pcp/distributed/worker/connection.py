@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pcp.distributed.messages import Goodbye, Heartbeat, Hello, Message, Ready, Welcome
+from pcp.distributed.messages import Goodbye, Heartbeat, Message, Ready, Welcome
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -64,14 +64,12 @@ class Turn:
 
 def connected(turn: Turn, connection: int) -> None:
     """Say hello on a new connection; one too many is closed."""
-    state, config = turn.state, turn.config
+    state = turn.state
     if state.connection:
         turn.effects.append(Disconnect(connection, "there is a connection already"))
         return
     state.connection, state.welcomed, state.since = connection, False, turn.now
-    turn.send(
-        Hello(config.protocol_version, config.worker, config.incarnation, config.devices, config.memory_bytes)
-    )
+    turn.send(turn.config.hello())
 
 
 def lost(turn: Turn, reason: str) -> None:

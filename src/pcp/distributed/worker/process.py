@@ -8,11 +8,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from pcp.distributed.messages import Goodbye, Hello, Message
+from pcp.distributed.messages import Goodbye, Hello, Message, Ready, Welcome
 from pcp.distributed.wire import (
     CertificateRefused,
     ControlConnection,
@@ -34,6 +34,7 @@ from pcp.distributed.worker.events import (
 )
 from pcp.distributed.worker.logic import WorkerLogic
 from pcp.distributed.worker.offer import EVERYTHING, Offer
+from pcp.distributed.worker.reports import Record, Reporter
 from pcp.distributed.worker.state import WorkerConfig
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
@@ -56,6 +57,8 @@ class WorkerProcess:
         device: where to compute.
         memory_bytes: memory of the device.
         offer: what the run may take here.
+        hardware: the digest of what it computes on.
+        report: receives records of what the worker does, in the loop's thread.
     """
 
     def __init__(
@@ -66,18 +69,22 @@ class WorkerProcess:
         device: str,
         memory_bytes: int,
         offer: Offer = EVERYTHING,
+        hardware: str = "",
+        report: Callable[[Record], None] = lambda _: None,
     ) -> None:
         self._address = address
         self._credentials = credentials
         self._device = device
         self._folder = folder
         self._offer = offer
+        self._reporter = Reporter(credentials.name, report)
         self._logic = WorkerLogic(
             WorkerConfig(
                 credentials.name,
                 os.urandom(16),
                 (device,),
                 memory_bytes if offer.memory_bytes is None else min(memory_bytes, offer.memory_bytes),
+                hardware=hardware,
                 # A busy machine must not look like a dead one; a Shepherd that is gone closes its connections.
                 missed_heartbeats=10,
                 abandon_seconds=120.0,
@@ -141,6 +148,7 @@ class WorkerProcess:
     async def _handle_events(self) -> None:
         while not self._outcome.done():
             event = await self._events.get()
+            self._reporter.take(event, self._workshop)
             for effect in self._logic.handle(event):
                 self._perform(effect)
             if isinstance(event, PreparationFailed) and self._workshop.unusable is not None:
@@ -192,17 +200,17 @@ class WorkerProcess:
     async def _connect(self, after_seconds: float) -> None:
         """Connect, and receive until the connection ends."""
         await asyncio.sleep(after_seconds)
-        config = self._logic.config
-        hello = Hello(
-            config.protocol_version, config.worker, config.incarnation, config.devices, config.memory_bytes
-        )
         number = 0
         try:
-            connection = await connect(self._address, self._credentials, hello)
+            connection = await connect(
+                self._address, self._credentials, self._logic.config.hello(), traffic=self._workshop.traffic
+            )
             self._last_connection += 1
             number = self._last_connection
             self._connections[number] = connection
             self._events.put_nowait(Connected(self._now(), number))
+            if isinstance(connection.answer, Welcome):
+                self._workshop.received = connection.answer.profile
             if connection.answer is not None:
                 self._events.put_nowait(MessageReceived(self._now(), number, connection.answer))
             async for message in connection:
@@ -226,5 +234,7 @@ class WorkerProcess:
             return
         try:
             connection.post(message)
+            if isinstance(message, Ready) and self._workshop.profile is not None:
+                connection.post(self._workshop.profile)
         except PCPError as error:
             log.info("the Shepherd does not get %s: %s", type(message).__name__, error)

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Update
+from pcp.distributed.messages import Adoption, Blob, Hello, Lease, Repeat, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class WorkerConfig:
         incarnation: random bytes of this process; tells it from an earlier process of the same name.
         devices: what it computes on, for display.
         memory_bytes: memory of its largest device.
+        hardware: the digest of what it computes on.
         protocol_version: of the messages.
         first_retry_seconds, longest_retry_seconds: pause before the first new connection, and its bound as
             it doubles.
@@ -29,6 +30,7 @@ class WorkerConfig:
     incarnation: bytes
     devices: tuple[str, ...] = ("cpu:0",)
     memory_bytes: int = 0
+    hardware: str = ""
     protocol_version: int = 1
     first_retry_seconds: float = 0.25
     longest_retry_seconds: float = 30.0
@@ -36,6 +38,17 @@ class WorkerConfig:
     missed_heartbeats: int = 4
     abandon_seconds: float = 60.0
     patience_seconds: float = 86400.0
+
+    def hello(self) -> Hello:
+        """What the worker says first on each connection."""
+        return Hello(
+            self.protocol_version,
+            self.worker,
+            self.incarnation,
+            self.devices,
+            self.memory_bytes,
+            self.hardware,
+        )
 
     def retry_seconds(self, attempt: int) -> float:
         """Return the pause before a new connection: doubling, and spread so that not all come at once.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Adoption, Blob, Lease, Repeat, Settlement
+from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
 from pcp.distributed.round_arithmetic.flat_blobs import load_vector
@@ -19,6 +19,7 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.inbox import Inbox
 from pcp.distributed.worker.kept_states import KeptStates
+from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.repetition import Repeater, StoredArrays
 from pcp.errors import PCPError
 from pcp.ir import Program
@@ -96,8 +97,11 @@ class InnerTrainer:
             name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
             for name, program in programs.items()
         }
+        self.profile: Profile | None = None
+        """What was chosen for the step, and measured of its sites; None where it runs as it is written."""
         if job.tolerance:
-            plans["step"] = self._planned(programs["step"], job, device, cancelled)
+            plans["step"] = planned = self._planned(programs["step"], job, device, cancelled)
+            self.profile = profile_of(planned)
         self._store = store
         self._replica = Replica(plans)
         self._pieces = job.pieces

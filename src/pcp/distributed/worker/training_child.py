@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import Any, BinaryIO
 
 from pcp.distributed.job import Job
@@ -57,7 +58,8 @@ class Child:
         if memory_bytes is not None and device.startswith("cpu"):
             limit_data(memory_bytes)
         self._trainer = InnerTrainer(Job.from_json(job), store, device, aborted)
-        return {"prepared": True}
+        profile = self._trainer.profile
+        return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 
     def _train(self, aborted: Callable[[], bool], lease: Lease) -> dict[str, Any]:
         assert self._trainer is not None

@@ -23,7 +23,16 @@ from typing import Any
 
 from pcp.backends.cache import DEFAULT_LIMIT
 from pcp.distributed.job import Job
-from pcp.distributed.messages import Blob, FailureKind, Lease, Outcome, Repeat, Settlement
+from pcp.distributed.messages import (
+    Blob,
+    FailureKind,
+    Lease,
+    Outcome,
+    Profile,
+    Repeat,
+    Settlement,
+    SiteMeasurement,
+)
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
 from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
@@ -95,6 +104,8 @@ class TrainingProcess:
         self._began = False  # whether this process has trained a lease
         self._guard = threading.Lock()
         self.inbox = self
+        self.profile: Profile | None = None
+        """What was chosen for the step, and measured of its sites; None where it runs as it is written."""
         try:
             self._start(cancelled)
         except BaseException:
@@ -186,13 +197,14 @@ class TrainingProcess:
         with self._guard:
             self._process, self._began = _Process(policy, limits), False
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
-        self._process.ask(
+        said = self._process.ask(
             "prepare",
             *arguments,
             (limits.disk_bytes, limits.memory_bytes),
             aborted=cancelled,
             raises=VerificationCancelled,
         )
+        self.profile = _profile(said.get("profile"))
         with self._guard:
             for adoption in [each for some in self._adoptions.values() for each in some]:
                 self._process.send("adopt", adoption)
@@ -212,6 +224,20 @@ class TrainingProcess:
                 f"the process that runs programs made {path.name}, which is not a file of {blob.size} bytes"
             )
         return blob
+
+
+def _profile(said: Any) -> Profile | None:
+    """What the process says of its plan. The Shepherd checks it as what any stranger says."""
+    if said is None:
+        return None
+    try:
+        chosen, rows = said
+        measured = [
+            SiteMeasurement(str(subject), str(kernel), float(ratio)) for subject, kernel, ratio in rows
+        ]
+    except (TypeError, ValueError) as error:
+        raise ComputationFailed(f"the process that runs programs told of no plan: {error}") from None
+    return Profile(printable(str(chosen), _LONGEST_LINE), tuple(measured))
 
 
 def _lend(cache: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pcp.distributed.job import Job, JobUnsigned, check_signature
 from pcp.distributed.lane import Lane
-from pcp.distributed.messages import Blob, FailureKind, Lease, Repeat
+from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.wire import (
     BlobStore,
@@ -24,6 +24,7 @@ from pcp.distributed.wire import (
     StoreError,
     StoreFull,
     StripedFetcher,
+    Traffic,
     TransferError,
     Unreachable,
 )
@@ -58,6 +59,7 @@ from pcp.distributed.worker.events import (
     UploadFailed,
 )
 from pcp.distributed.worker.offer import Offer, ProgramStopped
+from pcp.distributed.worker.profiles import remember_received
 from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import LeaseAborted
 from pcp.distributed.worker.training_process import TrainingProcess
@@ -150,8 +152,16 @@ class Workshop:
         self._store = BlobStore(folder, maximum_total_bytes=offer.disk_bytes, shared=True)
         self._post = post
         self._ending = ending
-        self._down = StripedFetcher([BulkClient(address, credentials) for _ in range(FETCH_CONNECTIONS)])
-        self._up, self._aside = BulkClient(address, credentials), BulkClient(address, credentials)
+        self.traffic = Traffic()
+        """What all connections of the worker moved."""
+        self._down = StripedFetcher(
+            [BulkClient(address, credentials, traffic=self.traffic) for _ in range(FETCH_CONNECTIONS)]
+        )
+        self._up, self._aside = (BulkClient(address, credentials, traffic=self.traffic) for _ in range(2))
+        self.received: tuple[SiteMeasurement, ...] = ()
+        """What the Shepherd says that others measured."""
+        self.profile: Profile | None = None
+        """What was planned and measured here; None while nothing was."""
         self._fetches, self._uploads, self._states, self._training = (
             Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
@@ -258,11 +268,14 @@ class Workshop:
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
                 self._bring(blob, self._down)
+            if job.tolerance:
+                remember_received(self.received)
             if self._trainer is not None:
                 self._trainer.close()
             self._trainer = TrainingProcess(
                 job, self._store, self._device, self._ending, self._offer, self._cache
             )
+            self.profile = self._trainer.profile
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error

@@ -4,7 +4,7 @@ from pcp.ir import Program
 from pcp.ir.bindings import Value, ir
 from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_of
-from pcp.kernels.groups import places_of
+from pcp.kernels.groups import operands_of
 from pcp.kernels.regions import only_operation
 from pcp.kernels.registry import family_of
 from pcp.ops.indexing.gathering import WindowAxes
@@ -41,7 +41,7 @@ def site_ranges(region: Program) -> tuple[tuple[str, float, float], ...]:
     module = region.module()
     op = only_operation(entry_block(module))
     stated = family.ranges if (family := family_of(op)) is not None else {}
-    places = {place: stated[name] for name, place in places_of(op) if name in stated} if stated else {}
+    places = {place: stated[name] for name, place in operands_of(op) if name in stated} if stated else {}
     floats = ((region.arguments[place].name, *limits) for place, limits in places.items())
     return (*index_ranges(region), *floats)
 

@@ -8,6 +8,7 @@ regions, so that what was measured of them says something of similar ones.
 import json
 import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import fields
@@ -34,6 +35,7 @@ from pcp.planning.profile.rows import (
     line_of,
     row_of,
 )
+from pcp.planning.profile.shared import KEPT_ROWS, RECEIVED, Shared, measurement_of_shared
 
 BUSY_SECONDS = 30.0
 _COLUMNS = [field.name for field in fields(Measurement)]
@@ -57,6 +59,9 @@ _MIGRATIONS = {
     )
 }
 """What makes the tables of the next format from those of an older one."""
+_FORGET_ONE = "delete from measurements where hardware = ? and subject = ? and path = ?"
+_FORGET_OLD = """delete from measurements where hardware = ? and rowid not in
+                 (select rowid from measurements where hardware = ? order by rowid desc limit ?)"""
 _ORPHANS = (
     "delete from paths where digest not in (select path from measurements)",
     "delete from hardware where digest not in (select hardware from measurements)",
@@ -109,6 +114,23 @@ class ProfileDatabase:
         """Add rows, all or none; how many measurements were not there yet."""
         with self._file.writing() as connection:
             return sum(_insert(connection, row) for row in rows)
+
+    def receive(self, rows: Iterable[Shared]) -> int:
+        """Keep what others say of kernels, under a hardware that no machine has: it orders what is tried, and decides nothing.
+
+        Of one kernel and region the last word counts, and of all the newest are kept.
+
+        Returns:
+            How many were not there yet.
+        """
+        when = time.time()
+        with self._file.writing() as connection:
+            count = 0
+            for row in rows:
+                connection.execute(_FORGET_ONE, (RECEIVED, row[0], row[1]))
+                count += _insert(connection, measurement_of_shared(row, when))
+            connection.execute(_FORGET_OLD, (RECEIVED, RECEIVED, KEPT_ROWS))
+        return count
 
     def measurements(
         self,

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
+from pcp.training.display.fleet import Fleet
 from pcp.training.display.metrics import MetricSink, Record
-from pcp.training.display.progress import RunProgress, advance, plain_line, printable, render
+from pcp.training.display.progress import printable
+from pcp.training.display.table import ROWS_SHOWN, plain_line, render
 
 
 class LiveDisplay(MetricSink):
@@ -18,20 +20,22 @@ class LiveDisplay(MetricSink):
     state.
 
     Arguments:
-        progress: the run as it is known before it starts.
+        fleet: the run as it is known before it starts.
         console: where to draw; standard error when None, so that standard output stays free for results.
         clock: gives the time in seconds; only differences count.
         line_seconds: time between two plain lines.
+        hint: gives a line that stands below the table.
     """
 
     def __init__(
         self,
-        progress: RunProgress,
+        fleet: Fleet,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
         line_seconds: float = 5.0,
+        hint: Callable[[], str] = lambda: "",
     ) -> None:
-        self.progress = progress
+        self.fleet = fleet
         self._console = Console(stderr=True) if console is None else console
         self._clock = clock
         self._line_seconds = line_seconds
@@ -39,7 +43,7 @@ class LiveDisplay(MetricSink):
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(
-                get_renderable=lambda: render(self.progress, self._clock()),
+                get_renderable=lambda: self._rendered(hint()),
                 console=self._console,
                 refresh_per_second=4,
             )
@@ -47,17 +51,26 @@ class LiveDisplay(MetricSink):
 
     def write(self, record: Record) -> None:
         """Take one record into the display."""
-        before, now = self.progress, self._clock()
-        self.progress = advance(before, record, now)
-        if record.get("event") == "planned":
-            self._print(printable(self.progress.preparing, 200))
+        now = self._clock()
+        worker = self.fleet.workers.get(str(record.get("worker")))
+        before = worker.state if worker is not None else ""
+        self.fleet.take(record, now)
+        event = record.get("event")
+        if event == "planned":
+            self._print(printable(self.fleet.progress.preparing, 200))
+        elif event == "trouble":
+            self._print(printable(str(record["message"]), 500))
         if self._live is not None:
             return
-        if record.get("event") == "worker":
+        if event == "worker":
             self._print_worker(before, str(record["worker"]))
+        elif event == "refused":
+            self._print(
+                f"refused {record['count']} times ({record['kind']}): {printable(str(record['latest']), 200)}"
+            )
         elif "step" in record and self._is_due(record, now):
             self._last_line = now
-            self._print(plain_line(self.progress, now))
+            self._print(plain_line(self.fleet.summary(now)))
 
     def close(self) -> None:
         """Draw the last state and leave it on the screen."""
@@ -66,16 +79,19 @@ class LiveDisplay(MetricSink):
             self._live = None
 
     def _is_due(self, record: Record, now: float) -> bool:
-        if "validation_loss" in record or self.progress.step >= self.progress.total_steps:
+        progress = self.fleet.progress
+        if "validation_loss" in record or progress.step >= progress.total_steps:
             return True
         return self._last_line is None or now - self._last_line >= self._line_seconds
 
-    def _print_worker(self, before: RunProgress, name: str) -> None:
-        worker = self.progress.workers[name]
-        known = before.workers.get(name)
+    def _rendered(self, hint: str) -> RenderableType:
+        now = self._clock()
+        return render(self.fleet.summary(now), self.fleet.rows(now, 0, ROWS_SHOWN), hint)
+
+    def _print_worker(self, before: str, name: str) -> None:
+        worker = self.fleet.workers[name]
         # Workers wait and train in turn all the time; what a log should hold is who comes and goes.
-        came_or_went = {worker.state, known.state if known else ""} & {"joining", "lost", ""}
-        if came_or_went and (known is None or known.state != worker.state):
+        if worker.state != before and {worker.state, before} & {"joining", "lost", ""}:
             lease = f" {printable(worker.lease)}" if worker.lease else ""
             self._print(f"worker {printable(name)}: {printable(worker.state)}{lease}")
 

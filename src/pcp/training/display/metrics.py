@@ -11,7 +11,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -109,6 +110,25 @@ class JSONLinesStream(MetricSink):
         self._stream.flush()
 
 
+class Stamped(MetricSink):
+    """Hands records on with the time at which they came, as `time`, in seconds since 1970.
+
+    Arguments:
+        sink: receives them; it is closed with this one.
+    """
+
+    def __init__(self, sink: MetricSink) -> None:
+        self._sink = sink
+
+    def write(self, record: Record) -> None:
+        """Hand one record on."""
+        self._sink.write({**record, "time": round(time.time(), 3)})
+
+    def close(self) -> None:
+        """Close the sink."""
+        self._sink.close()
+
+
 class FanOut(MetricSink):
     """Gives each record to several sinks, in order.
 
@@ -174,6 +194,32 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [_parse(path, number, line) for number, line in enumerate(lines[:-1], start=1) if line.strip()]
 
 
+class Tail:
+    """The records of a file as they are added; an existing file is read from where it begins, or from its end.
+
+    Arguments:
+        path: the file; it may not be there yet.
+        from_end: whether what is there already is left out.
+    """
+
+    def __init__(self, path: Path, from_end: bool = False) -> None:
+        self._path = path
+        self._offset = path.stat().st_size if from_end and path.exists() else 0
+        self._lines = 0
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """The whole lines added since the last call; raises MetricsCorrupt for one that is no record."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._offset, self._lines = self._offset + len(line), self._lines + 1
+                yield _parse(self._path, self._lines, line)
+
+
 def curve(records: Iterable[Record], key: str) -> tuple[list[int], list[float]]:
     """Pick one measurement out of records, ordered by step; of a step measured twice the later one counts.
 
@@ -201,11 +247,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _restored(value: Any) -> Any:
+def restored(value: Any) -> Any:
+    """A value of JSON that `to_json_line` wrote, with its non-finite numbers."""
     if isinstance(value, dict):
-        return {key: _restored(item) for key, item in value.items()}
+        return {key: restored(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_restored(item) for item in value]
+        return [restored(item) for item in value]
     return _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
@@ -218,7 +265,7 @@ def _parse(path: Path, number: int, line: bytes) -> dict[str, Any]:
         raise MetricsCorrupt(
             f"{path}, line {number}, is not a JSON object: {line[:60]!r}. Remove the line to read the others."
         )
-    return {key: _restored(value) for key, value in record.items()}
+    return {key: restored(value) for key, value in record.items()}
 
 
 def _cut_torn_line(path: Path) -> None:

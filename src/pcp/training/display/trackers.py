@@ -112,9 +112,9 @@ def open_trackers(folder: RunFolder, tensorboard: bool, wandb_project: str | Non
 
 
 def scalars_of(record: Record) -> dict[str, float]:
-    """Pick the numbers out of a record, other than its step."""
+    """Pick the numbers out of a record, other than its step and time."""
     return {
         key: float(value)
         for key, value in record.items()
-        if key != "step" and isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if key not in ("step", "time") and isinstance(value, numbers.Real) and not isinstance(value, bool)
     }

@@ -33,7 +33,9 @@ def advance(turn: Turn) -> None:
 
 
 def _work(turn: Turn) -> None:
-    """Give everybody something to do, if need be by opening rounds."""
+    """Give everybody something to do, if need be by opening rounds; not while the run is paused."""
+    if turn.state.paused:
+        return
     audits.assign(turn)
     leases.grant_all(turn)
     while _wants_round(turn) and (fragment := _next_fragment(turn)) is not None:
