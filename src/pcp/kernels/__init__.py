@@ -8,6 +8,7 @@ from pcp.kernels import normalisation as normalisation
 from pcp.kernels import optimizers as optimizers
 from pcp.kernels import products as products
 from pcp.kernels import softmax as softmax
+from pcp.kernels.covering import cover as cover
 from pcp.kernels.kernel import Kernel as Kernel
 from pcp.kernels.kernel import KernelNotBuilt as KernelNotBuilt
 from pcp.kernels.registry import FAMILIES as FAMILIES
@@ -26,7 +27,6 @@ from pcp.kernels.sites import OverlappingSites as OverlappingSites
 from pcp.kernels.sites import Site as Site
 from pcp.kernels.sites import UnknownSite as UnknownSite
 from pcp.kernels.sites import apply_kernels as apply_kernels
-from pcp.kernels.sites import cover as cover
 from pcp.kernels.sites import look_at as look_at
 from pcp.kernels.sites import missing_kernels as missing_kernels
 from pcp.kernels.sites import replaced as replaced

@@ -8,16 +8,13 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import (
     Coordinator,
-    DirectoryStorage,
     EventLog,
     EventLogFull,
-    RunLocked,
     encode,
 )
 from pcp.distributed.coordinator.effects import (
@@ -47,6 +44,7 @@ from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
+from pcp.distributed.shepherd.locking import POLL_SECONDS, locked
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
 from pcp.distributed.shepherd.profiles import Profiles
@@ -72,7 +70,6 @@ from pcp.training.run_folder import RunFolder
 log = logging.getLogger("pcp.distributed.shepherd")
 
 TICK_SECONDS = 0.25
-POLL_SECONDS = 0.25
 PUSHES_ALLOWED = 4
 """Pushes that a worker may begin to upload after each lease: its own, the one before, and another of each."""
 
@@ -121,7 +118,7 @@ class Shepherd:
         self._reporter = Reporter(report)
         self._requests = Requests(folder)
         self._profiles = Profiles()
-        self._storage = _lock(folder.path / "coordinator", patience_seconds)
+        self._storage = locked(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
         records = list(self._log.records())
@@ -388,14 +385,3 @@ class Shepherd:
             connection.post(message)
         except PCPError as error:
             log.info("%s does not get %s: %s", connection.address, type(message).__name__, error)
-
-
-def _lock(directory: Path, patience_seconds: float) -> DirectoryStorage:
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            return DirectoryStorage(directory)
-        except RunLocked:
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(POLL_SECONDS)

@@ -6,22 +6,15 @@ its process can. A new one is started when the next lease begins, which must be 
 """
 
 import contextlib
-import json
 import logging
 import os
-import pickle
-import queue
-import signal
 import sqlite3
 import stat
-import subprocess
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pcp.backends.cache import DEFAULT_LIMIT
 from pcp.distributed.job import Job
 from pcp.distributed.messages import (
     Blob,
@@ -33,16 +26,19 @@ from pcp.distributed.messages import (
     Settlement,
     SiteMeasurement,
 )
-from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused
-from pcp.distributed.sandbox import Policy, taken
-from pcp.distributed.supervisor import describe
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled
+from pcp.distributed.sandbox import Policy
+from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
+from pcp.distributed.worker.confined_process import (
+    LONGEST_LINE,
+    ComputationFailed,
+    ConfinedProcess,
+    printable,
+)
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
-from pcp.distributed.worker.repetition import RepetitionAborted, RepetitionRefused
+from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
-from pcp.errors import PCPError
 from pcp.folders import cache_folder
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -50,25 +46,8 @@ from pcp.temporary import CONFINED, TemporaryFolder
 log = logging.getLogger("pcp.distributed.worker.programs")
 
 _CHILD = "pcp.distributed.worker.training_child"
-_POLL_SECONDS = 0.1
-_DISK_SECONDS = 0.5
-_LONGEST_ANSWER, _MOST_ANSWERS = 4 << 20, 16
-_LONGEST_LINE = 400
 _LEAST_FILE_BYTES = 1 << 30
 LOST = "training that this lease goes on from is lost here, with the process that programs ran in; a fresh lease is needed"
-_ERRORS: dict[str, type[PCPError]] = {
-    each.__name__: each
-    for each in (ArraysRefused, LeaseRefused, ProgramRefused, RepetitionRefused, VerificationCancelled)
-}
-_OUT_OF_MEMORY = ("OutOfMemory", "MemoryError", "ProgramTooLarge")
-
-
-class ComputationFailed(PCPError):
-    """What was asked of the process that runs programs could not be done."""
-
-
-class ProcessBug(RuntimeError):
-    """The process that runs programs raised what nobody foresaw; the message has its traceback."""
 
 
 class TrainingProcess:
@@ -99,7 +78,7 @@ class TrainingProcess:
     ) -> None:
         self._job, self._store, self._device, self._offer, self._cache = job, store, device, offer, cache
         self._temporary = TemporaryFolder(CONFINED)
-        self._process: _Process | None = None
+        self._process: ConfinedProcess | None = None
         self._adoptions: dict[int, list[Adopt]] = {}
         self._began = False  # whether this process has trained a lease
         self._guard = threading.Lock()
@@ -175,7 +154,7 @@ class TrainingProcess:
         payload = said["payload"]
         return self._made(said["after"]), None if payload is None else self._made(payload)
 
-    def _alive(self, cancelled: Callable[[], bool]) -> "_Process":
+    def _alive(self, cancelled: Callable[[], bool]) -> ConfinedProcess:
         if self._process is None or self._process.ended:
             self._start(cancelled)
         assert self._process is not None
@@ -195,7 +174,7 @@ class TrainingProcess:
         if self._job.tolerance:
             _lend(policy.compiled)
         with self._guard:
-            self._process, self._began = _Process(policy, limits), False
+            self._process, self._began = ConfinedProcess(_CHILD, policy, limits), False
         arguments = (self._job.to_json(), str(self._store.folder.absolute()), self._device)
         said = self._process.ask(
             "prepare",
@@ -237,7 +216,7 @@ def _profile(said: Any) -> Profile | None:
         ]
     except (TypeError, ValueError) as error:
         raise ComputationFailed(f"the process that runs programs told of no plan: {error}") from None
-    return Profile(printable(str(chosen), _LONGEST_LINE), tuple(measured))
+    return Profile(printable(str(chosen), LONGEST_LINE), tuple(measured))
 
 
 def _lend(cache: Path) -> None:
@@ -251,164 +230,3 @@ def _lend(cache: Path) -> None:
     with contextlib.closing(sqlite3.connect(own)) as source, contextlib.closing(sqlite3.connect(new)) as copy:
         source.backup(copy)
     os.replace(new, lent)
-
-
-class _Process:
-    """One process, and what it said that was not asked for yet."""
-
-    def __init__(self, policy: Policy, offer: Offer) -> None:
-        self._policy, self._offer = policy, offer
-        environment = policy.environment()
-        environment["PCP_CACHE_LIMIT"] = str(min(DEFAULT_LIMIT, offer.disk_bytes // 4))
-        if offer.memory_bytes is not None:
-            environment["PCP_MEMORY_LIMIT"] = str(offer.memory_bytes)
-        self._child = subprocess.Popen(
-            policy.command(_CHILD),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        self._said: queue.Queue[bytes | None] = queue.Queue(_MOST_ANSWERS)
-        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._number = 0
-        self._why: ProgramStopped | None = None
-        self._words = ""  # the last that it wrote beside its answers
-        self._looked = time.monotonic()
-        for target in (self._write, self._hear, self._log):
-            threading.Thread(target=target, daemon=True).start()
-
-    @property
-    def ended(self) -> bool:
-        return self._why is not None or self._child.poll() is not None
-
-    def end(self, why: ProgramStopped) -> None:
-        """End it, with all that it started and that stayed in its session."""
-        self._why = self._why or why
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
-        self._child.kill()
-        self._child.wait()
-        self._requests.put(None)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._said.get_nowait()
-        self.wake()
-
-    def wake(self) -> None:
-        with contextlib.suppress(queue.Full):  # who waits is awake then
-            self._said.put_nowait(b"")
-
-    def send(self, *words: Any) -> None:
-        """Send a request, without waiting until it is read. A process that has died is noticed when it is asked."""
-        self._requests.put(pickle.dumps(words))
-
-    def ask(
-        self,
-        kind: str,
-        *arguments: Any,
-        aborted: Callable[[], bool],
-        raises: type[Exception],
-        progress: Callable[[int, float], None] = lambda _steps, _seconds: None,
-    ) -> dict[str, Any]:
-        """Have it do something, and wait for that."""
-        self._number += 1
-        told = False
-        self.send(kind, self._number, *arguments)
-        while True:
-            if not told and aborted():
-                told = True
-                self.send("abort", self._number)
-            self._look_at_disk()
-            try:
-                line = self._said.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                continue
-            if line == b"":
-                if self._why is not None:
-                    raise self._why
-                continue
-            if line is None:
-                raise self._died()
-            try:
-                said = json.loads(line)
-                if "steps" in said:
-                    progress(int(said["steps"]), float(said["seconds"]))
-                    continue
-                if said.pop("number") != self._number:
-                    raise ValueError
-                return self._checked(said, raises)
-            except (ValueError, KeyError, TypeError, AttributeError):
-                self.end(
-                    ProgramStopped(FailureKind.CRASH, f"the process that runs programs said {line[:80]!r}")
-                )
-
-    def _checked(self, said: dict[str, Any], raises: type[Exception]) -> dict[str, Any]:
-        if "aborted" in said:
-            raise raises("the work was given up")
-        if "bug" in said:
-            raise ProcessBug(printable(str(said["bug"]), 10_000))
-        if "error" in said:
-            name, reason = str(said["error"]), printable(str(said["reason"]), 2_000)
-            if name in _OUT_OF_MEMORY:
-                raise ProgramStopped(FailureKind.MEMORY, reason)
-            if name == "StoreFull":
-                raise ProgramStopped(FailureKind.DISK, reason)
-            raise _ERRORS.get(name, ComputationFailed)(reason)
-        return said
-
-    def _look_at_disk(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < _DISK_SECONDS:
-            return
-        self._looked = now
-        found = taken(self._policy.written, self._child.pid)
-        if found > self._offer.disk_bytes:
-            self.end(
-                ProgramStopped(
-                    FailureKind.DISK,
-                    f"the files of the run take {found} bytes; this worker offers {self._offer.disk_bytes} (--disk)",
-                )
-            )
-
-    def _died(self) -> ProgramStopped:
-        code = self._child.wait()
-        if self._why is not None:
-            return self._why
-        words = f"the process that runs programs ended with {describe(code)}"
-        full = any(sign in self._words for sign in ("bad_alloc", "RESOURCE_EXHAUSTED", "emory"))
-        self._why = ProgramStopped(
-            FailureKind.MEMORY if full or code == -signal.SIGKILL else FailureKind.CRASH,
-            f"{words}: {self._words}" if self._words else words,
-        )
-        return self._why
-
-    def _write(self) -> None:
-        assert self._child.stdin is not None
-        with self._child.stdin as file, contextlib.suppress(OSError):
-            while (raw := self._requests.get()) is not None:
-                file.write(len(raw).to_bytes(8, "little") + raw)
-                file.flush()
-
-    def _hear(self) -> None:
-        assert self._child.stdout is not None
-        with self._child.stdout as file:
-            while line := file.readline(_LONGEST_ANSWER):
-                if self._why is None:
-                    self._said.put(line)
-        if self._why is None:
-            self._said.put(None)
-
-    def _log(self) -> None:
-        assert self._child.stderr is not None
-        with self._child.stderr as file:
-            while line := file.readline(_LONGEST_LINE):
-                if words := printable(line.decode(errors="replace"), _LONGEST_LINE).strip():
-                    self._words = words
-                    log.info("%s", words)
-
-
-def printable(text: str, longest: int) -> str:
-    """What a process said that may have been taken over: shortened, and without what steers a terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text[:longest])
