@@ -8,7 +8,7 @@ import sys
 
 from pcp.distributed.job import Job
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker import training_child
+from pcp.distributed.worker.programs import training_child
 from tests.distributed.sandbox.planted import taken_over
 
 

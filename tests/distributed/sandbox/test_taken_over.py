@@ -14,8 +14,8 @@ from pcp.distributed.job import Job
 from pcp.distributed.sandbox import protection
 from pcp.distributed.verification import ProgramRefused, admit
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker import training_process
-from pcp.distributed.worker.training_process import TrainingProcess
+from pcp.distributed.worker.programs import training_process
+from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.folders import cache_folder
 from tests.distributed.sandbox import planted, planted_training
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from pcp.distributed.messages import Lease
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker import training_child
 from pcp.distributed.worker.inbox import Inbox
+from pcp.distributed.worker.programs import training_child
 from pcp.distributed.worker.trainer import Trained
 
 

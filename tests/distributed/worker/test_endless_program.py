@@ -28,7 +28,8 @@ SECONDS = 90.0
 WORKER = """
 import sys
 from pcp.cli import main
-from pcp.distributed.worker import training_process, workshop
+from pcp.distributed.worker import workshop
+from pcp.distributed.worker.programs import training_process
 from tests.distributed.worker import endless_child
 
 training_process._CHILD = endless_child.__name__

@@ -11,15 +11,15 @@ from pcp.distributed.messages import Blob, DataRange, FailureKind
 from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker import training_process
 from pcp.distributed.worker.offer import Offer, ProgramStopped
-from pcp.distributed.worker.trainer import LeaseRefused
-from pcp.distributed.worker.training_process import (
+from pcp.distributed.worker.programs import training_process
+from pcp.distributed.worker.programs.training_process import (
     LOST,
     ComputationFailed,
     ProcessBug,
     TrainingProcess,
 )
+from pcp.distributed.worker.trainer import LeaseRefused
 from tests.distributed.tiny_run import lease_of
 
 PREPARED = """

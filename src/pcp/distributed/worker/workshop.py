@@ -60,9 +60,9 @@ from pcp.distributed.worker.events import (
 )
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.profiles import remember_received
+from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import LeaseAborted
-from pcp.distributed.worker.training_process import TrainingProcess
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
 

@@ -29,14 +29,14 @@ from pcp.distributed.messages import (
 from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import VerificationCancelled
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.confined_process import (
+from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
+from pcp.distributed.worker.programs.confined_process import (
     LONGEST_LINE,
     ComputationFailed,
     ConfinedProcess,
     printable,
 )
-from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
 from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.folders import cache_folder
@@ -45,7 +45,7 @@ from pcp.temporary import CONFINED, TemporaryFolder
 
 log = logging.getLogger("pcp.distributed.worker.programs")
 
-_CHILD = "pcp.distributed.worker.training_child"
+_CHILD = "pcp.distributed.worker.programs.training_child"
 _LEAST_FILE_BYTES = 1 << 30
 LOST = "training that this lease goes on from is lost here, with the process that programs ran in; a fresh lease is needed"
 
