@@ -76,6 +76,28 @@ def test_what_is_too_wrong_everywhere_is_tried_at_fewer_sites(
     assert kernels(plan) == {"sine.fast": 2}
 
 
+def test_all_families_are_tried_together_and_the_fastest_where_they_are_exact_enough(
+    bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_strategy(monkeypatch, large_seconds=0.0)
+    monkeypatch.setattr(FAMILIES["sine"], "everywhere", (("sine.middle",), ("sine.fast",)))
+    monkeypatch.setattr(FAMILIES["log1p"], "everywhere", (("log1p.other",),))
+    bench.errors |= {"tanh": 6e-3, "logistic": 1e-3, "exponential_minus_one": 1e-3}
+    monkeypatch.setattr(FakeBench, "measure", _stopping_after(3))
+    specs = [pcp.spec((size, size), "f32") for size in (4, 5, 6)]
+    program = pcp.trace(lambda *x: tuple(pcp.log1p(pcp.sin(pcp.sin(each) + 1.0)) for each in x), *specs)
+    plan = pcp.plan(program, tolerance=1e-2, database=file, budget=10)
+    found = [
+        tuple(counted_in(each)[name] for name in ("tanh", "logistic", "exponential_minus_one"))
+        for each in bench.wholes
+    ]
+    assert found[:2] == [(6, 0, 3), (0, 6, 3)]
+    fast = found[2][0]
+    assert 0 < fast < 6
+    assert found[2] == (fast, 6 - fast, 3)
+    assert kernels(plan) == {"sine.fast": fast, "sine.middle": 6 - fast, "log1p.other": 3}
+
+
 def test_a_path_is_not_used_before_its_kernels_were_verified_at_their_sites(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

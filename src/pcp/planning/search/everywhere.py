@@ -3,6 +3,7 @@
 import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from pcp.kernels import FAMILIES, Kernel
 from pcp.planning.measuring.measurement import Measurement
@@ -12,17 +13,25 @@ from pcp.planning.search.whole import Whole
 
 log = logging.getLogger("pcp.planning.search")
 
+_TOGETHER = "the fastest of every family"
+
 
 def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidence) -> None:
     """Measure the whole program with the kernels that families name for this, as long as there is time.
 
     Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
-    before them. Where they are exact enough, nothing less needs a look. If they never are, each family is tried alone.
+    before them. Where the fastest are too wrong and others are not, the fastest are tried at fewer sites, and the others
+    elsewhere. If none are exact enough, each family is tried alone.
     """
     if whole.tolerance >= evidence.strategy.rounds_everything:
-        for chosen in together(classes):
-            row = _measured("the fastest of every family", chosen, whole, classes, evidence)
-            if row is None or whole.is_exact_enough(row):
+        levels = list(together(classes))
+        for chosen in levels:
+            row = _measured(_TOGETHER, chosen, whole, classes, evidence)
+            if row is None:
+                return
+            if whole.is_exact_enough(row):
+                if chosen is not levels[0]:
+                    _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
                 return
     for names in _by_cost(classes):
         alone = _taking([names], classes)
@@ -62,7 +71,12 @@ def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> di
 
 
 def _try_most(
-    name: str, chosen: Mapping[str, Kernel], whole: Whole, classes: Sequence[SiteClass], evidence: Evidence
+    name: str,
+    chosen: Mapping[str, Kernel],
+    whole: Whole,
+    classes: Sequence[SiteClass],
+    evidence: Evidence,
+    elsewhere: Mapping[str, Kernel] = MappingProxyType({}),
 ) -> bool:
     """Measure the whole program with these kernels, and as long as it is too wrong, without those that should save least.
 
@@ -72,6 +86,7 @@ def _try_most(
     Arguments:
         name: of the kernels, for people.
         chosen: the kernels, by the digests of their classes.
+        elsewhere: what stands where these are left out.
 
     Returns:
         Whether there was time.
@@ -81,7 +96,8 @@ def _try_most(
         (each for each in classes if each.digest in chosen), key=lambda each: -each.estimate / each.uses
     )
     for _ in range(strategy.everywhere_attempts):
-        row = _measured(name, {each.digest: chosen[each.digest] for each in taken}, whole, classes, evidence)
+        kernels = {**elsewhere, **{each.digest: chosen[each.digest] for each in taken}}
+        row = _measured(name, kernels, whole, classes, evidence)
         if row is None:
             return False
         error = row.least_tolerance or 0.0
