@@ -16,7 +16,7 @@ from tests.execution import run
 from tests.kernels.rows import ROWS, Row, program_of
 
 NAMED = [family for name, family in kernels.FAMILIES.items() if name != "product"]
-KERNELS = [kernel for family in NAMED for kernel in family.kernels.values()]
+KERNELS = [kernel for family in NAMED for kernel in family.kernels.values() if kernel.is_for("cpu")]
 
 # Largest relative errors, of a reassociating kernel in units of the plain form's own.
 REASSOCIATING, LOWERED = 16, 2e-2

@@ -190,7 +190,10 @@ def _run_on_devices(arguments: argparse.Namespace) -> int:
 def _common(arguments: argparse.Namespace) -> list[str]:
     address = arguments.connect
     place = f"@{Path(address[1:]).resolve()}" if address.startswith("@") else address
-    limits = {"--disk": arguments.disk, "--memory": arguments.memory}
+    limits = {
+        "--disk": None if arguments.disk == DISK_BYTES else arguments.disk,
+        "--memory": arguments.memory,
+    }
     return [
         "--connect",
         place,

@@ -26,7 +26,7 @@ def test_a_paused_run_takes_what_is_out_and_gives_nothing() -> None:
     desk.join(3, "eve")
     assert not desk.assigned(3)
     desk.do(Tick(desk.now))
-    assert {held.worker_id for held in desk.state.leases.values()} == {1, 2}
+    assert {held.worker_id for held in desk.state.leases.values()} == {1, 2, 3}
     assert desk.state.run.in_flight[0].number == 1
 
 

@@ -13,12 +13,8 @@ from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.programs import training_process
-from pcp.distributed.worker.programs.training_process import (
-    LOST,
-    ComputationFailed,
-    ProcessBug,
-    TrainingProcess,
-)
+from pcp.distributed.worker.programs.confined_process import ComputationFailed, ProcessBug
+from pcp.distributed.worker.programs.training_process import LOST, TrainingProcess
 from pcp.distributed.worker.trainer import LeaseRefused
 from tests.distributed.tiny_run import lease_of
 

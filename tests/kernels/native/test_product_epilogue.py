@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 import pcp
 from pcp import kernels, nn
@@ -113,7 +112,9 @@ def test_axes_of_any_order() -> None:
 
 
 def test_as_pytorch_and_jax_write_them() -> None:
-    class Block(torch.nn.Module):
+    torch = pytest.importorskip("torch")
+
+    class Block(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self, activation: Any) -> None:
             super().__init__()
             self.up, self.down, self.activation = torch.nn.Linear(40, 33), torch.nn.Linear(33, 40), activation
