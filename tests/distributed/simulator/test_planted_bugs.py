@@ -311,7 +311,7 @@ PLANTED = [
     (carried_cells_never_flushed, 10),
     (equal_push_deleted, 60),
     (auditor_not_told_what_was_settled, 30),
-    (beginning_believed_after_a_lost_lease, 100),
+    pytest.param(beginning_believed_after_a_lost_lease, 340, marks=pytest.mark.long),
     (audits_that_wait_for_nobody, 100),
     (arrival_not_told, 60),
 ]

@@ -120,6 +120,8 @@ def _uploaded(turn: Turn, audit: Audit) -> None:
     if audit.missing:
         return
     if audit.stage is Stage.STATES:
+        # It has shown what it trained, and another will see whether that holds, as soon as somebody is idle.
+        turn.state.audits.unproven.pop(audit.worker_id, None)
         audit.wait_for(Stage.AUDITOR, turn.now)
     elif audit.stage is Stage.REPEATED_STATES:
         audit.wait_for(Stage.COMPARISON, turn.now)
@@ -215,8 +217,6 @@ def compared(turn: Turn, event: StatesCompared) -> None:
 
 
 def _agreed(turn: Turn, audit: Audit) -> None:
-    state = turn.state
-    state.audits.unproven.pop(audit.worker_id, None)
     if audit.contradicted:
         wrong = audit.contradicted[0]
         _guilty(turn, audit, wrong, f"it contradicted {audit.name}, which a third worker confirms")
