@@ -114,7 +114,7 @@ def test_axes_of_any_order() -> None:
 def test_as_pytorch_and_jax_write_them() -> None:
     torch = pytest.importorskip("torch")
 
-    class Block(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class Block(torch.nn.Module):  # type: ignore[name-defined, misc]  # torch may not be here
         def __init__(self, activation: Any) -> None:
             super().__init__()
             self.up, self.down, self.activation = torch.nn.Linear(40, 33), torch.nn.Linear(33, 40), activation
