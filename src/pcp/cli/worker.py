@@ -111,7 +111,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disk",
         type=_bytes,
-        default=DISK_BYTES,
         metavar="20GB",
         help="what the run may take here of the disk: data, states, compiled programs (default: 1TiB)",
     )
@@ -143,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
         parse_address(address)  # before anything is said
-        offer = Offer(arguments.disk, arguments.memory)
+        offer = Offer(arguments.disk or DISK_BYTES, arguments.memory)
         print(
             f"pcp: programs are verified and run under {protection(arguments.device)}",
             file=sys.stderr,
@@ -190,10 +189,7 @@ def _run_on_devices(arguments: argparse.Namespace) -> int:
 def _common(arguments: argparse.Namespace) -> list[str]:
     address = arguments.connect
     place = f"@{Path(address[1:]).resolve()}" if address.startswith("@") else address
-    limits = {
-        "--disk": None if arguments.disk == DISK_BYTES else arguments.disk,
-        "--memory": arguments.memory,
-    }
+    limits = {"--disk": arguments.disk, "--memory": arguments.memory}
     return [
         "--connect",
         place,
