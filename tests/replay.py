@@ -72,10 +72,13 @@ def models() -> Iterator[tuple[str, Callable[[], pcp.Program]]]:
 
 def steps(loss: pcp.Program) -> Iterator[tuple[str, Callable[[], pcp.Program]]]:
     """Training steps of a loss."""
-    for name in ("adamw", "sgd", "lion", "muon"):
-        make = getattr(optimizers, name, None)
-        if make is not None:
-            yield name, lambda make=make: pcp.training_step(loss, make(1e-3), clip_norm=1.0)
+    makers = {
+        "adamw": lambda: optimizers.adamw(1e-3),
+        "sgd": lambda: optimizers.sgd(1e-3),
+        "muon": lambda: optimizers.muon(optimizers.adamw(1e-3)),
+    }
+    for name, make in makers.items():
+        yield name, lambda make=make: pcp.training_step(loss, make(), clip_norm=1.0)
 
 
 def choices(program: pcp.Program) -> Facts:
