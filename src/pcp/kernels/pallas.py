@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from pcp.ir.bindings import ir
+from pcp.kernels.named import Named
+
 Array = Any
 Reference = Any
 
@@ -61,6 +64,12 @@ class Rows:
         from jax.experimental import pallas
 
         return pallas.ds(self.first, self.count), pallas.ds(0, self.padded)
+
+
+def is_numbered_in_32_bits(op: ir.Operation) -> bool:
+    """Whether all arrays of an operation have elements, but fewer than 2^31: places in them are computed in 32 bits."""
+    named = Named.of(op)
+    return all(0 < spec.size < 1 << 31 for spec in (*named.operands, *named.results))
 
 
 def next_power_of_two(count: int) -> int:

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.ir.composites import composite_name
+from pcp.ir.toolkit.walking import every_operation
 from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.kernels.cross_entropy import triton
 from pcp.planning.paths.preparation import prepared
@@ -55,3 +57,13 @@ def test_the_gradient_takes_the_memory_of_logits_in_bfloat16() -> None:
     assert len(calls) == 2
     assert all("tensor<8x48xbf16>" in line.rpartition(" : (")[2] for line in calls)
     assert [("output_operand_alias" in line) for line in calls] == [False, True]
+
+
+@pytest.mark.parametrize(("rows", "takes"), [(0, False), (42_000, True), (43_000, False)])
+def test_no_more_logits_than_32_bits_number_and_no_fewer_than_one(rows: int, takes: bool) -> None:
+    specs = pcp.spec((rows, 50_304), "f32"), pcp.spec((rows,), "i32")
+    program = prepared(pcp.trace(lambda x, t: pcp.nn.cross_entropy(x, t).sum(), *specs))
+    module = program.module()
+    every = every_operation(module.operation)
+    found = [op for op in every if composite_name(op) == "pcp.cross_entropy"]
+    assert [kernel_named("cross_entropy.triton").applies(op) for op in found] == [takes]

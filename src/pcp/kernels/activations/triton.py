@@ -17,7 +17,7 @@ from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named
 from pcp.kernels.narrow import as_kept, widened
-from pcp.kernels.pallas import Array, Reference, launched
+from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape, zeros
 from pcp.rewrite.row import Effect
@@ -90,7 +90,8 @@ def _build(rounded: bool) -> Lowered:
 
 
 def _applies(op: ir.Operation) -> bool:
-    return applies_to_floats(op) and Named.of(op).results[0].shape[-1] % LEAST == 0
+    fits = applies_to_floats(op) and is_numbered_in_32_bits(op)
+    return fits and Named.of(op).results[0].shape[-1] % LEAST == 0
 
 
 for _name, _rounded in itertools.product(("gelu", "gelu_gradient"), (False, True)):

@@ -12,7 +12,7 @@ from pcp.kernels.cross_entropy.stablehlo import Rows
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import applies_to_f32, tensors
 from pcp.kernels.narrow import as_kept, widened
-from pcp.kernels.pallas import Array, Reference, launched, next_power_of_two
+from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched, next_power_of_two
 from pcp.kernels.registry import register_kernel
 from pcp.ops.elementwise import where
 from pcp.ops.movement import reshape
@@ -167,6 +167,10 @@ def _gradient(op: ir.Operation) -> Application:
     )
 
 
+def _applies(op: ir.Operation) -> bool:
+    return applies_to_f32(op) and is_numbered_in_32_bits(op)
+
+
 for _name, _effect, _how, _build in (
     ("cross_entropy.triton", Effect.reassociating, "a row of logits is read once", _loss),
     (
@@ -176,6 +180,4 @@ for _name, _effect, _how, _build in (
         _gradient,
     ),
 ):
-    register_kernel(
-        Kernel(_name, _effect, _how, applies_to_f32, Lowered(_build, "cuda"), requires=("sm_80",))
-    )
+    register_kernel(Kernel(_name, _effect, _how, _applies, Lowered(_build, "cuda"), requires=("sm_80",)))

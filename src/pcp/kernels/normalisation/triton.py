@@ -15,7 +15,7 @@ from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, tensors
 from pcp.kernels.narrow import as_kept, widened
 from pcp.kernels.normalisation.rows import applies_to_rows, parameters_of, rows_of, vectors_of
-from pcp.kernels.pallas import Array, Reference, Rows, launched, next_power_of_two
+from pcp.kernels.pallas import Array, Reference, Rows, is_numbered_in_32_bits, launched, next_power_of_two
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape
 from pcp.ops.reductions.primitives import sum_
@@ -220,7 +220,8 @@ def _gradient(op: ir.Operation) -> Application:
 
 
 def _applies(op: ir.Operation) -> bool:
-    return applies_to_rows(op) and Named.of(op).operands[0].shape[-1] <= WIDEST
+    fits = applies_to_rows(op) and is_numbered_in_32_bits(op)
+    return fits and Named.of(op).operands[0].shape[-1] <= WIDEST
 
 
 for _rounded in (False, True):
