@@ -179,6 +179,11 @@ def test_an_embedding_that_writes_into_its_table_is_refused() -> None:
         pcp.from_torch(nn.Embedding(7, 3, max_norm=1.0), PADDED)
 
 
+def test_a_check_compares_gradients_that_torch_keeps_sparse() -> None:
+    net = Net(torch.sin, nn.Embedding(7, 3, sparse=True))
+    pcp.from_torch(net, PADDED, check=True)
+
+
 def test_a_check_passes_where_everything_is_the_same() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.GELU())
