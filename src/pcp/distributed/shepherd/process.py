@@ -44,6 +44,7 @@ from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
+from pcp.distributed.shepherd.door import Door, WorkerConnection
 from pcp.distributed.shepherd.locking import POLL_SECONDS, locked
 from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.shepherd.new_run import new_run
@@ -54,7 +55,6 @@ from pcp.distributed.shepherd.uploads import Uploads
 from pcp.distributed.wire import (
     Announcements,
     BlobStore,
-    ControlConnection,
     Credentials,
     PortInUse,
     RefusalCode,
@@ -132,8 +132,11 @@ class Shepherd:
         if self._coordinator.state.run.config.audits.rate:
             self._push_bytes += STATES_ALLOWED * self._calculation.largest_state
         self._uploads = Uploads(self._store, self._calculation)
+        self.arrivals = ArrivalStore(
+            self._store, lambda blob: self._call(self._uploads.arrived, blob), self._disk.lacks
+        )
         self._announcements = Announcements()
-        self._connections: dict[int, ControlConnection] = {}
+        self._connections: dict[int, WorkerConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._last_connection = 0
         self._merged_all = False
@@ -165,7 +168,7 @@ class Shepherd:
         self._loop = asyncio.get_running_loop()
         self._outcome: asyncio.Future[bool] = self._loop.create_future()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        server = await self._listen(host, port, patience_seconds)
+        server = await self.listen(host, port, patience_seconds)
         state, seen = self._coordinator.state, server.statistics
         attention = attend(self._requests, state, seen, self.stop, self._report, self._now)
         tasks = [asyncio.create_task(work) for work in (self._tick(), self._handle_events(), attention)]
@@ -185,7 +188,8 @@ class Shepherd:
             await server.close()
             await asyncio.to_thread(self._calculation.close)
 
-    async def _listen(self, host: str, port: int, patience_seconds: float) -> WireServer:
+    async def listen(self, host: str, port: int, patience_seconds: float) -> Door:
+        """Let workers in, each of which is served by `serve`; see `run` for what is given."""
         deadline = self._now() + patience_seconds
         while True:
             try:
@@ -193,12 +197,8 @@ class Shepherd:
                     host,
                     port,
                     self._credentials,
-                    self._serve,
-                    ArrivalStore(
-                        self._store,
-                        lambda blob: self._call(self._uploads.arrived, blob),
-                        self._disk.lacks,
-                    ),
+                    self.serve,
+                    self.arrivals,
                     self._announcements,
                     revocations=self._revocations,
                     limits=self._limits,
@@ -276,7 +276,7 @@ class Shepherd:
                 if connection.peer.serial in revoked:
                     self._put_out(number, connection)
 
-    def _put_out(self, number: int, connection: ControlConnection) -> None:
+    def _put_out(self, number: int, connection: WorkerConnection) -> None:
         """End the connection of a worker whose certificate was revoked meanwhile."""
         log.warning("the certificate of %s was revoked; its connection is closed", connection.peer.name)
         del self._connections[number]
@@ -284,7 +284,7 @@ class Shepherd:
         self._close(connection.refuse(RefusalCode.CERTIFICATE, reason))
         self._events.put_nowait(ConnectionLost(self._now(), number))
 
-    async def _serve(self, connection: ControlConnection, hello: Hello) -> None:
+    async def serve(self, connection: WorkerConnection, hello: Hello) -> None:
         """One worker's connection, from its hello to its end."""
         check_not_revoked(connection.peer, self._revocations)  # the list may have changed since the handshake
         self._last_connection += 1

@@ -15,11 +15,8 @@ from typing import Any
 from pcp.distributed.messages import Goodbye, Hello, Message, Ready, Welcome
 from pcp.distributed.wire import (
     CertificateRefused,
-    ControlConnection,
-    Credentials,
     RefusalCode,
     RefusedByPeer,
-    connect,
 )
 from pcp.distributed.worker.effects import Connect, Disconnect, Effect, Notice, SendMessage, Stop
 from pcp.distributed.worker.events import (
@@ -36,6 +33,7 @@ from pcp.distributed.worker.logic import WorkerLogic
 from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.reports import Record, Reporter
 from pcp.distributed.worker.state import WorkerConfig
+from pcp.distributed.worker.way import Connection, Way
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
 
@@ -51,8 +49,7 @@ class WorkerProcess:
     """Hosts one worker.
 
     Arguments:
-        address: the Shepherd's, `HOST:PORT`.
-        credentials: the worker's certificate; its name is the worker's.
+        way: to the Shepherd; knows the worker's name.
         folder: where blobs are kept; no other worker may use it.
         device: where to compute.
         memory_bytes: memory of the device.
@@ -63,8 +60,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
+        way: Way,
         folder: Path,
         device: str,
         memory_bytes: int,
@@ -72,15 +68,14 @@ class WorkerProcess:
         hardware: str = "",
         report: Callable[[Record], None] = lambda _: None,
     ) -> None:
-        self._address = address
-        self._credentials = credentials
+        self._way = way
         self._device = device
         self._folder = folder
         self._offer = offer
-        self._reporter = Reporter(credentials.name, report)
+        self._reporter = Reporter(way.name, report)
         self._logic = WorkerLogic(
             WorkerConfig(
-                credentials.name,
+                way.name,
                 os.urandom(16),
                 (device,),
                 memory_bytes if offer.memory_bytes is None else min(memory_bytes, offer.memory_bytes),
@@ -90,7 +85,7 @@ class WorkerProcess:
                 abandon_seconds=120.0,
             )
         )
-        self._connections: dict[int, ControlConnection] = {}
+        self._connections: dict[int, Connection] = {}
         self._last_connection = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -106,8 +101,7 @@ class WorkerProcess:
         self._outcome: asyncio.Future[Stop] = self._loop.create_future()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._workshop = Workshop(
-            self._address,
-            self._credentials,
+            self._way,
             self._folder,
             self._device,
             self._offer,
@@ -202,9 +196,7 @@ class WorkerProcess:
         await asyncio.sleep(after_seconds)
         number = 0
         try:
-            connection = await connect(
-                self._address, self._credentials, self._logic.config.hello(), traffic=self._workshop.traffic
-            )
+            connection = await self._way.connect(self._logic.config.hello(), self._workshop.traffic)
             self._last_connection += 1
             number = self._last_connection
             self._connections[number] = connection

@@ -17,13 +17,9 @@ from pcp.distributed.lane import Lane
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.wire import (
-    BlobStore,
-    BulkClient,
     ConnectionLost,
-    Credentials,
     StoreError,
     StoreFull,
-    StripedFetcher,
     Traffic,
     TransferError,
     Unreachable,
@@ -60,9 +56,9 @@ from pcp.distributed.worker.events import (
 )
 from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.repetition import RepetitionAborted
 from pcp.distributed.worker.trainer import LeaseAborted
+from pcp.distributed.worker.way import Fetcher, Trainer, Way
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
 
@@ -70,9 +66,6 @@ log = logging.getLogger("pcp.distributed.worker")
 
 GRACE_SECONDS = 5.0
 """How long a step or a transfer that is under way may take to end when the worker stops."""
-
-FETCH_CONNECTIONS = 4
-"""Over which a large blob is fetched; with those for pushes and audits they stay below `connections_per_worker`."""
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
@@ -123,8 +116,7 @@ class Workshop:
     """Performs the effects that take long, one after the other in each lane.
 
     Arguments:
-        address: the Shepherd's, `HOST:PORT`.
-        credentials: the worker's certificate.
+        way: to the Shepherd.
         folder: where blobs are kept.
         device: where to compute.
         offer: what the run may take here.
@@ -135,8 +127,7 @@ class Workshop:
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
+        way: Way,
         folder: Path,
         device: str,
         offer: Offer,
@@ -145,19 +136,16 @@ class Workshop:
         ending: Callable[[], bool],
     ) -> None:
         self._device = device
-        self._offer, self._is_signed = offer, credentials.is_signed
+        self._way, self._offer = way, offer
         # Processes of the same run may take what one of them compiled.
-        run = hashlib.sha256(credentials.authority).hexdigest()[:16]
+        run = hashlib.sha256(way.authority).hexdigest()[:16]
         self._cache = cache_folder() / "runs" / run
-        self._store = BlobStore(folder, maximum_total_bytes=offer.disk_bytes, shared=True)
+        self._store = way.store(folder, offer.disk_bytes)
         self._post = post
         self._ending = ending
         self.traffic = Traffic()
         """What all connections of the worker moved."""
-        self._down = StripedFetcher(
-            [BulkClient(address, credentials, traffic=self.traffic) for _ in range(FETCH_CONNECTIONS)]
-        )
-        self._up, self._aside = (BulkClient(address, credentials, traffic=self.traffic) for _ in range(2))
+        self._down, self._up, self._aside = way.carriers(self.traffic)
         self.received: tuple[SiteMeasurement, ...] = ()
         """What the Shepherd says that others measured."""
         self.profile: Profile | None = None
@@ -165,7 +153,7 @@ class Workshop:
         self._fetches, self._uploads, self._states, self._training = (
             Lane[Event](name, post, fail) for name in ("fetch", "upload", "states", "train")
         )
-        self._trainer: TrainingProcess | None = None
+        self._trainer: Trainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
@@ -257,7 +245,7 @@ class Workshop:
 
     def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
-            check_signature(run, self._is_signed)
+            check_signature(run, self._way.is_signed)
             job = Job.from_json(run)
             for blob in job.blobs:
                 if blob not in blobs:
@@ -272,7 +260,7 @@ class Workshop:
                 remember_received(self.received)
             if self._trainer is not None:
                 self._trainer.close()
-            self._trainer = TrainingProcess(
+            self._trainer = self._way.trainer(
                 job, self._store, self._device, self._ending, self._offer, self._cache
             )
             self.profile = self._trainer.profile
@@ -282,14 +270,14 @@ class Workshop:
             return PreparationFailed(self._now(), run, str(error), _kind_of(error))
         return Prepared(self._now(), run, job.overlap)
 
-    def _fetch(self, blob: Blob, client: BulkClient | StripedFetcher) -> Event:
+    def _fetch(self, blob: Blob, client: Fetcher) -> Event:
         try:
             self._bring(blob, client)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
 
-    def _bring(self, blob: Blob, client: BulkClient | StripedFetcher) -> None:
+    def _bring(self, blob: Blob, client: Fetcher) -> None:
         began = self._now()
         client.fetch(blob, self._store)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
