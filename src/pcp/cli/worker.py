@@ -26,7 +26,7 @@ from pcp.distributed.wire.sockets import parse_address
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
-from pcp.distributed.worker.way import WireWay
+from pcp.distributed.worker.ways.wire import WireWay
 from pcp.errors import PCPError
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder

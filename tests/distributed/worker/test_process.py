@@ -37,12 +37,13 @@ from pcp.distributed.wire import (
     RefusedByPeer,
     WireServer,
 )
-from pcp.distributed.worker import way, workshop
+from pcp.distributed.worker import workshop
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.inbox import Inbox
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
-from pcp.distributed.worker.way import WireWay
+from pcp.distributed.worker.ways import wire
+from pcp.distributed.worker.ways.wire import WireWay
 from pcp.distributed.worker.workshop import NotOffered
 from tests.distributed.tiny_run import lease_of
 from tests.distributed.wire.loopback import Run
@@ -77,7 +78,7 @@ class Trainer:
 
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    monkeypatch.setattr(way, "TrainingProcess", Trainer)
+    monkeypatch.setattr(wire, "TrainingProcess", Trainer)
     Trainer.made = staticmethod(lambda: None)
     Trainer.trains = staticmethod(lambda _lease, _aborted: None)
     return Trainer

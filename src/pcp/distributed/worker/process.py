@@ -33,7 +33,7 @@ from pcp.distributed.worker.logic import WorkerLogic
 from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.reports import Record, Reporter
 from pcp.distributed.worker.state import WorkerConfig
-from pcp.distributed.worker.way import Connection, Way
+from pcp.distributed.worker.ways.base import Connection, Way
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
 
