@@ -45,7 +45,7 @@ test-runs: install ## Run the tests of whole runs whose processes are killed, au
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
 
-test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
+test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
 	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
