@@ -20,7 +20,6 @@ from pcp.training.display.fleet import Fleet
 from pcp.training.display.live_display import LiveDisplay
 from pcp.training.display.metrics import FanOut, JSONLinesFile, JSONLinesStream, MetricSink, read_metrics
 from pcp.training.display.trackers import check_trackers, open_trackers
-from pcp.training.extras import import_extra
 from pcp.training.loop import train
 from pcp.training.recipes.config import (
     ALGORITHM_CHOICES,
@@ -242,7 +241,9 @@ def _is_on_ray(arguments: argparse.Namespace) -> bool:
         EngineNotUsable: there is an address of a cluster, but no cluster.
     """
     if arguments.engine == "ray":
-        import_extra("ray", "ray", "Training on a Ray cluster")
+        from pcp.distributed.engines.ray.installed import import_ray
+
+        import_ray(arguments.address)
         return True
     if arguments.address is not None:
         raise EngineNotUsable(

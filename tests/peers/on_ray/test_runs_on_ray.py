@@ -10,6 +10,7 @@ from tests.distributed.processes.command import Command, is_round
 from tests.distributed.tiny_run import assert_equal_arrays
 from tests.distributed.waiting import is_gone, wait_until
 from tests.peers.on_ray.conftest import ENVIRONMENT, RayCluster
+from tests.peers.on_ray.listening import listened_on
 from tests.peers.on_ray.replaying import batches_of, replay
 from tests.training.loss_files import plain
 
@@ -31,10 +32,15 @@ def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path, words: Path) -> No
     settings = ["--data", str(words), "--workers=1", "--steps=12", "--inner-steps=4", "--batch=2"]
     settings += ["--merge=mean", "--warmup-steps=4"]
     ours, ordinary = tmp_path / "ray", tmp_path / "processes"
+    unlike = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
     with (
-        Command(["train", *settings, "--engine=ray", "--run", str(ours)], tmp_path, ENVIRONMENT) as on_ray,
+        Command(
+            ["train", *settings, "--engine=ray", "--run", str(ours)], tmp_path, ENVIRONMENT | unlike
+        ) as on_ray,
         Command(["train", *settings, "--run", str(ordinary)], tmp_path) as of_processes,
     ):
+        on_ray.wait_for(is_round(1))
+        assert listened_on(on_ray.process.pid) == {"127.0.0.1"}, "a cluster of this machine alone"
         first, second = ended(on_ray), ended(of_processes)
     states = [load_state(RunFolder(folder)) for folder in (ours, ordinary)]
     assert states[0][0] == states[1][0] == 12

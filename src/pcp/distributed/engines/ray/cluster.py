@@ -10,8 +10,6 @@ import ray
 
 from pcp.errors import PCPError
 
-# Loopback only, for all processes of a cluster of this machine alone; Ray has the variable for other systems.
-_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _LENT = ("PCP_CACHE_DIR", "PCP_LOG")
 
 
@@ -54,10 +52,8 @@ def connect(address: str | None, namespace: str) -> None:
             f"{address} is the address of a Ray client, whose files the cluster does not see; run this command on a node of "
             "the cluster, with --address auto"
         )
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     settings: dict[str, Any] = {"address": address or "local", "namespace": namespace, "log_to_driver": False}
     if address is None:
-        os.environ.update(_LOOPBACK)
         settings["include_dashboard"] = False
     variables = {name: os.environ[name] for name in _LENT if os.environ.get(name)}
     terminate = signal.getsignal(signal.SIGTERM)
