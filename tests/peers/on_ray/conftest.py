@@ -3,10 +3,8 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.distributed.waiting import is_gone, wait_until
 
@@ -22,6 +20,9 @@ ENVIRONMENT = {
 os.environ.update(ENVIRONMENT)
 
 STORE_BYTES = 100 << 20
+
+FORKS = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+"""Ray starts its processes by forks, which at once become other programs; JAX warns of every fork."""
 
 
 @dataclass
@@ -82,25 +83,3 @@ def cluster() -> Iterator[RayCluster]:
         ray.shutdown()
         made.made.shutdown()
     wait_until(lambda: all(is_gone(pid) for pid in made.processes), 30.0)
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> Path:
-    """A text in which there is something to learn."""
-    path = tmp_path / "words.txt"
-    text = [
-        "thou",
-        "art",
-        "more",
-        "lovely",
-        "and",
-        "temperate",
-        "rough",
-        "winds",
-        "do",
-        "shake",
-        "the",
-        "buds",
-    ]
-    path.write_text(" ".join(np.random.default_rng(3).choice(text, 4000)), encoding="utf-8")
-    return path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.peers.on_ray.conftest import STORE_BYTES
+from tests.peers.on_ray.conftest import FORKS, STORE_BYTES
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused, load_arrays
@@ -22,6 +22,8 @@ import ray
 from pcp.distributed.engines.ray.cluster import ClusterTooSmall, Share, share_of_cluster
 from pcp.distributed.engines.ray.objects import ObjectCarrier, ObjectStore, TransferError
 from pcp.distributed.wire import Traffic
+
+pytestmark = FORKS
 
 
 @pytest.fixture(scope="module")

@@ -9,16 +9,19 @@ import pytest
 from tests.distributed.processes.command import Command, is_round
 from tests.distributed.tiny_run import assert_equal_arrays
 from tests.distributed.waiting import is_gone, wait_until
-from tests.peers.on_ray.conftest import ENVIRONMENT, RayCluster
+from tests.peers.on_ray.conftest import ENVIRONMENT, FORKS, RayCluster
 from tests.peers.on_ray.listening import listened_on
 from tests.peers.on_ray.replaying import batches_of, replay
 from tests.training.loss_files import plain
 
+from pcp.training.display.metrics import read_metrics
 from pcp.training.run_folder import RunFolder, load_state
 
 pytest.importorskip("ray")
 
 import ray
+
+pytestmark = FORKS
 
 SAMPLES = 8  # of a batch
 
@@ -28,31 +31,35 @@ def ended(command: Command) -> list[dict[str, Any]]:
     return command.records
 
 
-def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path, words: Path) -> None:
-    settings = ["--data", str(words), "--workers=1", "--steps=12", "--inner-steps=4", "--batch=2"]
-    settings += ["--merge=mean", "--warmup-steps=4"]
-    ours, ordinary = tmp_path / "ray", tmp_path / "processes"
+def options(folder: Path, **settings: Any) -> list[str]:
+    """Of `pcp train`, for a loss from a file that is over in seconds."""
+    return [
+        f"--{name.replace('_', '-')}={value}" for name, value in plain(folder).settings(**settings).items()
+    ]
+
+
+def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path) -> None:
+    settings = options(tmp_path, steps=24, workers=1, inner_steps=4, evaluate_every=8, merge="mean")
+    ours, ordinary = RunFolder(tmp_path / "ray"), RunFolder(tmp_path / "processes")
+    engine = ["--engine=ray", "--run", str(ours.path)]
     unlike = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
     with (
-        Command(
-            ["train", *settings, "--engine=ray", "--run", str(ours)], tmp_path, ENVIRONMENT | unlike
-        ) as on_ray,
-        Command(["train", *settings, "--run", str(ordinary)], tmp_path) as of_processes,
+        Command(["train", *settings, *engine], tmp_path, ENVIRONMENT | unlike) as on_ray,
+        Command(["train", *settings, "--run", str(ordinary.path)], tmp_path) as of_processes,
     ):
-        on_ray.wait_for(is_round(1))
+        on_ray.wait_for(lambda record: record.get("state") == "joining")
         assert listened_on(on_ray.process.pid) == {"127.0.0.1"}, "a cluster of this machine alone"
-        first, second = ended(on_ray), ended(of_processes)
-    states = [load_state(RunFolder(folder)) for folder in (ours, ordinary)]
-    assert states[0][0] == states[1][0] == 12
-    assert_equal_arrays(states[0][1], states[1][1])
-    for kept in ("loss", "validation_loss"):
-        curves = [
-            [record[kept] for record in records if "step" in record and kept in record]
-            for records in (first, second)
-        ]
-        assert curves[0] == curves[1]
-    assert (ours / "sample.txt").read_text() == (ordinary / "sample.txt").read_text()
-    assert (ours / "loss.png").stat().st_size > 1000
+        records = [ended(on_ray), ended(of_processes)]
+    (step, state, facts), (other_step, other_state, other_facts) = load_state(ours), load_state(ordinary)
+    assert (step, facts) == (other_step, other_facts) == (24, {"tokens": 24 * SAMPLES, "round": 6})
+    assert_equal_arrays(state, other_state)
+    losses = [[record["loss"] for record in each if "round" in record] for each in records]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 6
+    assert records[0][-1]["validation_loss"] == records[1][-1]["validation_loss"]
+    assert ours.trained_file.read_bytes() == ordinary.trained_file.read_bytes()
+    assert ours.plot_file.stat().st_size > 1000
+    assert [record["loss"] for record in read_metrics(ours.metrics_file) if "round" in record] == losses[0]
 
 
 class Watched:
@@ -96,10 +103,15 @@ class Watched:
 
 def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
     folder = RunFolder(tmp_path / "run")
-    chosen = plain(tmp_path).settings(
-        steps=60, workers=2, algorithm="data-parallel", shares="equal", checkpoint_every=20, evaluate_every=20
+    settings = options(
+        tmp_path,
+        steps=60,
+        workers=2,
+        algorithm="data-parallel",
+        shares="equal",
+        checkpoint_every=20,
+        evaluate_every=20,
     )
-    settings = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
     engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
     with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
         train.wait_for(is_round(2))
