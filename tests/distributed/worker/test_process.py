@@ -37,7 +37,7 @@ from pcp.distributed.wire import (
     RefusedByPeer,
     WireServer,
 )
-from pcp.distributed.worker import workshop
+from pcp.distributed.worker import process, workshop
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.inbox import Inbox
 from pcp.distributed.worker.process import WorkerProcess
@@ -66,7 +66,7 @@ class Trainer:
     def close(self) -> None:
         """There is no process."""
 
-    def train(
+    async def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
         progress(1, 0.5)
@@ -76,7 +76,7 @@ class Trainer:
 
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    monkeypatch.setattr(workshop, "TrainingProcess", Trainer)
+    monkeypatch.setattr(process, "TrainingProcess", Trainer)
     Trainer.made = staticmethod(lambda: None)
     Trainer.trains = staticmethod(lambda _lease, _aborted: None)
     return Trainer

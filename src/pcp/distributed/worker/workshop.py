@@ -1,33 +1,18 @@
-"""A Worker's hands: it prepares, fetches, trains and uploads, in threads beside the event loop.
+"""A Worker's hands: it prepares, fetches, trains and uploads, in lanes beside the event loop.
 
 Fetching, uploading and the states of audits have a lane and a connection each, so that a merged fragment does not wait behind a
 push, and neither of them behind a state.
 """
 
-import asyncio
-import hashlib
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from pcp.distributed.job import Job, JobUnsigned, check_signature
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
-from pcp.distributed.runtime import Lane
+from pcp.distributed.runtime import Runtime
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
-from pcp.distributed.wire import (
-    BlobStore,
-    BulkClient,
-    ConnectionLost,
-    Credentials,
-    StoreError,
-    StoreFull,
-    StripedFetcher,
-    Traffic,
-    TransferError,
-    Unreachable,
-)
+from pcp.distributed.wire import ConnectionLost, StoreError, StoreFull, TransferError, Unreachable
 from pcp.distributed.worker.effects import (
     AbortLease,
     Adopt,
@@ -58,21 +43,17 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
-from pcp.distributed.worker.offer import Offer, ProgramStopped
+from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.repetition import RepetitionAborted
+from pcp.distributed.worker.tools import Fetches, Files, Trainer, Transfers
 from pcp.distributed.worker.trainer import LeaseAborted
 from pcp.errors import PCPError
-from pcp.folders import cache_folder
 
 log = logging.getLogger("pcp.distributed.worker")
 
 GRACE_SECONDS = 5.0
 """How long a step or a transfer that is under way may take to end when the worker stops."""
-
-FETCH_CONNECTIONS = 4
-"""Over which a large blob is fetched; with those for pushes and audits they stay below `connections_per_worker`."""
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
@@ -123,49 +104,38 @@ class Workshop:
     """Performs the effects that take long, one after the other in each lane.
 
     Arguments:
-        address: the Shepherd's, `HOST:PORT`.
-        credentials: the worker's certificate.
-        folder: where blobs are kept.
-        device: where to compute.
-        offer: what the run may take here.
-        post: receives events, in the lanes' threads.
-        fail: receives an exception that nobody foresaw, in a lane's thread.
-        ending: whether the process ends; asked in the lanes' threads.
+        store: where blobs are.
+        down: for what is fetched.
+        up: for pushes.
+        aside: for the states of audits.
+        make_trainer: makes what trains a run.
+        is_signed: whether the second is the signature of the first by the run's authority.
+        runtime: what this process lives on.
+        post: receives events.
     """
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
-        folder: Path,
-        device: str,
-        offer: Offer,
+        store: Files,
+        down: Fetches,
+        up: Transfers,
+        aside: Transfers,
+        make_trainer: Callable[[Job], Awaitable[Trainer]],
+        is_signed: Callable[[bytes, bytes], bool],
+        runtime: Runtime,
         post: Callable[[Event], None],
-        fail: Callable[[BaseException], None],
-        ending: Callable[[], bool],
     ) -> None:
-        self._device = device
-        self._offer, self._is_signed = offer, credentials.is_signed
-        # Processes of the same run may take what one of them compiled.
-        run = hashlib.sha256(credentials.authority).hexdigest()[:16]
-        self._cache = cache_folder() / "runs" / run
-        self._store = BlobStore(folder, maximum_total_bytes=offer.disk_bytes, shared=True)
-        self._post = post
-        self._ending = ending
-        self.traffic = Traffic()
-        """What all connections of the worker moved."""
-        self._down = StripedFetcher(
-            [BulkClient(address, credentials, traffic=self.traffic) for _ in range(FETCH_CONNECTIONS)]
-        )
-        self._up, self._aside = (BulkClient(address, credentials, traffic=self.traffic) for _ in range(2))
+        self._store, self._make_trainer, self._is_signed = store, make_trainer, is_signed
+        self._now, self._soon, self._post = runtime.now, runtime.soon, post
+        self._down, self._up, self._aside = down, up, aside
         self.received: tuple[SiteMeasurement, ...] = ()
         """What the Shepherd says that others measured."""
         self.profile: Profile | None = None
         """What was planned and measured here; None while nothing was."""
         self._fetches, self._uploads, self._states, self._training = (
-            Lane(name, post, fail) for name in ("fetch", "upload", "states", "train")
+            runtime.lane(name, post) for name in ("fetch", "upload", "states", "train")
         )
-        self._trainer: TrainingProcess | None = None
+        self._trainer: Trainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
@@ -226,17 +196,17 @@ class Workshop:
             if self._trainer is not None:
                 self._trainer.inbox.wake()
 
-    async def close(self) -> None:
-        """Give everything up, and give what is under way some time to end."""
+    def close(self) -> None:
+        """Give everything up, and give what is under way some time to end; may take long."""
         self._repeating = 0
         self._give_up(self._lease_id)
         self._wanted.clear()
-        for client in (self._down, self._up, self._aside):
-            await asyncio.to_thread(client.close)
+        for transfers in (self._down, self._up, self._aside):
+            transfers.close()
         if self._trainer is not None:
-            await asyncio.to_thread(self._trainer.close)
-        lanes = (self._training, self._fetches, self._uploads, self._states)
-        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+            self._trainer.close()
+        for lane in (self._training, self._fetches, self._uploads, self._states):
+            lane.close(GRACE_SECONDS)
 
     def end_stuck(self) -> None:
         """End the process of a program that goes on long after it was given up, such as one with an endless loop."""
@@ -252,9 +222,6 @@ class Workshop:
         log.warning("%s", words)
         self._trainer.end(FailureKind.ENDLESS, words)
 
-    def _now(self) -> float:
-        return time.monotonic()
-
     async def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
             check_signature(run, self._is_signed)
@@ -267,14 +234,12 @@ class Workshop:
             # An earlier process of this worker may have left blobs behind.
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
-                self._bring(blob, self._down)
+                await self._bring(blob, self._down)
             if job.tolerance:
                 remember_received(self.received)
             if self._trainer is not None:
                 self._trainer.close()
-            self._trainer = TrainingProcess(
-                job, self._store, self._device, self._ending, self._offer, self._cache
-            )
+            self._trainer = await self._make_trainer(job)
             self.profile = self._trainer.profile
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
@@ -282,9 +247,9 @@ class Workshop:
             return PreparationFailed(self._now(), run, str(error), _kind_of(error))
         return Prepared(self._now(), run, job.overlap)
 
-    async def _fetch(self, blob: Blob, client: BulkClient | StripedFetcher) -> Event:
+    async def _fetch(self, blob: Blob, transfers: Fetches) -> Event:
         try:
-            self._bring(blob, client)
+            await self._bring(blob, transfers)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
@@ -292,9 +257,9 @@ class Workshop:
     async def _remove(self, blob: Blob) -> None:
         self._store.remove(blob.digest)
 
-    def _bring(self, blob: Blob, client: BulkClient | StripedFetcher) -> None:
+    async def _bring(self, blob: Blob, transfers: Fetches) -> None:
         began = self._now()
-        client.fetch(blob, self._store)
+        await transfers.fetch(blob)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
 
     async def _train(self, lease: Lease) -> Event | None:
@@ -307,9 +272,11 @@ class Workshop:
 
         self._under_way = _UnderWay(f"lease {lease.lease_id}", aborted, self._now())
         try:
-            done = trainer.train(
+            done = await trainer.train(
                 lease,
-                lambda steps, seconds: self._post(LeaseProgress(self._now(), lease.lease_id, steps, seconds)),
+                lambda steps, seconds: self._soon(
+                    self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds)
+                ),
                 aborted,
             )
         except LeaseAborted:
@@ -327,6 +294,10 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
+        if (
+            not aborted()
+        ):  # from here on the push must stay, even if one before it was equal and is uploaded now
+            self._wanted[lease.lease_id] = done.payload
         return LeaseTrained(
             self._now(),
             lease.lease_id,
@@ -348,7 +319,7 @@ class Workshop:
 
         self._under_way = _UnderWay(f"the piece of audit {wanted.audit}", aborted, began)
         try:
-            after, payload = trainer.repeat(wanted, aborted)
+            after, payload = await trainer.repeat(wanted, aborted)
         except RepetitionAborted:
             return None
         except (PCPError, OSError) as error:
@@ -360,7 +331,7 @@ class Workshop:
 
     async def _upload_state(self, blob: Blob) -> Event | None:
         try:
-            self._aside.push(blob, self._store)
+            await self._aside.push(blob)
         except (PCPError, OSError) as error:
             return StateUploadFailed(self._now(), blob, str(error))
         return None
@@ -369,7 +340,7 @@ class Workshop:
         began = self._now()
         try:
             if lease_id in self._wanted:
-                self._up.push(blob, self._store)
+                await self._up.push(blob)
         except (PCPError, OSError) as error:
             return UploadFailed(self._now(), lease_id, str(error))
         was_wanted = self._wanted.pop(lease_id, None) is not None

@@ -118,7 +118,7 @@ class TrainingProcess:
         if self._process is not None:
             self._process.wake()
 
-    def train(
+    async def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
         """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
@@ -144,7 +144,7 @@ class TrainingProcess:
             tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
         )
 
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`.
 
         Raises:
