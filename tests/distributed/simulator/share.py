@@ -200,7 +200,7 @@ def main() -> None:
     for row, (both, total) in sorted(
         rows.items(), key=lambda item: item[0] in ("left out", "all that is counted")
     ):
-        print(f"{row:20} {both:5} of {total:5} lines {both / total:6.1%}")
+        print(f"{row:20} {both:5} of {total:5} lines {both / max(1, total):6.1%}")
 
 
 if __name__ == "__main__":
