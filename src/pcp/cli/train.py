@@ -60,6 +60,7 @@ algorithms of --workers:
   decoupled      streaming that does not wait for slow workers (--quorum); late updates are merged later
   sparse         H steps, then only the largest 1.6 % of the changes are sent; the rest is kept and sent later
   muloco         DiLoCo whose workers step matrices with Muon, and send their changes in four bits
+  noloco         workers exchange in random pairs after H steps, whether there is a Shepherd or not; their mean is the result
 
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
 parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
@@ -228,12 +229,13 @@ def _free(path: Path) -> Path:
 
 
 def _opening(folder: RunFolder) -> str:
-    """What the sample goes on from: a line break, or the corpus's first token where its alphabet has none."""
+    """What the sample goes on from: a line break, or else the first token of the corpus, or token 0 of shards."""
     tokenizer = folder.tokenizer()
     try:
         tokenizer.encode("\n")
     except UnknownCharacter:
-        return tokenizer.decode([int(TokenFile.open(folder.token_file).training[0])])
+        first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
+        return tokenizer.decode([first])
     return "\n"
 
 

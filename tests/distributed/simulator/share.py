@@ -27,9 +27,10 @@ from pcp.distributed.job import Job
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.simulator import scenario_of, simulate
 from pcp.distributed.wire import Authority, BlobStore
-from pcp.distributed.worker import process, trainer
+from pcp.distributed.worker import process
 from pcp.distributed.worker.process import WorkerProcess
-from pcp.distributed.worker.trainer import InnerTrainer, make_trainer
+from pcp.distributed.worker.training import trainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, make_trainer
 from pcp.ir import Program
 from pcp.training.run_folder import RunFolder
 from tests.distributed.tiny_run import tiny_recipe

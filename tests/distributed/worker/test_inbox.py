@@ -5,7 +5,7 @@ import threading
 from pcp.distributed.messages import Blob, Outcome
 from pcp.distributed.runtime import finished
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.inbox import Inbox
+from pcp.distributed.worker.training.inbox import Inbox
 
 BLOB = Blob(b"b" * 32, 5)
 ADOPT = Adopt(7, 1, 3, 2, BLOB, True)

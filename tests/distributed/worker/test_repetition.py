@@ -16,8 +16,8 @@ from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.inner_state import relative_distance
 from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore
-from pcp.distributed.worker.repetition import RepetitionAborted, RepetitionRefused
-from pcp.distributed.worker.trainer import InnerTrainer, Trained
+from pcp.distributed.worker.training.repetition import RepetitionAborted, RepetitionRefused
+from pcp.distributed.worker.training.trainer import InnerTrainer, Trained
 from pcp.ir.tree import map_tree
 from pcp.training.recipes.recipe import Recipe
 from tests.distributed.tiny_run import store_job

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.distributed.algorithms import StreamingDiLoCo
+from pcp.distributed.algorithms import NoLoCo, StreamingDiLoCo
+from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.gossip.offers import load_offer
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, DataRange, Lease, Outcome
 from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused, store_arrays
@@ -19,9 +21,15 @@ from pcp.distributed.round_arithmetic.outer import OuterSteps
 from pcp.distributed.runtime import finished
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
-from pcp.distributed.worker import trainer as trainer_module
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted, LeaseRefused, Trained, make_trainer
+from pcp.distributed.worker.training import trainer as trainer_module
+from pcp.distributed.worker.training.trainer import (
+    InnerTrainer,
+    LeaseAborted,
+    LeaseRefused,
+    Trained,
+    make_trainer,
+)
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
@@ -283,7 +291,7 @@ def test_what_cannot_be_adopted_is_refused(
     _, change = stream.merged(0, 5)
     first, second = stream.lease.adopt
     changed = replace(stream.lease, adopt=(replace(first, change=change), second))
-    with pytest.raises(ArraysRefused, match="a change of fragment 0 was sent; a beginning is whole"):
+    with pytest.raises(LeaseRefused, match="a change of fragment 0 was sent; a beginning is whole"):
         train(streaming, changed)
     with pytest.raises(
         LeaseRefused, match=r"lease 1 begins afresh from fragments \[1\]; expected each of 2 once"
@@ -381,3 +389,38 @@ def test_samples_that_the_step_does_not_take_are_refused(
         trusting(job, store)
     with pytest.raises(SamplesCorrupt, match="holds no samples"):
         make_trainer(on_samples(recipe, store, tmp_path / "s", {"x": ids}), store, "cpu:0")
+
+
+def test_a_run_that_exchanges_brings_the_program_for_it(recipe: Recipe, store: BlobStore) -> None:
+    job = replace(store_job(recipe, store), exchange_every=3)
+    with pytest.raises(
+        ProgramRefused, match=r"the workers of the run exchange, but the run lacks the program 'gossip\.0'"
+    ):
+        trusting(job, store)
+
+
+def test_a_worker_exchanges_every_few_steps_and_pushes_its_weights(recipe: Recipe, store: BlobStore) -> None:
+    job = replace(store_job(recipe, store, NoLoCo(2, 4)), exchange_every=2)
+    trainer = trusting(job, store)
+    parameters = store_vector(store, partition(recipe.parameters, 1).vectors(recipe.parameters)[0])
+    trainer.inbox.adopt(Adopt(1, 0, 0, 0, parameters, False))
+    offers: list[tuple[int, Blob]] = []
+
+    def offered(number: int, offer: Blob | None, loss: float) -> None:
+        if offer is None:
+            trainer.inbox.met(Exchanged(number))
+            return
+        assert 0 < loss < 10
+        offers.append((number, offer))
+        trainer.inbox.met(Exchanged(number, "b", offer))  # as another that trained the same
+
+    done = finished(trainer.train(lease_of(1, DataRange(0, 4), parameters), ignore, never, offered))
+    assert [number for number, _ in offers] == [1, 2]
+    size = partition(recipe.parameters, 1).size(0)
+    (theta, slow), (last, second) = (load_offer(store, offer, size) for _, offer in offers)
+    momentum = 0.7 * (theta - slow)
+    np.testing.assert_allclose(second, slow + momentum, rtol=0, atol=1e-6)
+    expected = second + 0.5 * momentum + 0.7 * (last - second)
+    found = load_vector(store, done.payload, size)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert done.waited_seconds >= 0

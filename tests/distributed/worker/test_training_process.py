@@ -16,7 +16,7 @@ from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.programs import training_process
 from pcp.distributed.worker.programs.confined_process import ComputationFailed, ProcessBug
 from pcp.distributed.worker.programs.training_process import LOST, TrainingProcess
-from pcp.distributed.worker.trainer import LeaseRefused
+from pcp.distributed.worker.training.trainer import LeaseRefused
 from tests.distributed.tiny_run import lease_of
 
 PREPARED = """

@@ -12,11 +12,11 @@ from pcp.distributed.simulator.machines.blob_disk import BlobDisk
 from pcp.distributed.simulator.numbered_states import NumberShelf, StateTable
 from pcp.distributed.simulator.runtime import Later
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.inbox import Inbox
-from pcp.distributed.worker.kept_states import KeptStates
 from pcp.distributed.worker.offer import ProgramStopped
-from pcp.distributed.worker.repetition import Repeater
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseRefused, Trained
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.kept_states import KeptStates
+from pcp.distributed.worker.training.repetition import Repeater
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Trained
 from pcp.errors import PCPError
 
 if TYPE_CHECKING:

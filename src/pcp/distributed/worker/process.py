@@ -9,28 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Goodbye, Message
 from pcp.distributed.runtime import LoopRuntime
-from pcp.distributed.wire import (
-    BlobStore,
-    BulkClient,
-    CertificateRefused,
-    ControlConnection,
-    Credentials,
-    RefusalCode,
-    RefusedByPeer,
-    StripedFetcher,
-    Traffic,
-    connect,
-)
+from pcp.distributed.wire import BlobStore, CertificateRefused, RefusalCode, RefusedByPeer, Traffic
 from pcp.distributed.worker.effects import Stop
+from pcp.distributed.worker.events import WorkersMet
 from pcp.distributed.worker.host import Host
 from pcp.distributed.worker.logic import WorkerLogic
 from pcp.distributed.worker.offer import EVERYTHING, Offer
-from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.reports import Record, Reporter
 from pcp.distributed.worker.state import WorkerConfig
+from pcp.distributed.worker.tools import Trainer
+from pcp.distributed.worker.ways.base import Carrier, Connection, Fetcher, Pusher, Way
 from pcp.distributed.worker.workshop import Workshop
 from pcp.errors import PCPError
 from pcp.folders import cache_folder
@@ -38,9 +30,6 @@ from pcp.folders import cache_folder
 log = logging.getLogger("pcp.distributed.worker")
 
 TICK_SECONDS = 0.25
-
-FETCH_CONNECTIONS = 4
-"""Over which a large blob is fetched; with those for pushes and audits they stay below `connections_per_worker`."""
 
 HOPELESS = frozenset({RefusalCode.CERTIFICATE, RefusalCode.VERSION, RefusalCode.IDENTITY})
 """Refusals that trying again would only repeat."""
@@ -50,7 +39,7 @@ HOPELESS = frozenset({RefusalCode.CERTIFICATE, RefusalCode.VERSION, RefusalCode.
 class _Link:
     """A control connection, closed beside the loop's other work."""
 
-    connection: ControlConnection
+    connection: Connection
     beside: Callable[[Coroutine[Any, Any, None]], None]
 
     def post(self, message: Message) -> None:
@@ -63,33 +52,45 @@ class _Link:
 class _Fetches:
     """Fetches, which block a thread."""
 
-    def __init__(self, client: BulkClient | StripedFetcher, store: BlobStore) -> None:
-        self._client, self._store = client, store
+    def __init__(self, fetcher: Fetcher, store: BlobStore) -> None:
+        self._fetcher, self._store = fetcher, store
 
     async def fetch(self, blob: Blob) -> None:
-        self._client.fetch(blob, self._store)
+        self._fetcher.fetch(blob, self._store)
 
     def close(self) -> None:
-        self._client.close()
+        self._fetcher.close()
+
+
+class _Pushes:
+    """Pushes, which block a thread."""
+
+    def __init__(self, pusher: Pusher, store: BlobStore) -> None:
+        self._pusher, self._store = pusher, store
+
+    async def push(self, blob: Blob) -> None:
+        self._pusher.push(blob, self._store)
+
+    def close(self) -> None:
+        self._pusher.close()
 
 
 class _Transfers(_Fetches):
     """Fetches and pushes, which block a thread."""
 
-    def __init__(self, client: BulkClient, store: BlobStore) -> None:
-        super().__init__(client, store)
-        self._pusher = client
+    def __init__(self, carrier: Carrier, store: BlobStore) -> None:
+        super().__init__(carrier, store)
+        self._pushes = _Pushes(carrier, store)
 
     async def push(self, blob: Blob) -> None:
-        self._pusher.push(blob, self._store)
+        await self._pushes.push(blob)
 
 
 class WorkerProcess:
     """Hosts one worker.
 
     Arguments:
-        address: the Shepherd's, `HOST:PORT`.
-        credentials: the worker's certificate; its name is the worker's.
+        way: to the Shepherd; knows the worker's name.
         folder: where blobs are kept; no other worker may use it.
         device: where to compute.
         memory_bytes: memory of the device.
@@ -100,8 +101,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
+        way: Way,
         folder: Path,
         device: str,
         memory_bytes: int,
@@ -109,15 +109,14 @@ class WorkerProcess:
         hardware: str = "",
         report: Callable[[Record], None] = lambda _: None,
     ) -> None:
-        self._address = address
-        self._credentials = credentials
+        self._way = way
         self._device = device
         self._folder = folder
         self._offer = offer
-        self._reporter = Reporter(credentials.name, report)
+        self._reporter = Reporter(way.name, report)
         self._logic = WorkerLogic(
             WorkerConfig(
-                credentials.name,
+                way.name,
                 os.urandom(16),
                 (device,),
                 memory_bytes if offer.memory_bytes is None else min(memory_bytes, offer.memory_bytes),
@@ -148,41 +147,43 @@ class WorkerProcess:
             TICK_SECONDS,
             self._ended,
         )
-        workshop = self._make_workshop()
-        self._host.start(workshop)
+        store = self._way.store(self._folder, self._offer.disk_bytes)
+        workshop = self._make_workshop(store)
         try:
+            await self._way.open(store)
+            self._host.start(workshop)
             return await self._outcome
         finally:
+            await self._way.close()
             await self._end(workshop)
 
     def stop(self, reason: str) -> None:
         """Leave the run; to be called in the loop's thread."""
         self._host.stop(reason)
 
-    def _make_workshop(self) -> Workshop:
-        offer, credentials = self._offer, self._credentials
-        store = BlobStore(self._folder, maximum_total_bytes=offer.disk_bytes, shared=True)
+    def _make_workshop(self, store: BlobStore) -> Workshop:
+        way, offer = self._way, self._offer
         # Processes of the same run may take what one of them compiled.
-        run = hashlib.sha256(credentials.authority).hexdigest()[:16]
-        cache = cache_folder() / "runs" / run
-        clients = [
-            BulkClient(self._address, credentials, traffic=self._traffic)
-            for _ in range(FETCH_CONNECTIONS + 2)
-        ]
+        cache = cache_folder() / "runs" / hashlib.sha256(way.authority).hexdigest()[:16]
+        down, up, aside = way.carriers(self._traffic)
 
-        async def make_trainer(job: Job) -> TrainingProcess:
-            return TrainingProcess(job, store, self._device, self._outcome.done, offer, cache)
+        async def make_trainer(job: Job) -> Trainer:
+            return way.trainer(job, store, self._device, self._outcome.done, offer, cache, self._met)
 
         return Workshop(
             store,
-            _Fetches(StripedFetcher(clients[2:]), store),
-            _Transfers(clients[0], store),
-            _Transfers(clients[1], store),
+            _Fetches(down, store),
+            _Pushes(up, store),
+            _Transfers(aside, store),
             make_trainer,
-            credentials.is_signed,
+            way.is_signed,
             self._runtime,
             self._host.post,
         )
+
+    def _met(self, exchanged: Exchanged, loss: float) -> None:
+        met = WorkersMet(self._runtime.now(), exchanged.number, exchanged.partner, loss)
+        self._runtime.soon(self._host.post, met)
 
     async def _end(self, workshop: Workshop) -> None:
         goodbye = Goodbye(False, "the worker failed; its log says why")  # else no connection is left here
@@ -223,14 +224,13 @@ class WorkerProcess:
         """Connect, and receive until the connection ends."""
         number = 0
         try:
-            connection = await connect(
-                self._address, self._credentials, self._logic.config.hello(), traffic=self._traffic
-            )
+            connection = await self._way.connect(self._logic.config.hello(), self._traffic)
             number = self._host.connected(_Link(connection, self._beside))
             if connection.answer is not None:
                 self._host.received(number, connection.answer)
             async for message in connection:
-                self._host.received(number, message)
+                if not self._way.takes(message):
+                    self._host.received(number, message)
             reason = "the Shepherd closed it"
         except PCPError as error:
             if isinstance(error, CertificateRefused) or (

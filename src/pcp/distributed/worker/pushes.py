@@ -68,7 +68,7 @@ def answered(turn: Turn, reply: UpdateReply) -> None:
         turn.effects.append(Notice(f"the update of lease {reply.lease_id} was refused: {reply.reason}"))
     if push is None:
         return
-    if not push.uploaded:
+    if not push.uploaded or state.resumes:  # then it was kept, for another Shepherd
         turn.effects.append(CancelUpload(reply.lease_id))
     if push.settles:
         state.fresh_needed |= reply.outcome is Outcome.REFUSED

@@ -17,6 +17,7 @@ from pcp.distributed.worker.events import (
     PreparationFailed,
     Prepared,
     Tick,
+    WorkersMet,
 )
 
 Record = dict[str, Any]
@@ -63,6 +64,8 @@ class Reporter:
                 self._say(state="training", steps_per_second=round(1 / seconds, 3))
             case LeaseTrained():
                 self._take_trained(event)
+            case WorkersMet(_, number, partner, loss):
+                self._say(exchange=number, partner=partner, loss=loss)
             case Tick(now) if self._is_due(event, now, TOTALS_SECONDS):
                 self._sink(self._totals(traffic))
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from pcp.distributed.messages import Blob, FailureKind, Lease, Outcome, Profile, Repeat
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.trainer import Trained
+from pcp.distributed.worker.training.trainer import Trained
 
 
 class Files(Protocol):
@@ -28,11 +28,18 @@ class Fetches(Protocol):
         """End what is under way."""
 
 
-class Transfers(Fetches, Protocol):
-    """Moves blobs both ways."""
+class Pushes(Protocol):
+    """Sends blobs of the worker's store to the Shepherd, one at a time."""
 
     async def push(self, blob: Blob) -> None:
         """Send a blob; the Shepherd has stored and checked it then."""
+
+    def close(self) -> None:
+        """End what is under way."""
+
+
+class Transfers(Fetches, Pushes, Protocol):
+    """Moves blobs both ways."""
 
 
 class Inbox(Protocol):

@@ -8,11 +8,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from pcp.distributed.job import Job, JobUnsigned, check_signature
+from pcp.distributed.job import Job, check_signature
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.runtime import Runtime
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled
-from pcp.distributed.wire import ConnectionLost, StoreError, StoreFull, TransferError, Unreachable
 from pcp.distributed.worker.effects import (
     AbortLease,
     Adopt,
@@ -43,11 +41,11 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
-from pcp.distributed.worker.offer import ProgramStopped
+from pcp.distributed.worker.failures import PASSING, NotOffered, kind_of
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.tools import Fetches, Files, Trainer, Transfers
-from pcp.distributed.worker.trainer import LeaseAborted
+from pcp.distributed.worker.tools import Fetches, Files, Pushes, Trainer, Transfers
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.worker")
@@ -57,9 +55,6 @@ GRACE_SECONDS = 5.0
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
-
-PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
-"""What may go wrong while a run is prepared and not go wrong the next time."""
 
 Work = (
     Prepare
@@ -77,10 +72,6 @@ Work = (
     | RepeatPiece
 )
 """The effects that are performed here."""
-
-
-class NotOffered(PCPError):
-    """The description of a run names a blob that the Shepherd did not offer."""
 
 
 @dataclass(slots=True)
@@ -118,7 +109,7 @@ class Workshop:
         self,
         store: Files,
         down: Fetches,
-        up: Transfers,
+        up: Pushes,
         aside: Transfers,
         make_trainer: Callable[[Job], Awaitable[Trainer]],
         is_signed: Callable[[bytes, bytes], bool],
@@ -140,6 +131,7 @@ class Workshop:
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
         self._under_way: _UnderWay | None = None
+        self._exchanges = False  # whether the run's workers exchange with each other
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
 
@@ -184,7 +176,8 @@ class Workshop:
     def _cancel(self, effect: CancelUpload | AbortLease) -> None:
         match effect:
             case CancelUpload(lease_id):
-                self._wanted.pop(lease_id, None)
+                if (blob := self._wanted.pop(lease_id, None)) and self._exchanges:
+                    self._uploads.submit(lambda: self._drop(blob))
             case AbortLease(lease_id, reason):
                 log.info("lease %d is given up: %s", lease_id, reason)
                 self._give_up(lease_id)
@@ -231,6 +224,7 @@ class Workshop:
                     raise NotOffered(
                         f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer"
                     )
+            self._exchanges = job.exchange_every > 0
             # An earlier process of this worker may have left blobs behind.
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
@@ -244,8 +238,8 @@ class Workshop:
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error
-            return PreparationFailed(self._now(), run, str(error), _kind_of(error))
-        return Prepared(self._now(), run, job.overlap)
+            return PreparationFailed(self._now(), run, str(error), kind_of(error))
+        return Prepared(self._now(), run, job.overlap, self._exchanges)
 
     async def _fetch(self, blob: Blob, transfers: Fetches) -> Event:
         try:
@@ -256,6 +250,11 @@ class Workshop:
 
     async def _remove(self, blob: Blob) -> None:
         self._store.remove(blob.digest)
+
+    async def _drop(self, blob: Blob) -> None:
+        """Remove a push, unless one that is equal is still wanted."""
+        if blob not in list(self._wanted.values()):
+            self._store.remove(blob.digest)
 
     async def _bring(self, blob: Blob, transfers: Fetches) -> None:
         began = self._now()
@@ -282,7 +281,7 @@ class Workshop:
         except LeaseAborted:
             return None
         except (PCPError, OSError) as error:
-            return LeaseFailed(self._now(), lease.lease_id, str(error), _kind_of(error))
+            return LeaseFailed(self._now(), lease.lease_id, str(error), kind_of(error))
         finally:
             self._under_way = None
         log.info(
@@ -294,9 +293,7 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
-        if (
-            not aborted()
-        ):  # from here on the push must stay, even if one before it was equal and is uploaded now
+        if not aborted():  # the push must stay, even if one before it was equal and is uploaded now
             self._wanted[lease.lease_id] = done.payload
         return LeaseTrained(
             self._now(),
@@ -343,23 +340,11 @@ class Workshop:
                 await self._up.push(blob)
         except (PCPError, OSError) as error:
             return UploadFailed(self._now(), lease_id, str(error))
-        was_wanted = self._wanted.pop(lease_id, None) is not None
-        if blob not in list(self._wanted.values()):
-            self._store.remove(blob.digest)
+        was_wanted = lease_id in self._wanted
+        if not (was_wanted and self._exchanges):  # else another Shepherd may ask for it
+            self._wanted.pop(lease_id, None)
+            await self._drop(blob)
         if not was_wanted:
             return None
         log.info("pushed %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
         return UpdateUploaded(self._now(), lease_id)
-
-
-def _kind_of(error: Exception) -> FailureKind:
-    match error:
-        case ProgramStopped():
-            return error.why
-        case ProgramRefused():
-            return FailureKind.REFUSED
-        case JobUnsigned():
-            return FailureKind.UNSIGNED
-        case StoreFull():
-            return FailureKind.DISK
-    return FailureKind.OTHER

@@ -22,8 +22,8 @@ from pcp.distributed.messages import Blob, Lease, Repeat
 from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox.limits import limit_data
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted, make_trainer
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, make_trainer
 from pcp.errors import PCPError
 
 
@@ -66,7 +66,12 @@ class Child:
         assert self._trainer is not None
         done = finished(
             self._trainer.train(
-                lease, lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}), aborted
+                lease,
+                lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}),
+                aborted,
+                lambda number, offer, loss: self._say(
+                    {"exchange": number, "offer": offer and _named(offer), "loss": loss}
+                ),
             )
         )
         return {
@@ -94,6 +99,8 @@ class Child:
                     self._trainer.inbox.adopt(*arguments)
                 case "settle" if self._trainer is not None:
                     self._trainer.inbox.settle(*arguments)
+                case "partner" if self._trainer is not None:
+                    self._trainer.inbox.met(*arguments)
                 case "abort":
                     self._aborted = max(self._aborted, *arguments)
                     if self._trainer is not None:

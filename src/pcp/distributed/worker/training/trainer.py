@@ -2,22 +2,24 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pcp.distributed.gossip.exchanger import Exchanged
+from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
 from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
-from pcp.distributed.verification import VerificationCancelled, admit
+from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.inbox import Inbox
-from pcp.distributed.worker.kept_states import KeptStates
 from pcp.distributed.worker.profiles import profile_of
-from pcp.distributed.worker.repetition import Repeater, StoredArrays
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.kept_states import KeptStates
+from pcp.distributed.worker.training.repetition import Repeater, StoredArrays
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning import Plan, plan
@@ -25,7 +27,7 @@ from pcp.planning.search.evidence import Progress
 from pcp.training.data.run_data import open_batches
 from pcp.training.planned_step import describe_path, planned_step
 
-log = logging.getLogger("pcp.distributed.worker.trainer")
+log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
@@ -94,6 +96,8 @@ class InnerTrainer:
         pieces: of a lease, at whose borders a state is stored; 0 where nothing is audited.
         inbox: what reaches it while it trains.
         profile: what was chosen for the step, and measured of its sites; None where it runs as it is written.
+        slow: what is exchanged with other workers; None where they do not.
+        exchange_every: so many steps.
         now: the time, in seconds.
         ready: waits until the step that leads to a loss is done.
     """
@@ -107,18 +111,25 @@ class InnerTrainer:
         pieces: int,
         inbox: Inbox,
         profile: Profile | None = None,
+        slow: SlowWeights | None = None,
+        exchange_every: int = 0,
         now: Callable[[], float] = time.monotonic,
         ready: Callable[[Any], Awaitable[None]] = ready,
     ) -> None:
         self._replica, self._repeater, self._batches = replica, repeater, batches
         self._shelf, self._kept, self._pieces = repeater.shelf, kept, pieces
+        self._slow, self._exchange_every = slow, exchange_every
         self._now, self._ready = now, ready
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
         self.inbox = inbox
         self.profile = profile
 
     async def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+        self,
+        lease: Lease,
+        progress: Callable[[int, float], None],
+        aborted: Callable[[], bool],
+        offered: Callable[[int, Blob | None, float], None] = lambda _number, _offer, _loss: None,
     ) -> Trained:
         """Run the inner steps of a lease, and encode its push.
 
@@ -126,6 +137,8 @@ class InnerTrainer:
             lease: the batches, and what is adopted before which step; the inbox tells when it is in the store.
             progress: told the steps done and the seconds that each took.
             aborted: asked before every step, and while waiting, whether to stop.
+            offered: told the number of an exchange, and then also the offer, with the mean loss since the last; the inbox
+                has the answers.
 
         Raises:
             LeaseAborted: `aborted` said so.
@@ -139,6 +152,8 @@ class InnerTrainer:
             await self._begin_afresh(work)
         await self._adopt(work, 0)
         self._replica.begin(lease.first_step, lease.fragments)
+        if self._slow is not None:
+            self._slow.begin(lease.fresh)
         before = work.seconds
         losses: list[Any] = []
         cuts = borders(data.count, self._pieces) if self._pieces else ()
@@ -154,6 +169,8 @@ class InnerTrainer:
                 # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
                 await self._ready(losses[-2])
                 progress(done, work.seconds / done)
+            if self._slow is not None and (done + 1) % self._exchange_every == 0:
+                self._exchange(self._slow, work, losses[-self._exchange_every :], offered)
         for loss in losses[-1:]:
             await self._ready(loss)
         values = tuple(float(loss) for loss in losses)
@@ -221,6 +238,26 @@ class InnerTrainer:
             raise LeaseAborted
         return found
 
+    def _exchange(
+        self,
+        slow: SlowWeights,
+        work: "_Work",
+        losses: Sequence[Any],
+        offered: Callable[[int, Blob | None, float], None],
+    ) -> None:
+        loss = sum(float(each) for each in losses) / len(losses)
+
+        def swap(number: int, own: Blob | None) -> Exchanged:
+            began = self._now()
+            offered(number, own, loss)
+            found = self.inbox.wait_to_meet(work.aborted)
+            work.waited += self._now() - began
+            if found is None:
+                raise LeaseAborted
+            return found
+
+        slow.exchange(swap)
+
     def _vector(self, found: Adopt) -> Any:
         """The flat parameters of a fragment that is here."""
         if not found.is_change:
@@ -266,14 +303,21 @@ def make_trainer(
         plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
         profile = profile_of(planned)
     shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), fragments)
+    replica, slow = Replica(plans), None
+    if job.exchange_every:
+        if "gossip.0" not in plans:
+            raise ProgramRefused("the workers of the run exchange, but the run lacks the program 'gossip.0'")
+        slow = SlowWeights(plans["gossip.0"], replica, store)
     return InnerTrainer(
-        Replica(plans),
+        replica,
         Repeater(plans, len(fragments), batches.batch, shelf),
         batches,
         KeptStates(lambda blob: store.remove(blob.digest)),
         job.pieces,
         Inbox(),
         profile,
+        slow,
+        job.exchange_every,
     )
 
 

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.messages import Outcome
 from pcp.distributed.worker.effects import Adopt
 
@@ -17,6 +18,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._adoptions: dict[tuple[int, int, int], Adopt] = {}
         self._outcomes: dict[int, Outcome] = {}
+        self._met: Exchanged | None = None
 
     def adopt(self, adoption: Adopt) -> None:
         """Put in a fragment that a lease adopts."""
@@ -28,6 +30,22 @@ class Inbox:
         """Put in the answer to a push."""
         with self._changed:
             self._outcomes[lease_id] = outcome
+
+    def met(self, exchanged: Exchanged) -> None:
+        """Put in what became of the exchange under way."""
+        with self._changed:
+            self._met = exchanged
+            self._changed.notify_all()
+
+    def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:
+        """Take out what became of the exchange under way; None if waiting was given up."""
+        with self._changed:
+            while self._met is None:
+                if given_up():
+                    return None
+                self._changed.wait(WAIT_SECONDS)
+            met, self._met = self._met, None
+            return met
 
     def wake(self) -> None:
         """Have who waits ask whether it still should."""
