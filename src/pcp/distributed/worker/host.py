@@ -138,10 +138,14 @@ class Host:
         self._stopped = True
         self._ended(how)
 
+    def _connect_again(self) -> None:
+        if not self._stopped:
+            self._connect()
+
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Connect(after_seconds):
-                self._runtime.after(after_seconds, self._connect)
+                self._runtime.after(after_seconds, self._connect_again)
             case Disconnect(number, reason):
                 if found := self.connections.pop(number, None):
                     log.info("closing the connection: %s", reason)
