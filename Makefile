@@ -25,7 +25,7 @@ GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-runs test-schedules test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-runs simulated-share test-schedules test-peers test-gpu test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -41,6 +41,9 @@ test: install ## Run the tests (no torch needed)
 
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
 	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
+
+simulated-share: install ## Tell which part of the code that runs in production also runs under simulation
+	$(BIN)/python -m tests.distributed.simulator.share
 
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)

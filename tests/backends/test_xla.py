@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,7 +15,7 @@ import pytest
 import pcp
 from pcp import backends
 from pcp.backends import CompilationFailed, Device, ExecutionFailed, OutOfMemory, UnknownDevice
-from pcp.backends.xla import XLABackend, XLAExecutable
+from pcp.backends.xla import XLABackend, XLAExecutable, _remember_tuning, xla_client
 from pcp.ir import DType, TensorSpec
 
 BACKEND = backends.backend()
@@ -175,3 +176,19 @@ def test_a_plan_runs_on_its_device_and_brings_arrays_there() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "refused\n"
     assert "argument x is copied to cpu:1" in done.stderr
+
+
+def test_what_xla_measures_of_products_on_gpus_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path))
+    options = xla_client.CompileOptions()
+    _remember_tuning(options)
+    kept = options.executable_build_options.debug_options.xla_gpu_per_fusion_autotune_cache_dir
+    assert Path(kept).is_dir()
+    assert Path(kept).is_relative_to(tmp_path)
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("PCP_CACHE_DIR", str(tmp_path / "file"))
+    other = xla_client.CompileOptions()
+    _remember_tuning(other)  # a folder that cannot be made costs time only
+    assert not other.executable_build_options.debug_options.xla_gpu_per_fusion_autotune_cache_dir

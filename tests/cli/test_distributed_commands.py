@@ -213,3 +213,17 @@ def test_a_device_that_is_not_there(run: Path, tmp_path: Path, capsys: pytest.Ca
     capsys.readouterr()
     arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--device", "cuda:7"]
     assert "'cuda:7' is not a device of this machine" in complaint(arguments, capsys)
+
+
+def test_a_worker_listens_at_an_address_and_by_itself(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = str(tmp_path / "a.pem")
+    main(["keys", "worker", "a", "--run", str(run), "--output", key])
+    capsys.readouterr()
+    arguments = ["worker", "--connect", "127.0.0.1:9", "--key", key, "--listen"]
+    assert "'7434' is not an address to listen on; give HOST:PORT" in complaint([*arguments, "7434"], capsys)
+    several = complaint([*arguments, "0.0.0.0:7434", "--devices", "cpu:0"], capsys)
+    assert several == "--listen is for one process; leave it out with --devices"
+    assert main([*arguments, "0.0.0.0:7434", "--print", "systemd"]) == 0
+    assert "--listen 0.0.0.0:7434" in capsys.readouterr().out

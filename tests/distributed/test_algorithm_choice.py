@@ -10,6 +10,7 @@ from pcp.distributed.algorithms import (
     DataParallel,
     DecoupledDiLoCo,
     DiLoCo,
+    NoLoCo,
     SparseLoCo,
     StreamingDiLoCo,
 )
@@ -43,6 +44,7 @@ from pcp.training.recipes.config import ALGORITHM_CHOICES, InvalidTrainingConfig
         ({"algorithm": "decoupled", "delay": 3}, DecoupledDiLoCo(50, delay=3)),
         ({"algorithm": "sparse", "upload": "top-k:32"}, SparseLoCo(50, upload="top-k:32", merge="default")),
         ({"algorithm": "data-parallel", "inner_steps": 7}, DataParallel()),
+        ({"algorithm": "noloco", "gossip_rate": 0.5, "steps": 100}, NoLoCo(50, 100, gossip_rate=0.5)),
     ],
 )
 def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
@@ -93,6 +95,23 @@ def test_what_settings_leave_open_is_the_algorithm_s_or_proved_better(
         ({"quorum": 0.0}, "quorum is 0.0; expected a part of a round's data: above 0, at most 1"),
         ({"quorum": 1.5}, "quorum is 1.5; expected a part"),
         ({"algorithm": "streaming", "quorum": 0.5}, "the algorithm streaming always waits for every worker"),
+        ({"algorithm": "noloco", "quorum": 0.5}, "the algorithm noloco always waits for every worker"),
+        (
+            {"algorithm": "noloco", "audit_rate": 0.1},
+            "audit_rate is 0.1, but workers of noloco depend on one another, so nobody can repeat",
+        ),
+        (
+            {"algorithm": "noloco", "steps": 75},
+            "lease_steps is 75; it must be a multiple of inner_steps, which is 50",
+        ),
+        (
+            {"algorithm": "noloco", "outer_momentum": 0.9},
+            r"gossip_rate is 0.7; it must be above 0 and below 2 \(1 - outer_momentum\^2\), which is 0.38, or the workers'",
+        ),
+        (
+            {"gossip_rate": 0.7},
+            "the algorithm diloco does not use it; leave it out, or choose --algorithm noloco",
+        ),
     ],
 )
 def test_what_no_algorithm_can_be_is_refused(settings: dict[str, Any], message: str) -> None:
@@ -109,6 +128,7 @@ def test_only_decoupled_runs_go_on_without_the_slowest_unless_asked() -> None:
         "decoupled": 0.5,
         "sparse": 1.0,
         "muloco": 1.0,
+        "noloco": 1.0,
     }
     assert quorum_of(config.replaced(quorum=0.75)) == 0.75
 

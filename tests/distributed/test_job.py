@@ -48,6 +48,12 @@ def test_overlap_comes_back() -> None:
     assert Job.from_json(job.to_json()) == job
 
 
+def test_exchanges_come_back_and_are_not_there_without_any() -> None:
+    job = replace(JOB, exchange_every=30, offer_bytes=808)
+    assert Job.from_json(job.to_json()) == job
+    assert "exchange_every" not in json.loads(JOB.to_json())
+
+
 def test_a_signature_is_that_of_every_setting_by_one_authority(tmp_path: Path) -> None:
     authority, other = (Authority.create(tmp_path / name, name=name) for name in ("mine", "other"))
     worker = authority.issue("a")

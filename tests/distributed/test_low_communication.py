@@ -12,13 +12,16 @@ from pcp.distributed.algorithms import (
     DecoupledDiLoCo,
     DiLoCo,
     MuLoCo,
+    NoLoCo,
     StreamingDiLoCo,
 )
 from pcp.distributed.round_arithmetic.lockstep import Lockstep
+from pcp.distributed.wire import BlobStore
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
 from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from tests.distributed.gossip.lockstep import PairsLockstep
 
 WORKERS, STEPS, VOCABULARY = 4, 1200, 10
 
@@ -49,6 +52,16 @@ def final_loss(recipe: GPT2Recipe, algorithm: Algorithm) -> float:
         run.round()
     run.flush()
     return run.validation_loss()
+
+
+@pytest.mark.long
+def test_pairs_without_a_global_step_learn_as_much(recipe: GPT2Recipe, store: BlobStore) -> None:
+    diloco = final_loss(recipe, DiLoCo(30, 0.8, 0.7))
+    run = PairsLockstep(recipe, NoLoCo(30, STEPS, 0.9), WORKERS, store)
+    variances = run.train()
+    loss = run.validation_loss()
+    assert loss < diloco + 0.01, f"NoLoCo {loss:.4f}, DiLoCo {diloco:.4f}"
+    assert variances[-1] < max(variances) / 4, "the schedule of the learning rate lets workers come together"
 
 
 @pytest.mark.long

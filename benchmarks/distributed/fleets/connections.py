@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.distributed.fleets.hostile import percentiles
-from benchmarks.distributed.fleets.stand_ins import Seen, Task, work
+from benchmarks.distributed.fleets.stand_ins import Seen, Task, note_lateness, work
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.wire import Authority
@@ -53,8 +53,15 @@ def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
     def ready(port: int) -> None:
         pipe.send({"port": port, "elements": elements, "tokens": recipe.tokens_per_step})
 
-    asyncio.run(served.run("127.0.0.1", 0, ready))
-    pipe.send({"complete": True})
+    late: list[float] = []
+
+    async def serve() -> None:
+        noting = asyncio.create_task(note_lateness(late))
+        await served.run("127.0.0.1", 0, ready)
+        noting.cancel()
+
+    asyncio.run(serve())
+    pipe.send({"complete": True, "late": late})
 
 
 def held(process: int) -> tuple[float, int, int, float]:
@@ -104,7 +111,9 @@ def measure(folder: Path, workers: int, rounds: int, step_seconds: float, limit:
             most = tuple(map(max, most, now))
             while here.poll(0.25):
                 record = here.recv()
-                complete |= "complete" in record
+                if "complete" in record:
+                    complete = True
+                    print(f"the Shepherd's loop was late by {percentiles(record['late'])}")
                 refused += [record] if record.get("event") == "refused" else []
                 if "round" in record:
                     print(
@@ -125,7 +134,7 @@ def tell(
     seen: Seen, workers: int, samples: list[tuple[float, float]], most: tuple[float, ...], seconds: float
 ) -> None:
     """Prints what was seen."""
-    for name in ("joins", "beats", "beats_while_all_train", "transfers"):
+    for name in ("joins", "beats", "beats_while_all_train", "transfers", "late"):
         values = getattr(seen, name)
         print(f"{name} ({len(values)}): {percentiles(values) if values else 'none'}")
     print(

@@ -120,7 +120,7 @@ async def measure(folder: Path, connections: int) -> Outcome:
         key = str(folder / "mallory.pem")
         try:
             strangers = await _child("strangers", address, "--connections", str(connections), "--key", key)
-            made = await _output(strangers)
+            made = await _output(strangers, connections)
         finally:
             seconds, processor = time.monotonic() - began, time.process_time() - used
             async with asyncio.timeout(30):
@@ -143,10 +143,10 @@ async def _child(module: str, *arguments: str) -> asyncio.subprocess.Process:
     )
 
 
-async def _output(process: asyncio.subprocess.Process) -> Any:
-    """Closes a child's input, and reads what it prints at its end."""
+async def _output(process: asyncio.subprocess.Process, connections: int = 0) -> Any:
+    """Closes a child's input, and reads what it prints at its end, which may take longer after many connections."""
     try:
-        printed, _ = await asyncio.wait_for(process.communicate(b""), 600)
+        printed, _ = await asyncio.wait_for(process.communicate(b""), 300 + connections / 30)
     except BaseException:
         process.kill()
         raise

@@ -40,6 +40,7 @@ from pcp.distributed.wire import (
 from pcp.errors import PCPError
 
 MOST_TRIES = 8
+LATENESS_SECONDS = 0.02
 JOINING_AT_ONCE = 32
 TRANSFERS_AT_ONCE = 16
 """Of this process: what one process can do at once says nothing about the Shepherd."""
@@ -55,6 +56,7 @@ class Seen:
         beats_while_all_train: those of them that were sent while every stand-in here trained.
         tries: control connections that were refused or lost before the welcome, and tried again.
         transfers: of each blob, its wait for a thread here not counted.
+        late: how late this process's own loop was, again and again: heartbeats cannot seem faster.
         leases: pushes that were answered.
         training: stand-ins that train now.
         reconnects: of bulk connections.
@@ -67,6 +69,7 @@ class Seen:
     training: int = 0
     tries: int = 0
     transfers: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
     leases: int = 0
     reconnects: int = 0
     failures: list[str] = field(default_factory=list)
@@ -219,14 +222,24 @@ class StandIn:
         await asyncio.get_running_loop().run_in_executor(self._pool, timed)
 
 
+async def note_lateness(late: list[float]) -> None:
+    """Notes how much later than it asked for this task is woken, for as long as it runs."""
+    while True:
+        began = time.monotonic()
+        await asyncio.sleep(LATENESS_SECONDS)
+        late.append(time.monotonic() - began - LATENESS_SECONDS)
+
+
 def work(pipe: Any, task: Task, keys: list[Credentials]) -> None:
     """Runs stand-ins in this process until the run is complete; sends what they saw through a pipe."""
     seen = Seen()
 
     async def all_of_them() -> None:
+        noting = asyncio.create_task(note_lateness(seen.late))
         doors = asyncio.Semaphore(JOINING_AT_ONCE)
         with ThreadPoolExecutor(TRANSFERS_AT_ONCE) as pool:
             await asyncio.gather(*(StandIn(key, task, pool, doors, seen).run() for key in keys))
+        noting.cancel()
 
     asyncio.run(all_of_them())
     pipe.send(seen)

@@ -149,7 +149,7 @@ async def transfers_that_stall(
     """Asks for blobs with the largest numbers, offers one that nobody wants, and takes nothing."""
     blob = Blob(rng.randbytes(32), (1 << 62) + 1)
     writer.write(encode_transfer(Fetch(blob, 0, blob.size, 1 << 40, 1 << 40)))
-    writer.write(encode_transfer(Push(blob, 1 << 40, 1 << 40)))
+    writer.write(encode_transfer(Push(blob, 0, blob.size, 1 << 40, 1 << 40)))
     await writer.drain()
     await asyncio.sleep(HOLD_SECONDS)
 

@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 
 from pcp.cli.keys import authority_of
+from pcp.distributed.algorithm_choice import algorithm_of
+from pcp.distributed.algorithms import Topology
 from pcp.distributed.supervisor import Child, Supervisor
 from pcp.training.display.metrics import MetricSink, Tail
 from pcp.training.run_folder import RunFolder
@@ -65,6 +67,8 @@ def _worker_arguments(folder: RunFolder, name: str, index: int) -> list[str]:
     """A worker that finds the Shepherd's address in the run's folder; each has its share of the processors."""
     arguments = ["--connect", f"@{address_of(folder)}", "--key", str(folder.path / "keys" / f"{name}.pem")]
     arguments += ["--folder", str(folder.path / "workers" / name), "--device", folder.config().device]
+    if algorithm_of(folder.config()).topology is Topology.PAIRS:
+        arguments += ["--listen", "127.0.0.1:0"]
     return [*arguments, *_share_of_processors(index, folder.config().workers), "--supervised"]
 
 

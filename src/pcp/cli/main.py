@@ -20,6 +20,7 @@ _TERMINATED = 128 + signal.SIGTERM
 
 COMMANDS = {
     "train": "train a model, in one process or with a Shepherd and Workers on this machine",
+    "data": "write a text as token shards",
     "generate": "continue a text with a trained model",
     "run": "run any StableHLO program on arrays from a file",
     "grad": "write the gradient of a program",

@@ -36,7 +36,8 @@ DESCRIPTION = {
     "epilog": """\
 RUN is either a TOML file of settings, which begins a new run, or the folder of a run, which continues where it stopped.
 The settings are those of `pcp train`; `pcp train --help` explains them. The settings workers, algorithm, inner_steps,
-fragments, delay, mixing, outer_learning_rate, outer_momentum, upload, download, merge and quorum concern distributed runs.
+fragments, delay, mixing, outer_learning_rate, outer_momentum, gossip_rate, upload, download, merge and quorum concern
+distributed runs.
 A table [wire] limits what strangers and single Workers may take, such as connections_per_worker and messages_per_second.
 
 The Shepherd needs little computing power; run it on a machine that Workers can reach and that stays up. Workers may join and

@@ -62,6 +62,7 @@ algorithms of --workers:
   decoupled      streaming that does not wait for slow workers (--quorum); late updates are merged later
   sparse         H steps, then only the largest 1.6 % of the changes are sent; the rest is kept and sent later
   muloco         DiLoCo whose workers step matrices with Muon, and send their changes in four bits
+  noloco         workers exchange in random pairs after H steps, whether there is a Shepherd or not; their mean is the result
 
 With --engine ray the Shepherd and the Workers are actors: the Shepherd on this machine, each Worker with a GPU (--device
 cuda:0) or with its share of a node's processors. Everybody in a Ray cluster may run code as everybody else in it: use it among
@@ -259,6 +260,10 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
             raise EngineNotUsable(
                 f"--engine ray is for a Shepherd and Workers, and {folder.path} trains in one process; begin one with --workers"
             )
+        if on_ray and folder.config().algorithm == "noloco":
+            raise EngineNotUsable(
+                "--engine ray has no exchanges between workers, which --algorithm noloco is made of; choose another of the two"
+            )
         recipe = prepare(folder)
         if not on_ray:  # the cluster's nodes have the devices, not this process
             device(folder.config().device)
@@ -283,12 +288,13 @@ def _free(path: Path) -> Path:
 
 
 def _opening(folder: RunFolder) -> str:
-    """What the sample goes on from: a line break, or the corpus's first token where its alphabet has none."""
+    """What the sample goes on from: a line break, or else the first token of the corpus, or token 0 of shards."""
     tokenizer = folder.tokenizer()
     try:
         tokenizer.encode("\n")
     except UnknownCharacter:
-        return tokenizer.decode([int(TokenFile.open(folder.token_file).training[0])])
+        first = int(TokenFile.open(folder.token_file).training[0]) if folder.token_file.exists() else 0
+        return tokenizer.decode([first])
     return "\n"
 
 

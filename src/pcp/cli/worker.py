@@ -19,10 +19,11 @@ from pcp.distributed.launching import (
     slurm_script,
     systemd_unit,
 )
+from pcp.distributed.peers.listening import listening_address
 from pcp.distributed.sandbox import protection
 from pcp.distributed.supervisor import end_with_parent
 from pcp.distributed.wire import Credentials
-from pcp.distributed.wire.sockets import parse_address
+from pcp.distributed.wire.sockets import BadAddress, parse_address
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
@@ -61,6 +62,7 @@ examples:
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --device cuda:0
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --cpus 0,1,2,3 --folder worker-files
   pcp worker --connect 192.0.2.7:7433 --key a0.pem --key a1.pem --devices all
+  pcp worker --connect 192.0.2.7:7433 --key alice.pem --listen 0.0.0.0:7434
   pcp worker --connect 192.0.2.7:7433 --key alice.pem --print systemd > pcp-alice.service
 """,
 }
@@ -121,6 +123,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="8GB",
         help="what the run's programs may take of memory (default: all that the device has)",
     )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where other workers of the run may fetch from this one what every member may have, so that not all comes from "
+        "the Shepherd; they are told the address, or the one it connects from for 0.0.0.0 (default: nowhere)",
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
@@ -143,6 +151,8 @@ def run(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or stack.enter_context(TemporaryFolder(WORKING)).path / "blobs"
         parse_address(address)  # before anything is said
+        if arguments.listen is not None:
+            listening_address(arguments.listen)
         offer = Offer(arguments.disk or DISK_BYTES, arguments.memory)
         print(
             f"pcp: programs are verified and run under {protection(arguments.device)}",
@@ -151,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
-            way = WireWay(address, credentials)
+            way = WireWay(address, credentials, arguments.listen)
             worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
@@ -167,6 +177,8 @@ def _print(arguments: argparse.Namespace) -> int:
     for key in arguments.key if arguments.devices else [_only_key(arguments.key)]:
         command += ["--key", str(key.resolve())]
     command += ["--devices", arguments.devices] if arguments.devices else ["--device", arguments.device]
+    if arguments.listen:
+        command += ["--listen", arguments.listen]
     if arguments.cpus:
         command += ["--cpus", ",".join(map(str, sorted(arguments.cpus)))]
     # What it has fetched and compiled is still there when it is started again.
@@ -182,6 +194,8 @@ def _run_on_devices(arguments: argparse.Namespace) -> int:
     devices = devices_here() if arguments.devices == "all" else arguments.devices.split(",")
     if arguments.cpus is not None:
         raise NoSuchProcessor("--cpus is for one process; leave it out with --devices")
+    if arguments.listen is not None:
+        raise BadAddress("--listen is for one process; leave it out with --devices")
     folder = _folder(arguments, "workers")
     return run_on_devices(devices, arguments.key, _common(arguments), folder, arguments.json)
 

@@ -4,7 +4,7 @@ import dataclasses
 from types import MappingProxyType
 from typing import Any
 
-from pcp.distributed.algorithms import ALGORITHMS, Algorithm, InvalidAlgorithm
+from pcp.distributed.algorithms import ALGORITHMS, Algorithm, InvalidAlgorithm, Topology
 from pcp.distributed.compression import InvalidCodec, UnknownCodec, codec
 from pcp.distributed.merging import MERGES
 from pcp.distributed.wire import WireLimits
@@ -45,13 +45,19 @@ def algorithm_of(config: TrainingConfig) -> Algorithm:
                 f"--algorithm {' or '.join(others)}"
             )
     _check_names(given)
-    steps = {"inner_steps": config.inner_steps} if "inner_steps" in _settings_of(kind) else {}
+    lengths = {"inner_steps": config.inner_steps, "lease_steps": config.steps}
+    steps = {name: length for name, length in lengths.items() if name in _settings_of(kind)}
     try:
         algorithm: Algorithm = kind(**steps, **(_MEASURED.get(config.algorithm, {}) | given))
     except InvalidAlgorithm as error:
         raise InvalidTrainingConfig(
             f"the algorithm {config.algorithm} cannot run with these settings: {error}"
         ) from None
+    if algorithm.topology is Topology.PAIRS and config.audit_rate:
+        raise InvalidTrainingConfig(
+            f"audit_rate is {config.audit_rate}, but workers of {config.algorithm} depend on one another, so nobody can repeat "
+            "what one of them did; leave it out, or choose --algorithm diloco"
+        )
     if config.steps % algorithm.inner_steps:
         raise InvalidTrainingConfig(
             f"inner_steps is {algorithm.inner_steps}; expected a divisor of steps, which is {config.steps}"
@@ -71,9 +77,9 @@ def quorum_of(config: TrainingConfig) -> float:
         raise InvalidTrainingConfig(
             f"quorum is {config.quorum}; expected a part of a round's data: above 0, at most 1"
         )
-    if config.quorum < 1 and config.algorithm == "streaming":
+    if config.quorum < 1 and config.algorithm in ("streaming", "noloco"):
         raise InvalidTrainingConfig(
-            f"quorum is {config.quorum}, but the algorithm streaming always waits for every worker; "
+            f"quorum is {config.quorum}, but the algorithm {config.algorithm} always waits for every worker; "
             "leave it out, or choose --algorithm decoupled, which merges late updates"
         )
     return config.quorum

@@ -15,7 +15,7 @@ VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
 
 _SIGNATURE = "signature"
-_PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive)\.(0|[1-9][0-9]{0,3})")
+_PROGRAM = re.compile(r"start|restart|step|clear|(flat|put|mix|push|receive|gossip)\.(0|[1-9][0-9]{0,3})")
 
 
 class InvalidJob(PCPError):
@@ -39,6 +39,8 @@ class Job:
         plan_seconds: that a Worker may spend on looking.
         overlap: whether a Worker trains its next lease while its last push is uploaded and merged.
         pieces: of a lease, at whose borders a Worker commits to its state; 0 where nothing is audited.
+        exchange_every: inner steps between two exchanges with other Workers; 0 where there are none.
+        offer_bytes: size of what they exchange.
     """
 
     programs: dict[str, Blob]
@@ -52,6 +54,8 @@ class Job:
     plan_seconds: float = 0.0
     overlap: bool = False
     pieces: int = 0
+    exchange_every: int = 0
+    offer_bytes: int = 0
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
@@ -74,6 +78,8 @@ class Job:
             content |= {"tolerance": self.tolerance, "plan_seconds": self.plan_seconds}
         if self.pieces:  # without the commitments of a Worker that does not know it, its updates are refused
             content |= {"pieces": self.pieces}
+        if self.exchange_every:  # a Worker that does not know it refuses the program that it brings
+            content |= {"exchange_every": self.exchange_every, "offer_bytes": self.offer_bytes}
         return json.dumps(content, sort_keys=True)
 
     @staticmethod
@@ -103,6 +109,8 @@ class Job:
                 plan_seconds=_amount(content.get("plan_seconds", 0.0)),
                 overlap=_truth(content["overlap"]),
                 pieces=_count(content.get("pieces", 0)),
+                exchange_every=_count(content.get("exchange_every", 0)),
+                offer_bytes=_count(content.get("offer_bytes", 0)),
             )
         except (
             json.JSONDecodeError,

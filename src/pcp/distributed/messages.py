@@ -102,7 +102,8 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Worker to Shepherd, first message of a control connection; `hardware` is the digest of what it computes on."""
+    """Worker to Shepherd, first message of a control connection; `hardware` is the digest of what it computes on, and
+    `listens` where other workers reach it, `HOST:PORT`, or empty."""
 
     protocol_version: int
     worker: str
@@ -110,6 +111,7 @@ class Hello:
     devices: tuple[str, ...]
     memory_bytes: int
     hardware: str = ""
+    listens: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,16 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Worker to Shepherd, before Ready: a lease of an earlier membership that it still trains, or has trained.
+
+    It bears the new generation. The answer is Assign after Ready, or Revoke.
+    """
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """Shepherd to Worker: a lease."""
 
@@ -174,6 +186,21 @@ class Merged:
     version: int
     parameters: Blob
     change: Blob | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """A member of the run, and where it listens: `HOST:PORT`, or empty where it does not."""
+
+    worker: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Shepherd to Worker: all members of the run, whenever they change; never said while none of them listens."""
+
+    members: tuple[PeerAddress, ...]
 
 
 class Outcome(StrEnum):
@@ -326,4 +353,6 @@ Message = (
     | Failure
     | Goodbye
     | Profile
+    | Peers
+    | Resume
 )

@@ -24,6 +24,8 @@ struct ControlMessage {
     repeat @14 :Repeat;
     repeated @15 :Repeated;
     profile @16 :Profile;
+    peers @17 :Peers;
+    resume @18 :Resume;
   }
 }
 
@@ -80,6 +82,7 @@ struct Hello {
   devices @3 :List(Text);
   memoryBytes @4 :UInt64;
   hardware @5 :Text;
+  listens @6 :Text;
 }
 
 struct Welcome {
@@ -101,6 +104,19 @@ struct SiteMeasurement {
 struct Profile {
   chosen @0 :Text;
   rows @1 :List(SiteMeasurement);
+}
+
+struct PeerAddress {
+  worker @0 :Text;
+  address @1 :Text;
+}
+
+struct Resume {
+  lease @0 :Lease;
+}
+
+struct Peers {
+  members @0 :List(PeerAddress);
 }
 
 struct Heartbeat {
@@ -210,6 +226,8 @@ struct Push {
   blob @0 :Blob;
   windowBytes @1 :UInt64;
   chunkBytes @2 :UInt64;
+  offset @3 :UInt64;  # first byte offered
+  stop @4 :UInt64;  # one past the last
 }
 
 struct Begin {

@@ -1,6 +1,7 @@
 """The folder of a run: where its settings, data, checkpoints, metrics and pictures lie."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,10 @@ class RunFolder:
     """The tokenizer, JSON."""
     token_file = _Inside("tokens.bin")
     """The tokens of the corpus."""
+    shard_index_file = _Inside("shards.json")
+    """The index of data in shards."""
+    shard_folder = _Inside("shards")
+    """Shards that were fetched."""
     loss_file = _Inside("loss.pcp")
     """The program of a loss that came from a file."""
     weights_file = _Inside("weights.safetensors")
@@ -77,7 +82,14 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what a run wrote that never began to train, so that its folder can be taken by another."""
-        data = (self.tokenizer_file, self.token_file, self.training_file, self.validation_file)
+        data = (
+            self.tokenizer_file,
+            self.token_file,
+            self.shard_index_file,
+            self.training_file,
+            self.validation_file,
+        )
+        shutil.rmtree(self.shard_folder, ignore_errors=True)
         for file in (self.config_file, self.loss_file, self.weights_file, *data):
             file.unlink(missing_ok=True)
         if not any(self.path.iterdir()):

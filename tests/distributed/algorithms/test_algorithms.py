@@ -14,8 +14,10 @@ from pcp.distributed.algorithms import (
     DiLoCo,
     InvalidAlgorithm,
     MuLoCo,
+    NoLoCo,
     SparseLoCo,
     StreamingDiLoCo,
+    Topology,
     overlaps,
     segment_steps,
     share_of_steps,
@@ -33,6 +35,7 @@ EXAMPLES: list[Algorithm] = [
     DecoupledDiLoCo(24, 4, 2),
     SparseLoCo(15),
     MuLoCo(30),
+    NoLoCo(10, 30),
 ]
 
 
@@ -59,7 +62,11 @@ def test_an_algorithm_is_stored_and_names_codecs_and_a_merge_that_exist(algorith
     assert codec(algorithm.upload).name == algorithm.upload
     assert codec(algorithm.download).name == algorithm.download
     assert algorithm.merge in MERGES
-    assert segment_steps(algorithm) * algorithm.fragments == algorithm.inner_steps
+    steps = algorithm.lease_steps if isinstance(algorithm, NoLoCo) else algorithm.inner_steps
+    assert segment_steps(algorithm) * algorithm.fragments == steps
+    assert (
+        (algorithm.topology is Topology.PAIRS) == isinstance(algorithm, NoLoCo) == bool(algorithm.exchanges())
+    )
     assert overlaps(algorithm) == (algorithm.delay > 0)
     assert algorithm.weights([Done(3, 300), Done(3, 300)]) == (0.5, 0.5)
 
@@ -74,7 +81,7 @@ def test_what_differs_is_as_published() -> None:
     assert (decoupled.mixing, decoupled.late, decoupled.merge) == (0.0, "carry", "radial")
     assert (sparse.residual_decay, sparse.outer_learning_rate, sparse.outer_momentum) == (0.95, 1.0, 0.0)
     assert sparse.upload == "top-k"
-    assert [each.pushes_gradients for each in EXAMPLES] == [True, False, False, False, False, False]
+    assert [each.pushes_gradients for each in EXAMPLES] == [True] + 6 * [False]
 
 
 def test_decoupled_weighs_by_tokens_and_tokens_a_step() -> None:

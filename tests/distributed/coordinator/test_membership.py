@@ -58,6 +58,15 @@ def test_a_heartbeat_is_answered_and_reported(desk: Desk) -> None:
     assert desk.reported(LeaseProgressed) == [LeaseProgressed(1, lease.lease_id, 3, 0.5)]
 
 
+def test_who_still_works_on_a_lease_that_was_taken_back_is_told_again(desk: Desk) -> None:
+    lease = desk.lease(1)
+    taken = lease.lease_id - 1  # its Revoke went out on a connection that broke
+    desk.say(1, Heartbeat(1, lease.generation, taken, 0, 0.0))
+    assert desk.sent(1, Revoke) == [Revoke(taken, "it was taken back")]
+    desk.say(1, Heartbeat(2, lease.generation, lease.lease_id, 0, 0.0))
+    assert len(desk.sent(1, Revoke)) <= 1, "the lease that it holds is not taken back"
+
+
 def test_a_silent_worker_is_given_up_and_its_lease_goes_to_another(desk: Desk) -> None:
     data = desk.lease(2).data
     desk.fulfil(1)

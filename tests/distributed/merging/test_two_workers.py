@@ -156,3 +156,13 @@ def test_segments_are_those_of_the_state() -> None:
         "norms": (16, 1),
         "direction": (512,),
     }
+
+
+def test_the_state_keeps_its_element_types_where_the_training_stands_still() -> None:
+    default = merge("default", SEGMENTS)
+    vector = np.ones(SIZE, np.float32)
+    first = default.initial_state()
+    after = default(loaders(np.stack([vector, -vector])), [1.0, 1.0]).state
+    assert {name: each.dtype for name, each in after.items()} == {
+        name: each.dtype for name, each in first.items()
+    }

@@ -84,3 +84,16 @@ def test_a_blob_that_there_is_no_room_for_is_told_of(
     assert [size for size, error in lacking if "No space left" in error or "the disk is full" in error] == [
         1000
     ] * 2
+
+
+def test_a_blob_that_came_in_pieces_is_told_of_once(arrivals: ArrivalStore, arrived: list[Blob]) -> None:
+    blob, firsts = blob_of(CONTENT), (500, 0)
+    pieces = [arrivals.begin_piece(blob, "ada", first, first + 500) for first in firsts]
+    for piece, first in zip(pieces, firsts, strict=True):
+        assert (arrived, arrivals.has(blob)) == ([], False)
+        piece.write(CONTENT[first : first + 500])
+        piece.finish()
+    for piece in pieces:
+        piece.close()
+    assert arrived == [blob]
+    assert arrivals.has(blob)

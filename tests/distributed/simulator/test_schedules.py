@@ -140,7 +140,7 @@ def test_the_schedules_reach_every_fault_and_what_it_leads_to() -> None:
     faults: set[str] = set()
     inside: set[str] = set()
     seen: Counter[str] = Counter()
-    for seed in range(300):
+    for seed in range(500):
         scenario = scenario_of(seed)
         faults.update(fault.kind for fault in scenario.faults)
         simulation = Simulation(scenario, lambda time, who, what: seen.update([name_of(what)]))  # noqa: ARG005

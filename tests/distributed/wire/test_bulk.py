@@ -30,8 +30,8 @@ from pcp.distributed.wire import (
     WireServer,
     blob_of,
 )
-from pcp.distributed.wire.blob_files import PartialBlob
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, SHEPHERD_NAME, client_context
+from pcp.distributed.wire.partial_blob import PartialBlob
 from pcp.distributed.wire.sockets import BULK_PREAMBLE
 
 from .loopback import LIMITS, Proxy, Run, eventually, open_descriptors

@@ -23,7 +23,7 @@ from pcp.distributed.wire import (
     WireServer,
     blob_of,
 )
-from pcp.distributed.wire.blob_files import PartialBlob
+from pcp.distributed.wire.partial_blob import PartialBlob
 
 from .loopback import LIMITS, Proxy, Run, eventually
 from .test_bulk import play

@@ -101,7 +101,6 @@ class Problem(NamedTuple):
 
 
 PROBLEMS = [
-    Problem(1, 1, width=1, depth=1, offset=0),
     Problem(1, 300, groups=2, width=8),
     Problem(33, 127, groups=3, width=40, depth=17, offset=94),
     Problem(260, 260, width=64, depth=64, offset=0),
@@ -141,11 +140,11 @@ def run(program: Program, arrays: Arrays) -> Arrays:
 def test_it_is_attention_of_any_lengths_widths_groups_and_masks(hides: str) -> None:
     rng = np.random.default_rng()
     with masked(*filter(None, hides.split(","))):
-        for problem in PROBLEMS[2:5] if hides else PROBLEMS:
+        for problem in PROBLEMS[1:4] if hides else PROBLEMS:
             program, arrays = problem.program(), problem.arrays(rng)
             exact = problem.exactly(*arrays)
             for kind, limit in (("native", 2e-6), ("native_bf16", 1.2e-2)):
-                if "bf16" in kind and problem not in PROBLEMS[2:5]:
+                if "bf16" in kind and problem not in PROBLEMS[1:4]:
                     continue
                 for mine, true in zip(run(by(program, kind), arrays), exact, strict=True):
                     assert mine.shape == true.shape

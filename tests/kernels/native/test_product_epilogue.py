@@ -209,7 +209,7 @@ def test_a_handler_refuses_what_it_is_not_for(
 ) -> None:
     attributes: dict[str, Any] = {"bias": 0, "residual": 0, "activation": 0} | changes
     program = calling(
-        "product_epilogue_f32", [(2, 3), (3, 4), *takes], makes,
+        "product_f32", [(2, 3), (3, 4), *takes], makes,
         sizes=[2, 4, 3], left_strides=[3, 1], right_strides=[4, 1], **attributes,
     )  # fmt: skip
     with pytest.raises((ExecutionFailed, CompilationFailed)) as raised:

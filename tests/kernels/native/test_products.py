@@ -11,6 +11,7 @@ from pcp.backends import CompilationFailed, ExecutionFailed
 from pcp.ir import Program
 from pcp.kernels.features import masked
 from pcp.kernels.native import LIBRARIES, built
+from pcp.kernels.products.native import ALONE
 from pcp.ops.linear.products import dot_general
 from pcp.tracing import trace
 from tests.kernels.native.programs import calling
@@ -153,6 +154,7 @@ def test_a_handler_refuses_what_lies_outside_of_its_arrays(
         sizes=sizes,
         left_strides=left,
         right_strides=right,
+        **ALONE,
     )
     with pytest.raises((ExecutionFailed, CompilationFailed)) as raised:
         run(program, np.ones((2, 3), np.float32), np.ones((3, 4), np.float32))

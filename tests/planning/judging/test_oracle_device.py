@@ -73,3 +73,17 @@ def test_without_a_processor_the_error_is_the_device_s(monkeypatch: pytest.Monke
     monkeypatch.setattr(backend, "devices", lambda: [SMALL])
     with pytest.raises(OutOfMemory, match="too large for the tiny device"):
         Oracle(widened(narrow), narrow, TARGET).run([X])
+
+
+def test_what_is_compiled_ahead_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = pcp.trace(lambda x: x * x, pcp.spec((3,), "f32"))
+    compiled: list[Any] = []
+    compile_ = Target.compile
+    monkeypatch.setattr(
+        Target, "compile", lambda self, program: compiled.append(program) or compile_(self, program)
+    )
+    oracle = Oracle(widened(narrow), narrow, Target.of("cpu:0"))
+    oracle.compile_ahead()
+    [y] = oracle.run([X])
+    np.testing.assert_array_equal(np.asarray(y), X.astype(np.float64) ** 2)
+    assert len(compiled) == 1

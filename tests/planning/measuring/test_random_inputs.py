@@ -8,6 +8,7 @@ import pytest
 import pcp
 from pcp.ir import Argument, Role, TensorSpec
 from pcp.ir.types import DType
+from pcp.planning.measuring import random_inputs
 from pcp.planning.measuring.random_inputs import Recipe, random_arguments
 
 
@@ -68,3 +69,12 @@ def test_there_may_be_no_elements(shape: tuple[int, ...]) -> None:
     program = pcp.trace(lambda x: x + 1.0, pcp.spec(shape, "f32"), roles=("weight",))
     [made] = random_arguments(program.arguments, Recipe(), 0)
     assert made.shape == shape
+
+
+def test_numbers_are_repeated_where_there_are_too_many_to_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_inputs, "DRAWN", 1003)
+    array = made("x", (100, 50), DType.f32, Role.input)
+    flat = array.reshape(-1)
+    np.testing.assert_array_equal(flat[:1003], flat[1003:2006])
+    assert len(np.unique(array, axis=0)) == 100
+    assert len(np.unique(made("x", (10, 100), DType.f32, Role.input))) == 1000

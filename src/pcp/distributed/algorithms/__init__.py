@@ -1,7 +1,7 @@
 """The training algorithms, as descriptions: what is merged, when, with which weights.
 
-An algorithm says which optimizers its workers' step and its outer step trace; the Programs are built elsewhere
-(`round_arithmetic/programs.py`).
+An algorithm supplies what its workers' programs and the Shepherd's trace, and who exchanges with whom (`Topology`); the
+Programs are put together in `round_arithmetic/programs.py`.
 """
 
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from pcp.distributed.algorithms.base import (
     Amount,
     Contribution,
     InvalidAlgorithm,
+    Topology,
     merge_order,
     overlaps,
     segment_steps,
@@ -21,6 +22,7 @@ from pcp.distributed.algorithms.data_parallel import DataParallel
 from pcp.distributed.algorithms.decoupled import DecoupledDiLoCo
 from pcp.distributed.algorithms.diloco import DiLoCo
 from pcp.distributed.algorithms.muloco import MuLoCo
+from pcp.distributed.algorithms.noloco import NoLoCo
 from pcp.distributed.algorithms.sparse import SparseLoCo
 from pcp.distributed.algorithms.streaming import StreamingDiLoCo
 
@@ -32,6 +34,7 @@ ALGORITHMS: MappingProxyType[str, Any] = MappingProxyType(
         "decoupled": DecoupledDiLoCo,
         "sparse": SparseLoCo,
         "muloco": MuLoCo,
+        "noloco": NoLoCo,
     }
 )
 """Every algorithm that a run may have, by the name that settings give it."""
@@ -46,8 +49,10 @@ __all__ = [
     "DiLoCo",
     "InvalidAlgorithm",
     "MuLoCo",
+    "NoLoCo",
     "SparseLoCo",
     "StreamingDiLoCo",
+    "Topology",
     "merge_order",
     "overlaps",
     "segment_steps",

@@ -1,13 +1,15 @@
 """What the coordinator asks of a training algorithm."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
 
 from pcp.distributed.messages import Blob, DataRange
 from pcp.errors import PCPError
 from pcp.optimizers import AdamW, Optimizer, nesterov
+from pcp.tensor import Tensor
 
 
 class InvalidAlgorithm(PCPError):
@@ -38,6 +40,13 @@ class Contribution:
     loss: float
 
 
+class Topology(StrEnum):
+    """Who gives whom parameters while a run lasts."""
+
+    STAR = "star"  # the Shepherd merges every push, and workers adopt what it made
+    PAIRS = "pairs"  # workers exchange with one another, pair by pair; the Shepherd merges what they end with
+
+
 class Amount(Protocol):
     """How much training stands behind a push."""
 
@@ -53,14 +62,25 @@ class Amount(Protocol):
 class Algorithm(Protocol):
     """The choices of an algorithm; instances are frozen dataclasses, kept in the event log.
 
-    Each round merges one fragment of the parameters, in turn. Workers train `segment_steps` steps between
+    Each round merges one fragment of the parameters, in turn. Workers train `lease_steps` steps between
     two pushes; where `delay` is positive they go on training while a push is merged, and adopt the result
     that many steps later.
+
+    The functions of Tensors are traced into the programs of the Workers (`pushed`, `exchanges`) and of the Shepherd
+    (`outer_step`); see `round_arithmetic/programs.py`.
     """
 
     @property
+    def topology(self) -> Topology:
+        """Who gives whom parameters."""
+
+    @property
+    def lease_steps(self) -> int:
+        """Inner steps of a lease: between two pushes to the Shepherd."""
+
+    @property
     def inner_steps(self) -> int:
-        """H, the inner steps between two pushes of the same fragment; a multiple of `fragments`."""
+        """H, the inner steps after which a fragment is given to others again; a multiple of `fragments`."""
 
     @property
     def fragments(self) -> int:
@@ -115,10 +135,23 @@ class Algorithm(Protocol):
     def outer_optimizer(self, own: AdamW) -> Optimizer:
         """What takes the outer steps."""
 
+    def pushed(self, reference: Tensor, theta: Tensor) -> Tensor:
+        """What a worker pushes of a fragment (f32, flat): from where it last pushed or adopted it, and where it is now."""
+
+    def outer_step(self, master: Tensor, state: Any, mean: Tensor, share: Tensor) -> tuple[Tensor, Any]:
+        """The Shepherd's next version of a fragment, and the outer optimizer's state; see `OuterSteps.take`."""
+
+    def exchanges(self) -> Mapping[str, "Exchange"]:
+        """The further programs of a worker where it exchanges with others, by name; each takes and returns flat fragments."""
+
+
+Exchange = Callable[..., tuple[Tensor, ...]]
+"""A function of as many flat f32 vectors of one fragment as it has parameters."""
+
 
 def segment_steps(algorithm: Algorithm) -> int:
-    """Return H / P, the inner steps between two pushes."""
-    return algorithm.inner_steps // algorithm.fragments
+    """Return the inner steps between two pushes: H / P where the Shepherd merges them."""
+    return algorithm.lease_steps
 
 
 def overlaps(algorithm: Algorithm) -> bool:
@@ -155,6 +188,7 @@ class Described:
     """The choices that most algorithms share, for descriptions to inherit."""
 
     __slots__ = ()
+    topology: ClassVar[Topology] = Topology.STAR
     late: ClassVar[str] = "again"
     pushes_gradients: ClassVar[bool] = False
 
@@ -184,6 +218,11 @@ class Described:
                 f"residual_decay is {self.residual_decay}; it must be at least 0 and at most 1"
             )
 
+    @property
+    def lease_steps(self: Algorithm) -> int:
+        """Return H / P."""
+        return self.inner_steps // self.fragments
+
     def weights(self, contributions: Sequence[Amount]) -> tuple[float, ...]:
         """Return the share of each contribution in the tokens of the round: every token counts the same, whoever trains it."""
         return shares([each.tokens for each in contributions])
@@ -195,3 +234,26 @@ class Described:
     def outer_optimizer(self: Algorithm, own: AdamW) -> Optimizer:  # noqa: ARG002 - for others to use
         """Return Nesterov's momentum."""
         return nesterov(self.outer_learning_rate, self.outer_momentum)
+
+    def exchanges(self) -> Mapping[str, Exchange]:
+        """Return none."""
+        return {}
+
+    def pushed(self, reference: Tensor, theta: Tensor) -> Tensor:
+        """Return how far the fragment moved, downhill."""
+        return reference - theta
+
+    def outer_step(
+        self: Algorithm, master: Tensor, state: Any, mean: Tensor, share: Tensor
+    ) -> tuple[Tensor, Any]:
+        """Return Nesterov's outer step, and what it leaves as state.
+
+        With s of H inner steps behind the merge it takes that part of the way:
+        b <- m^s b + d; theta <- theta - rate (d + s m b).
+        A short last round with all of the momentum would move the parameters as far as a whole one.
+        """
+        rate, momentum = self.outer_learning_rate, self.outer_momentum
+        if not momentum:
+            return master - rate * mean, {}
+        velocity = momentum**share * state["velocity"] + mean
+        return master - rate * (mean + share * momentum * velocity), {"velocity": velocity}

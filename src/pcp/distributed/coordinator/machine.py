@@ -23,7 +23,7 @@ from pcp.distributed.coordinator.events import (
 )
 from pcp.distributed.coordinator.log import checkpoints
 from pcp.distributed.coordinator.log.records import EpochStarted, RunStarted
-from pcp.distributed.coordinator.rounds import admission, closing, leases
+from pcp.distributed.coordinator.rounds import admission, closing, leases, resumption
 from pcp.distributed.coordinator.rounds import lifecycle as rounds
 from pcp.distributed.coordinator.run import Run, replay, start_run
 from pcp.distributed.coordinator.state import Member, Turn, state_of
@@ -35,6 +35,8 @@ from pcp.distributed.messages import (
     Message,
     Ready,
     Repeated,
+    Resume,
+    Revoke,
     States,
     Update,
 )
@@ -159,6 +161,7 @@ class Coordinator:
         turn.append(EpochStarted(self.state.run.epoch + 1), sync=True)
         for round in self.state.run.in_flight:
             rounds.start_clock(turn, round)
+        resumption.wait_for_workers(turn)
 
     def _receive(self, turn: Turn, connection: int, message: Message) -> bool:
         member = turn.member_of(connection)
@@ -171,6 +174,9 @@ class Coordinator:
             case Heartbeat():
                 if not membership.heartbeat(turn, member, message):
                     return True
+                if message.lease_id and message.lease_id not in self.state.leases:
+                    # Its connection may have broken before it could hear so; it would be busy for ever.
+                    turn.send(member, Revoke(message.lease_id, "it was taken back"))
                 turn.pace(member.worker_id).told(message.seconds_per_step)
                 turn.report(
                     LeaseProgressed(
@@ -181,6 +187,8 @@ class Coordinator:
             case Ready():
                 membership.ready(turn, member, message)
                 audits.reconnected(turn, member)
+            case Resume(lease):
+                resumption.resume(turn, member, lease)
             case Update():
                 admission.receive(turn, member, message)
             case States():

@@ -121,6 +121,7 @@ class State:
         checkpoints_failed: in a row.
         last_tick: when the last Tick came.
         paused: whether nothing new is given to anybody.
+        held_back_until: until then workers of an earlier Shepherd may come back with leases, and nobody else gets their data.
         finished: whether Finish was said.
     """
 
@@ -155,6 +156,7 @@ class State:
     checkpoints_failed: int = 0
     last_tick: float | None = None
     paused: bool = False
+    held_back_until: float = 0.0
     finished: bool = False
 
 

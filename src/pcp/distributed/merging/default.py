@@ -101,8 +101,10 @@ class Default(Merge):
         verdicts = tuple(Verdict(float(a), b) for a, b in zip(share, reasons, strict=True))
         after = {
             "seen": remembered(state["seen"], marks[finite]),
-            "norms": past if standstill else few.remembered_norms(past, (norms * scale)[aligned]),
-            "direction": before if standstill else few.remembered_direction(before, share @ pictures),
+            "norms": state["norms"] if standstill else few.remembered_norms(past, (norms * scale)[aligned]),
+            "direction": state["direction"]
+            if standstill
+            else few.remembered_direction(before, share @ pictures),
         }
         return Merged(total, verdicts, after)
 

@@ -98,6 +98,8 @@ def check_fit(programs: Mapping[str, Program], batch: Sequence[Shape]) -> tuple[
             f"mix.{number}": (pair(state, vector), state),
             f"push.{number}": (pair(state, vector, vector), pair(payload, vector, vector, vector)),
         }
+        if f"gossip.{number}" in programs:
+            expected[f"gossip.{number}"] = (pair(*[vector] * 5), pair(vector, vector))
         if change is not None:
             expected[f"receive.{number}"] = (pair(vector, change), vector)
     for name, program in programs.items():

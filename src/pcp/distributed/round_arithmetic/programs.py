@@ -11,6 +11,7 @@ mix.f(state, vector)                  -> state            theta <- alpha theta +
 push.f(state, reference, residual)    -> (payload, e, residual, vector)
 clear(state)                          -> state            forget the gradients that were pushed; only if they are pushed
 receive.f(vector, change)             -> vector           the next version; only with a download codec
+gossip.f(theta, slow, momentum, their_theta, their_slow) -> (slow, momentum)      only where workers exchange in pairs
 
 decode.f(payload)                     -> vector           on the Shepherd, as all that follow
 outer.f(master, optimizer, mean, step, share) -> (master, optimizer)
@@ -18,6 +19,7 @@ change.f(master, shadow)                -> change         what brings the worker
 parameters(vectors)                     -> parameters     for evaluation and checkpoints
 """
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -136,7 +138,7 @@ def _fragment_programs(
         if algorithm.pushes_gradients:
             moved = parts.flat(fragment, state["optimizer"]["sum"]) / maximum(state["optimizer"]["count"], 1)
         else:
-            moved = reference - theta
+            moved = algorithm.pushed(reference, theta)
         error = algorithm.residual_decay * residual + moved
         payload = upload.encode(error)
         return payload, error, error - upload.decode(payload, size), theta
@@ -150,6 +152,9 @@ def _fragment_programs(
         programs[f"mix.{fragment}"] = trace(mix, state, own)
     if compresses_download(algorithm):
         programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
+    for name, exchange in algorithm.exchanges().items():
+        taken = len(inspect.signature(exchange).parameters)
+        programs[f"{name}.{fragment}"] = trace(exchange, *[own] * taken)
     return programs
 
 
@@ -184,7 +189,7 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
         step: Tensor,  # noqa: ARG001
         share: Tensor,
     ) -> tuple[Tensor, Any]:
-        return _descended(algorithm, master, state, mean, share)
+        return algorithm.outer_step(master, state, mean, share)
 
     def train(
         master: Tensor,
@@ -214,21 +219,6 @@ def outer_programs(recipe: Recipe, algorithm: Algorithm) -> dict[str, Program]:
             )
             programs[f"receive.{fragment}"] = receive_program(parts, fragment, algorithm)
     return programs
-
-
-def _descended(
-    algorithm: Algorithm, master: Tensor, state: Any, mean: Tensor, share: Tensor
-) -> tuple[Tensor, Any]:
-    """Nesterov's outer step, and what it leaves as state.
-
-    With s of H inner steps behind the merge it takes that part of the way: b <- m^s b + d; theta <- theta - rate (d + s m b).
-    A short last round with all of the momentum would move the parameters as far as a whole one.
-    """
-    rate, momentum = algorithm.outer_learning_rate, algorithm.outer_momentum
-    if not momentum:
-        return master - rate * mean, {}
-    velocity = momentum**share * state["velocity"] + mean
-    return master - rate * (mean + share * momentum * velocity), {"velocity": velocity}
 
 
 def outer_state(recipe: Recipe, algorithm: Algorithm, parts: Partition, fragment: int) -> Any:

@@ -119,6 +119,16 @@ class Replica:
         self._unpushed.add(fragment)
         self._anchors[fragment] = self._references[fragment] = vector
 
+    def weights(self, fragment: int) -> Vector:
+        """The worker's own parameters of a fragment, as they are now."""
+        self._begun()
+        return self._flat(fragment)
+
+    def place(self, fragment: int, vector: Vector) -> None:
+        """Put other parameters of a fragment in their place; where the next push counts from stays."""
+        self._begun()
+        self._put(fragment, vector)
+
     def received(self, fragment: int, change: Any) -> Vector:
         """The version after the one adopted last, from the encoded change."""
         self._begun()

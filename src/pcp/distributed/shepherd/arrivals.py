@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.wire.blob_files import StoreFull
+from pcp.distributed.wire.blob_files import StoreError, StoreFull
 from pcp.distributed.wire.bulk.chunks import Sink, Source
-from pcp.distributed.wire.bulk.responder import Storage
+from pcp.distributed.wire.bulk.responder import PieceStorage, Storage
 
 
 class ArrivalStore:
@@ -41,6 +41,23 @@ class ArrivalStore:
         """The blob, for writing."""
         with self._room_for(blob):
             return ArrivingBlob(blob, self._store.begin(blob, owner), self._arrived, self._room_for)
+
+    def begin_piece(self, blob: Blob, owner: str, offset: int, stop: int) -> "ArrivingBlob":
+        """A part of the blob, for writing.
+
+        Raises:
+            StoreError: the store takes whole blobs only.
+        """
+        if not isinstance(self._store, PieceStorage):
+            raise StoreError(f"{type(self._store).__name__} takes no pieces of blobs; push them whole")
+        with self._room_for(blob):
+            piece = self._store.begin_piece(blob, owner, offset, stop)
+
+        def arrived(blob: Blob) -> None:
+            if piece.was_last:
+                self._arrived(blob)
+
+        return ArrivingBlob(blob, piece, arrived, self._room_for)
 
     @contextlib.contextmanager
     def _room_for(self, blob: Blob) -> Iterator[None]:

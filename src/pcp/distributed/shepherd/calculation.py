@@ -22,6 +22,7 @@ from pcp.distributed.runtime import Runtime
 from pcp.distributed.shepherd.disk import Disk, lacks_room
 from pcp.distributed.shepherd.evaluation import EvaluationQueue
 from pcp.distributed.shepherd.reports import Record, steps_behind
+from pcp.distributed.wire import BlobMissing
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.shepherd")
@@ -168,10 +169,12 @@ class Calculation:
         self._compiled = True
         self._on_compiled()
 
-    async def _checked(self, check: Callable[..., None], *what: Any) -> Event:
+    async def _checked(self, check: Callable[..., None], *what: Any) -> Event | None:
         """Make sure that a blob, the last of what is given, is what it should be."""
         try:
             check(*what)
+        except BlobMissing:
+            return None  # it was deleted meanwhile, so nobody waits for it, and its sender is not to blame
         except PCPError as error:
             return BlobRefused(self._now(), what[-1], str(error))
         return BlobStored(self._now(), what[-1])

@@ -38,6 +38,7 @@ from pcp.distributed.shepherd.announcing import announce
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
+from pcp.distributed.shepherd.peers import Neighbours
 from pcp.distributed.shepherd.profiles import Profiles
 from pcp.distributed.shepherd.reports import Record, Reporter
 from pcp.distributed.shepherd.uploads import Uploads
@@ -150,6 +151,7 @@ class Host:
         self._push_bytes, self._tick_seconds = push_bytes, tick_seconds
         self._revoked, self._paused, self._report, self._ended = revoked, paused, report, ended
         self._reporter, self._profiles = Reporter(report), Profiles()
+        self._neighbours = Neighbours(self._send)
         self._uploads = Uploads(store, calculation, runtime.now)
         self.announcements = Announcements()
         """What workers may fetch and push."""
@@ -206,6 +208,7 @@ class Host:
         number = self._last_connection
         self.connections[number] = link
         self._profiles.joined(link.worker, hello.hardware)
+        self._neighbours.called(number, link.worker, hello.listens, link.address)
         self.post(MemberJoined(self._runtime.now(), number, hello))
         return number
 
@@ -219,6 +222,7 @@ class Host:
 
     def left(self, number: int) -> None:
         """A connection has ended."""
+        self._neighbours.left(number)
         if self.connections.pop(number, None) is not None:
             self.post(ConnectionLost(self._runtime.now(), number))
 
@@ -242,6 +246,7 @@ class Host:
         if not self._disk.full():  # else nobody can deliver, and no lease grows older
             self.post(Tick(self._runtime.now(), self._paused()))
             self._uploads.drop_unclaimed(self._coordinator.state)
+        self._neighbours.tell(self._runtime.now())
         if (revoked := self._revoked()) is self._put_out:
             return
         self._put_out = revoked
@@ -301,6 +306,7 @@ class Host:
             case Send(connection, message):
                 self._send(connection, message)
             case Close(connection, reason):
+                self._neighbours.left(connection)
                 if found := self.connections.pop(connection, None):
                     log.info("closing the connection of %s: %s", found.address, reason)
                     found.close()
@@ -331,6 +337,8 @@ class Host:
             message = self._profiles.offered(link.worker, message)
         try:
             link.post(message)
+            if isinstance(message, Welcome):
+                self._neighbours.welcomed(number, self._runtime.now())
         except PCPError as error:
             log.info("%s does not get %s: %s", link.address, type(message).__name__, error)
 

@@ -4,9 +4,10 @@ import secrets
 from collections.abc import Callable
 
 from pcp.distributed.algorithm_choice import algorithm_of, quorum_of
-from pcp.distributed.algorithms import Algorithm, overlaps
+from pcp.distributed.algorithms import Algorithm, Topology, overlaps
 from pcp.distributed.coordinator import Coordinator, RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.gossip.offers import offer_bytes
 from pcp.distributed.job import Job, signed
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.programs import inner_step, worker_programs
@@ -24,6 +25,13 @@ MISSED_HEARTBEATS = 10
 """A worker whose connection stands but is silent may be busy; one whose connection broke is known to be gone at once."""
 
 
+LONG_LEASE = TimeoutPolicy(initial_seconds=30 * 86400.0, cap_seconds=30 * 86400.0, floor_seconds=60.0)
+"""Of workers that exchange in pairs, whose leases last as long as the run. Those that others are done with long ago expire."""
+
+LONG_ABSENCE_SECONDS = 600.0
+"""How long such a worker may be silent or away before others begin what it trains from the start."""
+
+
 class NothingToSignWith(PCPError):
     """A run is to begin where the key of its authority is not."""
 
@@ -33,9 +41,11 @@ def check_run(recipe: Recipe) -> None:
 
     Raises:
         InvalidTrainingConfig: the settings make no algorithm.
+        ShardsNeedOneProcess: the data are in shards.
         TooManyFragments: the parameters are fewer arrays than fragments were asked for.
         ProgramRefused: the step does what no worker allows.
     """
+    _ = recipe.data.file  # refuses data that no Worker can be given
     algorithm = algorithm_of(recipe.config)
     partition(recipe.parameters, algorithm.fragments)
     check(inner_step(recipe, algorithm))
@@ -69,6 +79,7 @@ def new_run(
         )
     config, data = recipe.config, recipe.data
     step = inner_step(recipe, algorithm)
+    in_pairs = algorithm.topology is Topology.PAIRS
     programs = worker_programs(step, recipe.parameters, algorithm)
     job = Job(
         programs={name: store.put(program.artifact(named=True)) for name, program in programs.items()},
@@ -82,6 +93,8 @@ def new_run(
         plan_seconds=config.plan_seconds,
         overlap=overlaps(algorithm),
         pieces=AUDIT_PIECES if config.audit_rate else 0,
+        exchange_every=algorithm.inner_steps if in_pairs else 0,
+        offer_bytes=offer_bytes(merger.partition.size(0)) if in_pairs else 0,
     )
     every = (config.checkpoint_every or config.steps) // algorithm.inner_steps
     plan = RunConfig(
@@ -95,8 +108,11 @@ def new_run(
         tokens_per_batch=recipe.tokens_per_step,
         quorum=quorum_of(config),
         step_budgets=config.shares == "measured",
-        missed_heartbeats=MISSED_HEARTBEATS,
-        lease=TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
+        missed_heartbeats=int(LONG_ABSENCE_SECONDS) if in_pairs else MISSED_HEARTBEATS,
+        reconnect_seconds=LONG_ABSENCE_SECONDS if in_pairs else 2.0,
+        lease=LONG_LEASE
+        if in_pairs
+        else TimeoutPolicy(initial_seconds=1800.0, slack=4.0, floor_seconds=30.0),
         audits=AuditPolicy(config.audit_rate, AUDIT_PIECES, config.audit_tolerance, secrets.randbits(63)),
         checkpoint_every=max(1, every) * algorithm.fragments,
     )

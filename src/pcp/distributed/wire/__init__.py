@@ -45,6 +45,7 @@ from pcp.distributed.wire.bulk.chunks import TransferError, TransferRefused, Tra
 from pcp.distributed.wire.bulk.client import BulkClient, TransferCancelled, TransferFailed
 from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
 from pcp.distributed.wire.bulk.striped import StripedFetcher
+from pcp.distributed.wire.bulk.striped_push import StripedPusher
 from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
 from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
@@ -101,6 +102,7 @@ __all__ = [
     "StoreError",
     "StoreFull",
     "StripedFetcher",
+    "StripedPusher",
     "TlsFailure",
     "TooMuchInFlight",
     "Traffic",

@@ -26,12 +26,12 @@ from pcp.distributed.wire.blob_files import (
     BlobReader,
     BlobTooLarge,
     DigestMismatch,
-    PartialBlob,
     StoreError,
     StoreFull,
     blob_of,
     storage_error,
 )
+from pcp.distributed.wire.partial_blob import BlobPiece, PartialBlob
 from pcp.training.data.safetensors_file import read_arrays
 
 _log = logging.getLogger("pcp.wire.blobs")
@@ -67,6 +67,7 @@ class BlobStore:
             raise StoreError(f"cannot make the folder {self.folder} for blobs: {error}") from error
         self._lock = threading.RLock()  # closing a partial under it takes it again
         self._arriving: dict[Path, PartialBlob] = {}
+        self._in_pieces: dict[Path, PartialBlob] = {}  # of them, and those that wait for their next piece
         self._sizes = self._counted()
 
     @property
@@ -158,6 +159,51 @@ class BlobStore:
             StoreFull: there is no room for it.
             StoreError: the owner's name cannot be part of a file name.
         """
+        path = self._checked(blob, owner)
+        with self._lock:
+            in_pieces = self._in_pieces.pop(path, None)
+            previous = self._arriving.pop(path, in_pieces)
+            if previous is not None:
+                previous.replace()
+                _log.info("blob %s: a newer transfer by %s takes over", blob.digest.hex()[:16], owner)
+            return self._opened(blob, path)
+
+    def begin_piece(self, blob: Blob, owner: str, offset: int, stop: int) -> BlobPiece:
+        """Opens the bytes `offset <= i < stop` of a blob for writing, beside other pieces by the same owner.
+
+        The last piece makes the blob complete.
+
+        Raises:
+            BlobTooLarge, StoreFull, StoreError: see `begin`.
+        """
+        path = self._checked(blob, owner)
+        with self._lock:
+            whole = self._in_pieces.get(path)
+            if whole is None or not whole.is_resumable or whole.blob != blob:
+                whole = self._in_pieces[path] = self.begin(blob, owner)
+            elif path not in self._arriving:  # between two pieces
+                whole.reopen()
+                self._arriving[path] = whole
+                self._sizes[path.name] = blob.size
+            try:
+                return whole.piece(offset, stop, self._left)
+            except StoreError:
+                self._close_unless_used(whole)
+                raise
+
+    def _left(self, piece: BlobPiece) -> None:
+        with self._lock:
+            piece.whole.leave(piece)
+            self._close_unless_used(piece.whole)
+
+    def _close_unless_used(self, whole: PartialBlob) -> None:
+        if not whole.is_used:
+            whole.close()
+            if not whole.is_resumable and self._in_pieces.get(whole.path) is whole:
+                del self._in_pieces[whole.path]
+
+    def _checked(self, blob: Blob, owner: str) -> Path:
+        """The name of the partial file."""
         if not _OWNER.fullmatch(owner):
             raise StoreError(
                 f"{owner!r} cannot be the name of an owner of blobs: use letters, digits, '.', '_', '-'"
@@ -167,28 +213,23 @@ class BlobStore:
                 f"blob {blob.digest.hex()[:16]} has {blob.size} bytes; this store accepts at most "
                 f"{self.maximum_blob_bytes}"
             )
-        path = self.folder / f"{blob.digest.hex()}.{owner}.part"
-        with self._lock:
-            previous = self._arriving.pop(path, None)
-            if previous is not None:
-                previous.replace()
-                _log.info("blob %s: a newer transfer by %s takes over", blob.digest.hex()[:16], owner)
-            if self._shared:
-                self._sizes = self._counted() | {
-                    each.name: one.blob.size for each, one in self._arriving.items()
-                }
-            others = sum(size for name, size in self._sizes.items() if name != path.name)
-            if others + blob.size > self.maximum_total_bytes:
-                raise StoreFull(
-                    f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
-                    f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
-                )
-            partial = PartialBlob(blob, path, self.path(blob.digest), self._released)
-            if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
-                partial.close()
-                raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
-            self._arriving[path] = partial
-            self._sizes[path.name] = blob.size
+        return self.folder / f"{blob.digest.hex()}.{owner}.part"
+
+    def _opened(self, blob: Blob, path: Path) -> PartialBlob:
+        if self._shared:
+            self._sizes = self._counted() | {each.name: one.blob.size for each, one in self._arriving.items()}
+        others = sum(size for name, size in self._sizes.items() if name != path.name)
+        if others + blob.size > self.maximum_total_bytes:
+            raise StoreFull(
+                f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
+                f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
+            )
+        partial = PartialBlob(blob, path, self.path(blob.digest), self._released)
+        if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
+            partial.close()
+            raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
+        self._arriving[path] = partial
+        self._sizes[path.name] = blob.size
         return partial
 
     def remove(self, digest: bytes) -> None:
@@ -219,6 +260,7 @@ class BlobStore:
         """
         with self._lock:
             unwanted = [path for path in self.folder.glob("*.part") if path not in self._arriving]
+            self._in_pieces = {path: one for path, one in self._in_pieces.items() if path in self._arriving}
             for path in unwanted:
                 path.unlink(missing_ok=True)
                 self._sizes.pop(path.name, None)

@@ -24,6 +24,7 @@ from pcp.distributed.messages import (
     DataRange,
     Lease,
     Message,
+    PeerAddress,
     Settlement,
     SiteMeasurement,
 )
@@ -74,6 +75,8 @@ CONTROL_ROWS: dict[type, str] = {
     messages.Failure: "failure",
     messages.Goodbye: "goodbye",
     messages.Profile: "profile",
+    messages.Peers: "peers",
+    messages.Resume: "resume",
 }
 """Message class -> member of the union `ControlMessage`."""
 
@@ -86,7 +89,15 @@ TRANSFER_ROWS: dict[type, str] = {
 }
 """Message class -> member of the union `TransferMessage`."""
 
-_PARTS = (Blob, DataRange, Adoption, Lease, Settlement, SiteMeasurement)  # structs inside messages
+_PARTS = (
+    Blob,
+    DataRange,
+    Adoption,
+    Lease,
+    Settlement,
+    SiteMeasurement,
+    PeerAddress,
+)  # structs inside messages
 
 _T = TypeVar("_T")
 

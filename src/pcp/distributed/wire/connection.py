@@ -50,6 +50,7 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.States,
             messages.Repeated,
             messages.Profile,
+            messages.Resume,
             messages.Failure,
             messages.Goodbye,
         }
@@ -64,6 +65,7 @@ _SAYS: dict[Side, frozenset[type]] = {
             messages.UpdateReply,
             messages.AskStates,
             messages.Repeat,
+            messages.Peers,
             messages.Goodbye,
         }
     ),

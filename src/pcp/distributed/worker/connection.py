@@ -1,8 +1,8 @@
 """The worker's side of its connection: hello, heartbeats, noticing that the Shepherd is gone, coming back."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pcp.distributed.messages import Goodbye, Heartbeat, Message, Ready, Welcome
+from pcp.distributed.messages import Goodbye, Heartbeat, Message, Ready, Resume, Welcome
 from pcp.distributed.worker.effects import (
     AbortLease,
     Connect,
@@ -13,6 +13,7 @@ from pcp.distributed.worker.effects import (
     Prepare,
     SendMessage,
     Stop,
+    UploadUpdate,
 )
 from pcp.distributed.worker.state import WorkerConfig, WorkerState
 
@@ -101,13 +102,17 @@ def leave(turn: Turn, reason: str) -> None:
 def welcome(turn: Turn, message: Welcome) -> None:
     """Become a member: leases of an earlier membership are void, those of the same go on."""
     state = turn.state
-    if (message.generation, message.run_id) != (state.generation, state.run_id):
+    anew = (message.generation, message.run_id) != (state.generation, state.run_id)
+    resumes = state.resumes and message.run_id == state.run_id and message.run == state.prepared
+    if anew and not resumes:
         turn.drop_all("it belongs to an earlier membership")
         state.state_uploads.clear()
         state.fresh_needed = True
     state.generation, state.run_id = message.generation, message.run_id
     state.heartbeat_seconds = message.heartbeat_seconds
     state.welcomed, state.last_beat = True, turn.now
+    if anew and resumes:
+        _resume(turn)
     for push in state.pushes.values():
         if push.told:
             turn.send(push.update)
@@ -116,6 +121,21 @@ def welcome(turn: Turn, message: Welcome) -> None:
     elif state.preparing != message.run:
         state.preparing, state.prepared = message.run, None
         turn.effects.append(Prepare(message.run, message.blobs))
+
+
+def _resume(turn: Turn) -> None:
+    """Go on with every lease in the new membership; what was uploaded to an earlier Shepherd is uploaded again."""
+    state = turn.state
+    for lease_id, push in state.pushes.items():
+        push.lease = replace(push.lease, generation=state.generation)
+        push.update = replace(push.update, generation=state.generation)
+        push.told = push.uploaded = False
+        push.upload_retry = None
+        turn.send(Resume(push.lease))
+        turn.effects.append(UploadUpdate(lease_id, push.update.payload))
+    if state.task is not None:
+        state.task.lease = replace(state.task.lease, generation=state.generation)
+        turn.send(Resume(state.task.lease))
 
 
 def goodbye(turn: Turn, message: Goodbye) -> None:
@@ -136,7 +156,7 @@ def tick(turn: Turn) -> None:
     state.last_heard += max(0.0, turn.now - state.last_tick - state.heartbeat_seconds)
     state.last_tick = turn.now
     if not state.connection:
-        if turn.now - state.since > config.abandon_seconds:
+        if turn.now - state.since > config.abandon_seconds and not state.resumes:
             turn.drop_all(f"no Shepherd for {config.abandon_seconds:.0f} s")
         return
     if not state.welcomed:

@@ -124,7 +124,7 @@ class UploadUpdate:
 
 @dataclass(frozen=True, slots=True)
 class CancelUpload:
-    """Stop uploading for a lease, because its update was answered without it; what it still says is ignored."""
+    """Stop uploading for a lease, because its update was answered; what it still says is ignored, and the payload of no use."""
 
     lease_id: int
 

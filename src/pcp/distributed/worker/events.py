@@ -45,11 +45,13 @@ class Prepared:
     Arguments:
         run: the description.
         overlap: whether the next lease is trained while the last push is uploaded: the update is then told first.
+        resumes: whether leases outlive the membership, and the Shepherd, in which they were granted.
     """
 
     now: float
     run: str
     overlap: bool = False
+    resumes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,22 @@ class LeaseProgress:
     lease_id: int
     steps_done: int
     seconds_per_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersMet:
+    """An exchange with another worker has ended; nothing depends on it.
+
+    Arguments:
+        number: of the exchange.
+        partner: with whom; empty where this worker went on alone.
+        loss: mean over the steps since the last exchange.
+    """
+
+    now: float
+    number: int
+    partner: str
+    loss: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +205,7 @@ Event = (
     | Disconnected
     | MessageReceived
     | Prepared
+    | WorkersMet
     | PreparationFailed
     | BlobFetched
     | BlobUnavailable

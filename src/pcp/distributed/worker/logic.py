@@ -129,7 +129,7 @@ class WorkerLogic:
             return
         state.preparing = None
         if isinstance(event, Prepared):
-            state.prepared, state.overlap = event.run, event.overlap
+            state.prepared, state.overlap, state.resumes = event.run, event.overlap, event.resumes
             if state.welcomed:
                 turn.send(Ready(state.generation))
         elif state.welcomed:

@@ -171,6 +171,7 @@ class WorkerState:
         heartbeat_seconds: as the Shepherd wishes.
         preparing, prepared: descriptions of the run being prepared, and ready.
         overlap: whether updates are told before they are uploaded.
+        resumes: whether leases outlive the membership in which they were granted.
         task: the lease being worked on.
         pushes: trained leases that are not answered, by number.
         versions: of the fragments that the trainer adopted.
@@ -197,6 +198,7 @@ class WorkerState:
     preparing: str | None = None
     prepared: str | None = None
     overlap: bool = False
+    resumes: bool = False
     task: Task | None = None
     pushes: dict[int, Push] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)

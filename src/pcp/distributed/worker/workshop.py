@@ -1,29 +1,16 @@
-"""A Worker's hands: it prepares, fetches, trains and uploads, in threads beside the event loop.
+"""A Worker's hands: it prepares, fetches, trains and uploads, in lanes beside the event loop.
 
 Fetching, uploading and the states of audits have a lane and a connection each, so that a merged fragment does not wait behind a
 push, and neither of them behind a state.
 """
 
-import asyncio
-import hashlib
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from pcp.distributed.job import Job, JobUnsigned, check_signature
+from pcp.distributed.job import Job, check_signature
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
-from pcp.distributed.runtime import Lane
-from pcp.distributed.verification import ProgramRefused, VerificationCancelled
-from pcp.distributed.wire import (
-    ConnectionLost,
-    StoreError,
-    StoreFull,
-    Traffic,
-    TransferError,
-    Unreachable,
-)
+from pcp.distributed.runtime import Runtime
 from pcp.distributed.worker.effects import (
     AbortLease,
     Adopt,
@@ -54,13 +41,12 @@ from pcp.distributed.worker.events import (
     UpdateUploaded,
     UploadFailed,
 )
-from pcp.distributed.worker.offer import Offer, ProgramStopped
+from pcp.distributed.worker.failures import PASSING, NotOffered, kind_of
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import LeaseAborted
-from pcp.distributed.worker.ways.base import Fetcher, Trainer, Way
+from pcp.distributed.worker.tools import Fetches, Files, Pushes, Trainer, Transfers
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted
 from pcp.errors import PCPError
-from pcp.folders import cache_folder
 
 log = logging.getLogger("pcp.distributed.worker")
 
@@ -69,9 +55,6 @@ GRACE_SECONDS = 5.0
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
-
-PASSING = (TransferError, ConnectionLost, Unreachable, StoreError, VerificationCancelled, OSError)
-"""What may go wrong while a run is prepared and not go wrong the next time."""
 
 Work = (
     Prepare
@@ -89,10 +72,6 @@ Work = (
     | RepeatPiece
 )
 """The effects that are performed here."""
-
-
-class NotOffered(PCPError):
-    """The description of a run names a blob that the Shepherd did not offer."""
 
 
 @dataclass(slots=True)
@@ -116,48 +95,43 @@ class Workshop:
     """Performs the effects that take long, one after the other in each lane.
 
     Arguments:
-        way: to the Shepherd.
-        folder: where blobs are kept.
-        device: where to compute.
-        offer: what the run may take here.
-        post: receives events, in the lanes' threads.
-        fail: receives an exception that nobody foresaw, in a lane's thread.
-        ending: whether the process ends; asked in the lanes' threads.
+        store: where blobs are.
+        down: for what is fetched.
+        up: for pushes.
+        aside: for the states of audits.
+        make_trainer: makes what trains a run.
+        is_signed: whether the second is the signature of the first by the run's authority.
+        runtime: what this process lives on.
+        post: receives events.
     """
 
     def __init__(
         self,
-        way: Way,
-        folder: Path,
-        device: str,
-        offer: Offer,
+        store: Files,
+        down: Fetches,
+        up: Pushes,
+        aside: Transfers,
+        make_trainer: Callable[[Job], Awaitable[Trainer]],
+        is_signed: Callable[[bytes, bytes], bool],
+        runtime: Runtime,
         post: Callable[[Event], None],
-        fail: Callable[[BaseException], None],
-        ending: Callable[[], bool],
     ) -> None:
-        self._device = device
-        self._way, self._offer = way, offer
-        # Processes of the same run may take what one of them compiled.
-        run = hashlib.sha256(way.authority).hexdigest()[:16]
-        self._cache = cache_folder() / "runs" / run
-        self._store = way.store(folder, offer.disk_bytes)
-        self._post = post
-        self._ending = ending
-        self.traffic = Traffic()
-        """What all connections of the worker moved."""
-        self._down, self._up, self._aside = way.carriers(self.traffic)
+        self._store, self._make_trainer, self._is_signed = store, make_trainer, is_signed
+        self._now, self._soon, self._post = runtime.now, runtime.soon, post
+        self._down, self._up, self._aside = down, up, aside
         self.received: tuple[SiteMeasurement, ...] = ()
         """What the Shepherd says that others measured."""
         self.profile: Profile | None = None
         """What was planned and measured here; None while nothing was."""
         self._fetches, self._uploads, self._states, self._training = (
-            Lane(name, post, fail) for name in ("fetch", "upload", "states", "train")
+            runtime.lane(name, post) for name in ("fetch", "upload", "states", "train")
         )
         self._trainer: Trainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
         self._under_way: _UnderWay | None = None
+        self._exchanges = False  # whether the run's workers exchange with each other
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
 
@@ -202,7 +176,8 @@ class Workshop:
     def _cancel(self, effect: CancelUpload | AbortLease) -> None:
         match effect:
             case CancelUpload(lease_id):
-                self._wanted.pop(lease_id, None)
+                if (blob := self._wanted.pop(lease_id, None)) and self._exchanges:
+                    self._uploads.submit(lambda: self._drop(blob))
             case AbortLease(lease_id, reason):
                 log.info("lease %d is given up: %s", lease_id, reason)
                 self._give_up(lease_id)
@@ -214,17 +189,17 @@ class Workshop:
             if self._trainer is not None:
                 self._trainer.inbox.wake()
 
-    async def close(self) -> None:
-        """Give everything up, and give what is under way some time to end."""
+    def close(self) -> None:
+        """Give everything up, and give what is under way some time to end; may take long."""
         self._repeating = 0
         self._give_up(self._lease_id)
         self._wanted.clear()
-        for client in (self._down, self._up, self._aside):
-            await asyncio.to_thread(client.close)
+        for transfers in (self._down, self._up, self._aside):
+            transfers.close()
         if self._trainer is not None:
-            await asyncio.to_thread(self._trainer.close)
-        lanes = (self._training, self._fetches, self._uploads, self._states)
-        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+            self._trainer.close()
+        for lane in (self._training, self._fetches, self._uploads, self._states):
+            lane.close(GRACE_SECONDS)
 
     def end_stuck(self) -> None:
         """End the process of a program that goes on long after it was given up, such as one with an endless loop."""
@@ -240,39 +215,35 @@ class Workshop:
         log.warning("%s", words)
         self._trainer.end(FailureKind.ENDLESS, words)
 
-    def _now(self) -> float:
-        return time.monotonic()
-
     async def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
-            check_signature(run, self._way.is_signed)
+            check_signature(run, self._is_signed)
             job = Job.from_json(run)
             for blob in job.blobs:
                 if blob not in blobs:
                     raise NotOffered(
                         f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer"
                     )
+            self._exchanges = job.exchange_every > 0
             # An earlier process of this worker may have left blobs behind.
             self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
-                self._bring(blob, self._down)
+                await self._bring(blob, self._down)
             if job.tolerance:
                 remember_received(self.received)
             if self._trainer is not None:
                 self._trainer.close()
-            self._trainer = self._way.trainer(
-                job, self._store, self._device, self._ending, self._offer, self._cache
-            )
+            self._trainer = await self._make_trainer(job)
             self.profile = self._trainer.profile
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
                 self.unusable = error
-            return PreparationFailed(self._now(), run, str(error), _kind_of(error))
-        return Prepared(self._now(), run, job.overlap)
+            return PreparationFailed(self._now(), run, str(error), kind_of(error))
+        return Prepared(self._now(), run, job.overlap, self._exchanges)
 
-    async def _fetch(self, blob: Blob, client: Fetcher) -> Event:
+    async def _fetch(self, blob: Blob, transfers: Fetches) -> Event:
         try:
-            self._bring(blob, client)
+            await self._bring(blob, transfers)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
@@ -280,9 +251,14 @@ class Workshop:
     async def _remove(self, blob: Blob) -> None:
         self._store.remove(blob.digest)
 
-    def _bring(self, blob: Blob, client: Fetcher) -> None:
+    async def _drop(self, blob: Blob) -> None:
+        """Remove a push, unless one that is equal is still wanted."""
+        if blob not in list(self._wanted.values()):
+            self._store.remove(blob.digest)
+
+    async def _bring(self, blob: Blob, transfers: Fetches) -> None:
         began = self._now()
-        client.fetch(blob, self._store)
+        await transfers.fetch(blob)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
 
     async def _train(self, lease: Lease) -> Event | None:
@@ -295,15 +271,17 @@ class Workshop:
 
         self._under_way = _UnderWay(f"lease {lease.lease_id}", aborted, self._now())
         try:
-            done = trainer.train(
+            done = await trainer.train(
                 lease,
-                lambda steps, seconds: self._post(LeaseProgress(self._now(), lease.lease_id, steps, seconds)),
+                lambda steps, seconds: self._soon(
+                    self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds)
+                ),
                 aborted,
             )
         except LeaseAborted:
             return None
         except (PCPError, OSError) as error:
-            return LeaseFailed(self._now(), lease.lease_id, str(error), _kind_of(error))
+            return LeaseFailed(self._now(), lease.lease_id, str(error), kind_of(error))
         finally:
             self._under_way = None
         log.info(
@@ -315,6 +293,8 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
+        if not aborted():  # the push must stay, even if one before it was equal and is uploaded now
+            self._wanted[lease.lease_id] = done.payload
         return LeaseTrained(
             self._now(),
             lease.lease_id,
@@ -336,7 +316,7 @@ class Workshop:
 
         self._under_way = _UnderWay(f"the piece of audit {wanted.audit}", aborted, began)
         try:
-            after, payload = trainer.repeat(wanted, aborted)
+            after, payload = await trainer.repeat(wanted, aborted)
         except RepetitionAborted:
             return None
         except (PCPError, OSError) as error:
@@ -348,7 +328,7 @@ class Workshop:
 
     async def _upload_state(self, blob: Blob) -> Event | None:
         try:
-            self._aside.push(blob, self._store)
+            await self._aside.push(blob)
         except (PCPError, OSError) as error:
             return StateUploadFailed(self._now(), blob, str(error))
         return None
@@ -357,26 +337,14 @@ class Workshop:
         began = self._now()
         try:
             if lease_id in self._wanted:
-                self._up.push(blob, self._store)
+                await self._up.push(blob)
         except (PCPError, OSError) as error:
             return UploadFailed(self._now(), lease_id, str(error))
-        was_wanted = self._wanted.pop(lease_id, None) is not None
-        if blob not in list(self._wanted.values()):
-            self._store.remove(blob.digest)
+        was_wanted = lease_id in self._wanted
+        if not (was_wanted and self._exchanges):  # else another Shepherd may ask for it
+            self._wanted.pop(lease_id, None)
+            await self._drop(blob)
         if not was_wanted:
             return None
         log.info("pushed %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
         return UpdateUploaded(self._now(), lease_id)
-
-
-def _kind_of(error: Exception) -> FailureKind:
-    match error:
-        case ProgramStopped():
-            return error.why
-        case ProgramRefused():
-            return FailureKind.REFUSED
-        case JobUnsigned():
-            return FailureKind.UNSIGNED
-        case StoreFull():
-            return FailureKind.DISK
-    return FailureKind.OTHER

@@ -166,8 +166,8 @@ bool attend_back(const Sizes& sizes, const Heads& heads, const Backward& back, f
     copy_rows<Form>(heads.key.of(0, key), have, sizes.width, keys);
     copy_rows<Form>(heads.value.of(0, key), have, sizes.depth, values);
     copy_columns<Form>(heads.key.of(0, key), have, sizes.width, kKeys, columns);
-    std::fill_n(for_keys, kKeys * wide * kWide, 0.0f);
-    std::fill_n(for_values, kKeys * broad * kWide, 0.0f);
+    std::fill_n(for_keys, have * wide * kWide, 0.0f);
+    std::fill_n(for_values, have * broad * kWide, 0.0f);
     for (int64_t panel = 0; panel < every; ++panel) {
       const int64_t group = panel / panels, first = panel % panels * kWide, count = std::min<int64_t>(kWide, sizes.queries - first);
       if (is_blind(first, count, key)) continue;

@@ -63,7 +63,7 @@ LIBRARIES = {
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
         Library(
             "products",
-            ("product_f32", "product_bf16", "product_epilogue_f32", "product_epilogue_bf16"),
+            ("product_f32", "product_bf16"),
             ("arrays.h", "elementwise.h", "panels.h", "rows.h", "scratch.h"),
         ),
     )

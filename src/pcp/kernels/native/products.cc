@@ -290,16 +290,10 @@ ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result re
   return ffi::Error::Success();
 }
 
+// More operands are the bias of each column, if there is one, and the residual, if there is one. The last result is the sum of it
+// all, one before it the product itself.
 template <typename Form>
-ffi::Error product(ffi::ThreadPool pool, Array left, Array right, Result result, Numbers sizes, Numbers left_strides,
-                   Numbers right_strides) {
-  return multiply_all<Form>(pool, left, right, result, sizes, left_strides, right_strides, Epilogue{});
-}
-
-// As `product`; more operands are the bias of each column, if there is one, and the residual, if there is one. The last result is
-// the sum of it all, one before it the product itself.
-template <typename Form>
-ffi::Error product_epilogue(ffi::ThreadPool pool, Array left, Array right, ffi::RemainingArgs more, ffi::RemainingRets results,
+ffi::Error product(ffi::ThreadPool pool, Array left, Array right, ffi::RemainingArgs more, ffi::RemainingRets results,
                             Numbers sizes, Numbers left_strides, Numbers right_strides, int64_t bias, int64_t residual,
                             int64_t activation) {
   if (activation < 0 || activation >= static_cast<int64_t>(Activation::count))
@@ -348,20 +342,6 @@ ffi::Error product_epilogue(ffi::ThreadPool pool, Array left, Array right, ffi::
                                     .Ctx<ffi::ThreadPool>()                                                \
                                     .Arg<pcp::Array>()                                                     \
                                     .Arg<pcp::Array>()                                                     \
-                                    .Ret<pcp::Array>()                                                     \
-                                    .Attr<pcp::Numbers>("sizes")                                           \
-                                    .Attr<pcp::Numbers>("left_strides")                                    \
-                                    .Attr<pcp::Numbers>("right_strides"))
-
-PCP_PRODUCT(pcp_product_f32, Singles);
-PCP_PRODUCT(pcp_product_bf16, Pairs);
-
-#define PCP_PRODUCT_EPILOGUE(name, form)                                                                   \
-  XLA_FFI_DEFINE_HANDLER_SYMBOL(name, pcp::product_epilogue<pcp::form>,                                    \
-                                ffi::Ffi::Bind()                                                           \
-                                    .Ctx<ffi::ThreadPool>()                                                \
-                                    .Arg<pcp::Array>()                                                     \
-                                    .Arg<pcp::Array>()                                                     \
                                     .RemainingArgs()                                                       \
                                     .RemainingRets()                                                       \
                                     .Attr<pcp::Numbers>("sizes")                                           \
@@ -371,5 +351,5 @@ PCP_PRODUCT(pcp_product_bf16, Pairs);
                                     .Attr<int64_t>("residual")                                             \
                                     .Attr<int64_t>("activation"))
 
-PCP_PRODUCT_EPILOGUE(pcp_product_epilogue_f32, Singles);
-PCP_PRODUCT_EPILOGUE(pcp_product_epilogue_bf16, Pairs);
+PCP_PRODUCT(pcp_product_f32, Singles);
+PCP_PRODUCT(pcp_product_bf16, Pairs);

@@ -95,10 +95,10 @@ register_family(
     )
 )
 for _name, _handler, _effect, _about in (
-    ("native", "product_epilogue_f32", Effect.reassociating, "sums in float32"),
+    ("native", "product_f32", Effect.reassociating, "sums in float32"),
     (
         "native_bf16",
-        "product_epilogue_bf16",
+        "product_bf16",
         Effect.lowers_precision,
         "operands rounded to bfloat16, sums in float32",
     ),

@@ -17,6 +17,8 @@ from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder
 
 LIBRARY = LIBRARIES["products"]
+ALONE = {"bias": 0, "residual": 0, "activation": 0}
+"""Attributes of a product that nothing follows."""
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
@@ -75,7 +77,7 @@ def _by(handler: str) -> Callable[[ir.Operation], list[Tensor]]:
         product = Product.of(op)
         x, y = (Tensor(value, current_builder()) for value in op.operands)
         operands, attributes = read(product, x, y)
-        return native_call(LIBRARY, handler, operands, (product.result,), attributes)
+        return native_call(LIBRARY, handler, operands, (product.result,), {**attributes, **ALONE})
 
     return build
 

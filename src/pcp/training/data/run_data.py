@@ -9,6 +9,8 @@ import numpy as np
 
 from pcp.training.data.batches import Batches
 from pcp.training.data.samples import SampleBatches, Samples
+from pcp.training.data.shards.batches import ShardedBatches
+from pcp.training.data.shards.sharded_tokens import ShardedTokens
 from pcp.training.data.token_file import TokenFile
 
 Shape = tuple[tuple[int, ...], np.dtype[Any]]
@@ -46,7 +48,7 @@ class TextData:
         context: tokens in a window.
     """
 
-    tokens: TokenFile
+    tokens: TokenFile | ShardedTokens
     context: int
 
     kind = DataKind.tokens
@@ -63,6 +65,8 @@ class TextData:
 
     def batches(self, size: int, seed: int) -> BatchSource:
         """Batches of that many windows."""
+        if isinstance(self.tokens, ShardedTokens):
+            return ShardedBatches(self.tokens.cache, size, self.context, seed)
         return Batches(self.tokens.training, size, self.context, seed, self.vocabulary)
 
 

@@ -34,6 +34,7 @@ ALGORITHM_CHOICES = (
     "mixing",
     "outer_learning_rate",
     "outer_momentum",
+    "gossip_rate",
     "upload",
     "download",
     "merge",
@@ -45,7 +46,7 @@ ALGORITHM_CHOICES = (
 MEANINGS = {
     "model": "name of a GPT-2 configuration, or the file of a loss",
     "weights": "initial weights of a loss from a file: safetensors or .npz, or `random`",
-    "data": "`shakespeare` (downloaded once, public domain), a text file, or samples in .npz or .safetensors",
+    "data": "`shakespeare` (downloaded once), a text file, samples in .npz or .safetensors, or shards that pcp data wrote",
     "tokenizer": "`characters`, `bytes`, or `bpe` (byte pairs; needs the extra `tokenizers`)",
     "vocabulary": "tokens that `bpe` learns from the data",
     "steps": "inner steps of each worker",
@@ -64,13 +65,14 @@ MEANINGS = {
     "tolerance": "largest relative error of a step, such as 1e-2; PCP searches for the fastest way; 0 does not search",
     "plan_seconds": "seconds for that search; earlier measurements are reused",
     "workers": "Worker processes that pcp train starts, each for so many steps; 0 trains in this process; more may join",
-    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled, sparse or muloco; see below",
-    "inner_steps": "steps of a worker between two outer steps of a fragment (H)",
+    "algorithm": "how workers are merged: data-parallel, diloco, streaming, decoupled, sparse, muloco or noloco",
+    "inner_steps": "steps of a worker between two outer steps of a fragment, or two exchanges (H)",
     "fragments": "number of parts that are merged in turn (P), a divisor of --inner-steps; for streaming, decoupled",
     "delay": "steps that a worker trains while its update is merged, before it takes the result; below H / P",
     "mixing": "share of its own parameters that a worker keeps when it takes a merged result; for streaming",
     "outer_learning_rate": "learning rate of the outer Nesterov step",
     "outer_momentum": "momentum of the outer Nesterov step",
+    "gossip_rate": "how strongly an exchange draws two workers together",
     "upload": "compression of updates from workers: f32, bf16, int8, int4 or top-k; int4 takes an eighth of the bytes",
     "download": "compression of updates to workers; the Shepherd keeps the rounding error and sends it later",
     "merge": "how updates are merged: default and trimmed tolerate some hostile workers, mean does not",
@@ -127,6 +129,7 @@ class TrainingConfig:
     mixing: float = float(OWN)
     outer_learning_rate: float = float(OWN)
     outer_momentum: float = float(OWN)
+    gossip_rate: float = float(OWN)
     upload: str = ""
     download: str = ""
     merge: str = ""

@@ -11,6 +11,7 @@ from pcp.ir import Program
 from pcp.models import gpt2
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.run_data import TextData
+from pcp.training.data.shards.sharded_tokens import ShardedTokens
 from pcp.training.data.token_file import TokenFile
 from pcp.training.data.validation import mean_loss, validation_windows
 from pcp.training.recipes.recipe import Recipe
@@ -21,7 +22,7 @@ class GPT2Recipe(Recipe):
     """A GPT-2 from random parameters, on a text."""
 
     model: gpt2.GPT2Config
-    tokens: TokenFile
+    tokens: TokenFile | ShardedTokens
 
     @cached_property
     def parameters(self) -> gpt2.Parameters:

@@ -16,6 +16,16 @@ from pcp.training.data.embedded_tokens import embedded_rows
 from pcp.training.data.run_data import SampleData, TextData
 from pcp.training.data.sample_arguments import arrays_of_batch
 from pcp.training.data.samples import Samples, split
+from pcp.training.data.saved_tokenizer import tokenizer_from_json
+from pcp.training.data.shards.cache import ShardCache
+from pcp.training.data.shards.index import ShardIndex
+from pcp.training.data.shards.place import Place
+from pcp.training.data.shards.sharded_tokens import (
+    CACHE_BYTES,
+    ShardedTokens,
+    fetch_index,
+    names_shards,
+)
 from pcp.training.data.token_file import TokenFile, write_token_file
 from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer, Tokens
@@ -173,7 +183,18 @@ def _samples(folder: RunFolder, config: TrainingConfig, loss: LossProgram) -> Sa
     return SampleData(Samples.open(folder.training_file), Samples.open(folder.validation_file))
 
 
-def _tokens(folder: RunFolder, config: TrainingConfig) -> TokenFile:
+def _sharded(folder: RunFolder, config: TrainingConfig) -> ShardedTokens:
+    if not folder.shard_index_file.exists():
+        fetched = fetch_index(config.data)
+        folder.write_tokenizer(tokenizer_from_json(fetched.tokenizer))
+        write_atomically(folder.shard_index_file, fetched.to_json().encode())
+    index = ShardIndex.from_json(folder.shard_index_file.read_bytes(), str(folder.shard_index_file))
+    return ShardedTokens(ShardCache(index, Place(config.data), folder.shard_folder, CACHE_BYTES))
+
+
+def _tokens(folder: RunFolder, config: TrainingConfig) -> TokenFile | ShardedTokens:
+    if folder.shard_index_file.exists() or names_shards(config.data):
+        return _sharded(folder, config)
     if not folder.tokenizer_file.exists():
         corpus = load_corpus(config.data)
         tokenizer = _tokenizer(config, corpus)

@@ -285,7 +285,7 @@ def chunk(offset: int, data: bytes) -> bytes:
     return encode_frame(FrameKind.CHUNK, offset.to_bytes(8, "little"), data)
 
 
-PUSH = encode_transfer(Push(BLOB, 350, 100))
+PUSH = encode_transfer(Push(BLOB, 0, 3_333, 350, 100))
 FETCH = encode_transfer(Fetch(BLOB, 0, 3_333, 350, 100))
 
 
@@ -307,7 +307,7 @@ FETCH = encode_transfer(Fetch(BLOB, 0, 3_333, 350, 100))
         ([encode_transfer(Fetch(BLOB, 0, 3_334, 1, 1))], "asked for bytes 0 to 3334 of 3333", False),
         ([encode_transfer(Fetch(BLOB, 0, 1, 0, 1))], "a window of 0", False),
         ([encode_transfer(Fetch(BLOB, 0, 1, 1, 0))], "asked for chunks of 0", False),
-        ([encode_transfer(Push(BLOB, 0, 1))], "a window of 0", False),
+        ([encode_transfer(Push(BLOB, 0, 3_333, 0, 1))], "a window of 0", False),
     ],
 )
 def test_a_client_that_breaks_the_rules(
@@ -348,7 +348,7 @@ def test_a_server_that_breaks_the_rules_of_a_fetch(
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
-        ([Begin(3_334, 3_333, 350, 100)], "offered 3333 bytes, was asked for 3334 to 3333"),
+        ([Begin(3_334, 3_333, 350, 100)], "offered bytes 0 to 3333, was asked for 3334 to 3333"),
         ([Begin(0, 3_332, 350, 100)], "was asked for 0 to 3332"),
         ([Begin(0, 3_333, 0, 100)], "was promised 100 and 0"),
         ([Begin(0, 3_333, 350, 100), Stored(BLOB.digest)], "in the middle of a push"),

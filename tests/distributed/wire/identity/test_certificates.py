@@ -29,7 +29,7 @@ def test_what_a_worker_gets(authority: Authority, tmp_path: Path) -> None:
     assert certificate.serial_number == issued.serial
     assert issued.expires > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=300)
     use = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    assert [one._name for one in use] == ["clientAuth"]
+    assert [one._name for one in use] == ["serverAuth", "clientAuth"]
     issued.save_bundle(tmp_path / "ada.pem")
     assert mode(tmp_path / "ada.pem") == 0o600
     assert Credentials.load_bundle(tmp_path / "ada.pem") == issued

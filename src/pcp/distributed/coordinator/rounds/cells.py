@@ -103,6 +103,15 @@ class Pending:
                 return Cells(DataRange(begin, end - begin), each.fragments)
         return None
 
+    def has(self, cells: Cells) -> bool:
+        """Return whether cells are part of a block of just these fragments."""
+        return any(
+            each.fragments == cells.fragments
+            and each.data.start <= cells.data.start
+            and data_ranges.stop(cells.data) <= data_ranges.stop(each.data)
+            for each in self.blocks
+        )
+
     def take(self, cells: Cells) -> None:
         """Remove cells that are part of a block."""
         index = bisect_right(self.blocks, cells.data.start, key=_start) - 1

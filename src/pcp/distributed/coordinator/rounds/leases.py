@@ -21,6 +21,8 @@ def grant_all(turn: Turn) -> None:
     the workers of later rounds may have to wait for it.
     """
     state = turn.state
+    if turn.now < state.held_back_until and len(state.roster.ready) < state.run.workers:
+        return
     roster, pending = state.roster, state.pending
     reserved: list[tuple[int, int]] = []
     for round in state.run.in_flight:

@@ -8,7 +8,6 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ray
 
@@ -17,12 +16,14 @@ from pcp.backends import Target
 from pcp.distributed.engines.ray.links import Link, Switchboard
 from pcp.distributed.engines.ray.objects import SHEPHERD, ObjectCarrier, ObjectStore
 from pcp.distributed.job import Job
-from pcp.distributed.messages import FailureKind, Goodbye, Hello, Welcome
-from pcp.distributed.wire import ConnectionLost, Credentials, Traffic, Unreachable
+from pcp.distributed.messages import Blob, FailureKind, Goodbye, Hello, Lease, Message, Repeat, Welcome
+from pcp.distributed.wire import BlobStore, ConnectionLost, Credentials, Traffic, Unreachable
 from pcp.distributed.worker.effects import Stop
+from pcp.distributed.worker.failures import MustListen
 from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.process import WorkerProcess
-from pcp.distributed.worker.trainer import InnerTrainer
+from pcp.distributed.worker.training.trainer import InnerTrainer, Trained, make_trainer
+from pcp.distributed.worker.ways.base import Told
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
 
@@ -114,28 +115,64 @@ class RayWay:
         self.is_signed = Credentials(b"", b"", authority).is_signed
         self._actor = actor
 
+    def store(self, folder: Path, _: int) -> ObjectStore:
+        """See `Way`."""
+        return ObjectStore(folder)
+
+    async def open(self, _: BlobStore) -> None:
+        """See `Way`; Ray hands objects on, so nobody else is let in."""
+
+    async def close(self) -> None:
+        """See `Way`."""
+
     async def connect(self, hello: Hello, _: Traffic) -> Link:
         """See `Way`."""
         return await self._actor.connect(hello)
+
+    def takes(self, _: Message) -> bool:
+        """See `Way`."""
+        return False
 
     def carriers(self, traffic: Traffic) -> tuple[ObjectCarrier, ObjectCarrier, ObjectCarrier]:
         """See `Way`."""
         down, up, aside = (ObjectCarrier(self.name, traffic) for _ in range(3))
         return down, up, aside
 
-    def store(self, folder: Path, _: int) -> ObjectStore:
-        """See `Way`."""
-        return ObjectStore(folder)
-
     def trainer(
-        self, job: Job, store: Any, device: str, cancelled: Callable[[], bool], _: Offer, __: Path
+        self,
+        job: Job,
+        store: BlobStore,
+        device: str,
+        cancelled: Callable[[], bool],
+        _: Offer,
+        __: Path,
+        ___: Told,
     ) -> "TrainerHere":
         """See `Way`."""
-        return TrainerHere(job, store, device, cancelled)
+        if job.exchange_every:
+            raise MustListen(
+                "the workers of this run exchange with each other, which they cannot on Ray; train it without "
+                "--engine ray, or choose another --algorithm"
+            )
+        return TrainerHere(make_trainer(job, store, device, cancelled))
 
 
-class TrainerHere(InnerTrainer):
+class TrainerHere:
     """Trains in the actor's own process, where parameters are read as Ray holds them."""
+
+    def __init__(self, trainer: InnerTrainer) -> None:
+        self._trainer = trainer
+        self.inbox, self.profile = trainer.inbox, trainer.profile
+
+    async def train(
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+    ) -> Trained:
+        """See `InnerTrainer.train`."""
+        return await self._trainer.train(lease, progress, aborted)
+
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+        """See `InnerTrainer.repeat`."""
+        return await self._trainer.repeat(wanted, aborted)
 
     def end(self, _: FailureKind, words: str) -> None:
         """End the actor, since a program cannot be interrupted; it is made again."""

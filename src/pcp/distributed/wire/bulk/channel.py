@@ -117,14 +117,19 @@ def interrupt(connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def encrypted(connection: socket.socket, context: ssl.SSLContext) -> TlsChannel:
+def encrypted(connection: socket.socket, context: ssl.SSLContext, server_name: str) -> TlsChannel:
     """Makes the handshake of a client over a socket that waits.
+
+    Arguments:
+        connection: the socket.
+        context: made by `client_context`.
+        server_name: what the other side's certificate must be for.
 
     Raises:
         ssl.SSLError: there is no such channel to be had; the other side was told why.
         OSError: the connection broke.
     """
-    tls = TlsMachine(context, server_side=False)
+    tls = TlsMachine(context, server_side=False, server_name=server_name)
     data = b""
     while not tls.established:
         try:

@@ -21,6 +21,7 @@ from pcp.distributed.wire.bulk.transfer import (
     TransferSettings,
 )
 from pcp.distributed.wire.connection_errors import ConnectionLost
+from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME, WORKER_NAME
 from pcp.distributed.wire.identity.credentials import Credentials
 from pcp.distributed.wire.identity.tls import (
     BULK_PROTOCOL,
@@ -54,6 +55,7 @@ class BulkClient:
     Arguments:
         address: the Shepherd's, `HOST:PORT`; the same port as for control.
         credentials: this worker's.
+        worker: name of the worker that listens at the address; None for the Shepherd.
         settings: how blobs are cut.
         limits: how long to wait.
         traffic: a count to add this client's bytes to.
@@ -66,6 +68,7 @@ class BulkClient:
         address: str,
         credentials: Credentials,
         *,
+        worker: str | None = None,
         settings: TransferSettings | None = None,
         limits: WireLimits | None = None,
         traffic: Traffic | None = None,
@@ -76,6 +79,7 @@ class BulkClient:
         self.traffic = Traffic(traffic)
         self.reconnects = 0
         self._target = parse_address(address)
+        self._worker = worker
         self._context = client_context(credentials, BULK_PROTOCOL)
         self._settings = settings or TransferSettings()
         self._limits = limits or WireLimits()
@@ -144,6 +148,19 @@ class BulkClient:
         def attempt() -> None:
             with store.open(blob) as source:
                 self._drive(PushRequester(blob, source, self._settings))
+
+        self._until_done(attempt, f"push blob {blob.digest.hex()[:16]} to")
+
+    def push_piece(self, blob: Blob, store: BlobStore, offset: int, stop: int) -> None:
+        """Sends the bytes `offset <= i < stop` of a blob of a store; returns when the other side has them.
+
+        Raises:
+            PCPError: as `push`.
+        """
+
+        def attempt() -> None:
+            with store.open(blob) as source:
+                self._drive(PushRequester(blob, source, self._settings, (offset, stop)))
 
         self._until_done(attempt, f"push blob {blob.digest.hex()[:16]} to")
 
@@ -223,8 +240,10 @@ class BulkClient:
             tune(raw)
             raw.settimeout(self._limits.handshake_seconds)
             raw.sendall(BULK_PREAMBLE)
-            channel = encrypted(raw, self._context)
+            name = SHEPHERD_NAME if self._worker is None else WORKER_NAME
+            channel = encrypted(raw, self._context, name)
             check_protocol(channel.tls.protocol, BULK_PROTOCOL)
+            self._check_name(channel.tls.peer.name)
         except BaseException as error:
             raw.close()
             if not isinstance(error, OSError):
@@ -235,6 +254,11 @@ class BulkClient:
             raise ConnectionLost(f"the handshake with {self.address} failed: {error}") from error
         raw.settimeout(self._limits.stall_seconds)
         return FramedChannel(channel, self.address, self.traffic)
+
+    def _check_name(self, found: str) -> None:
+        """Any worker has the name that TLS compared; this one must be the one that was meant."""
+        if self._worker is not None and found != self._worker:
+            raise CertificateRefused(f"{self.address} is {found}, and {self._worker} was to be there")
 
     def _interruptible(self, connection: socket.socket) -> None:
         self._socket = connection

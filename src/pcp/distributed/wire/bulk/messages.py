@@ -26,15 +26,19 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """Offers a whole blob; the answer says from which byte on it is wanted.
+    """Offers the bytes `offset <= i < stop` of a blob; the answer says from which of them on they are wanted.
 
     Arguments:
         blob: what is offered.
+        offset: first byte offered.
+        stop: one past the last byte offered.
         window_bytes: bytes that this side would have on the way without credit.
         chunk_bytes: largest chunk that it would send.
     """
 
     blob: Blob
+    offset: int
+    stop: int
     window_bytes: int
     chunk_bytes: int
 
@@ -58,7 +62,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Receiver of a push: the blob is complete, its digest is right, and it is in the store."""
+    """Receiver of a push: what was offered is here; a whole blob has the right digest, and is in the store."""
 
     digest: bytes
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.blob_files import (
@@ -53,6 +53,20 @@ class Storage(Protocol):
 
     def begin(self, blob: Blob, owner: str) -> Sink:
         """The blob, for writing."""
+
+
+class PieceSink(Sink, Protocol):
+    """Where a part of a blob goes; `was_last` says, once it is finished, whether the blob became complete with it."""
+
+    was_last: bool
+
+
+@runtime_checkable
+class PieceStorage(Storage, Protocol):
+    """A store in which blobs may arrive in pieces, over several connections."""
+
+    def begin_piece(self, blob: Blob, owner: str, offset: int, stop: int) -> PieceSink:
+        """The bytes `offset <= i < stop` of the blob, for writing."""
 
 
 MAXIMUM_FETCHES = 8
@@ -204,17 +218,25 @@ class TransferResponder:
         self._senders.append(ChunkSender(source, request.offset, request.stop, window, chunk))
 
     def _begin_push(self, request: Push) -> None:
-        blob = request.blob
+        blob, stop = request.blob, request.stop
+        whole = (request.offset, stop) == (0, blob.size)
+        if not whole and not request.offset < stop <= blob.size:
+            raise TransferViolation(f"offered bytes {request.offset} to {stop} of {blob.size}")
         window, chunk = self._agree(request)
         self._permissions.check_push(self.peer, blob)
         if self._storage.has(blob):
-            self._answers.append(encode_transfer(Begin(blob.size, blob.size, window, chunk)))
+            self._answers.append(encode_transfer(Begin(stop, stop, window, chunk)))
             self._answers.append(encode_transfer(Stored(blob.digest)))
             return
-        self._sink = self._storage.begin(blob, self.peer)
+        if whole:
+            self._sink = self._storage.begin(blob, self.peer)
+        elif isinstance(self._storage, PieceStorage):
+            self._sink = self._storage.begin_piece(blob, self.peer, request.offset, stop)
+        else:
+            raise TransferViolation("only whole blobs are taken here")
         self._blob = blob
-        self._receiver = ChunkReceiver(self._sink, blob.size, window)
-        self._answers.append(encode_transfer(Begin(self._sink.offset, blob.size, window, chunk)))
+        self._receiver = ChunkReceiver(self._sink, stop, window)
+        self._answers.append(encode_transfer(Begin(self._sink.offset, stop, window, chunk)))
 
     def _next_answer_to_push(self) -> bytes | None:
         if self._receiver is None or self._sink is None or self._blob is None:

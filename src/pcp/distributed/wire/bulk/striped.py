@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.backoff import Backoff
-from pcp.distributed.wire.blob_files import DigestMismatch, PartialBlob
+from pcp.distributed.wire.blob_files import DigestMismatch
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.wire.bulk.client import (
     BulkClient,
@@ -21,6 +21,7 @@ from pcp.distributed.wire.bulk.client import (
     TransferFailed,
     is_worth_another_attempt,
 )
+from pcp.distributed.wire.partial_blob import PartialBlob
 
 _log = logging.getLogger("pcp.wire.bulk")
 

@@ -192,19 +192,29 @@ class PiecesRequester:
 
 
 class PushRequester:
-    """Sends a blob, or the part of it that the peer lacks.
+    """Sends a blob or a part of it, as far as the peer lacks it.
 
     Arguments:
         blob: what to push.
         source: its bytes.
         settings: how to cut it; the peer may agree to less.
+        part: the first byte to push, and one past the last; the whole blob unless given.
     """
 
-    def __init__(self, blob: Blob, source: Source, settings: TransferSettings | None = None) -> None:
+    def __init__(
+        self,
+        blob: Blob,
+        source: Source,
+        settings: TransferSettings | None = None,
+        part: tuple[int, int] | None = None,
+    ) -> None:
         self._blob = blob
         self._source = source
         self._settings = settings or TransferSettings()
-        self._request: Push | None = Push(blob, self._settings.window_bytes, self._settings.chunk_bytes)
+        self._offset, self._stop = part or (0, blob.size)
+        self._request: Push | None = Push(
+            blob, self._offset, self._stop, self._settings.window_bytes, self._settings.chunk_bytes
+        )
         self._sender: ChunkSender | None = None
         self.taken = 0  # bytes that the peer had when this transfer began
         self.finished = False
@@ -226,9 +236,9 @@ class PushRequester:
         _check_refusal(frame, "push", self._blob)
         if self._sender is None:
             begin = _expect_begin(frame, self._settings)
-            if begin.stop != self._blob.size or begin.offset > begin.stop:
+            if begin.stop != self._stop or not self._offset <= begin.offset <= begin.stop:
                 raise TransferViolation(
-                    f"offered {self._blob.size} bytes, was asked for {begin.offset} to {begin.stop}"
+                    f"offered bytes {self._offset} to {self._stop}, was asked for {begin.offset} to {begin.stop}"
                 )
             self.taken = begin.offset
             self._sender = ChunkSender(

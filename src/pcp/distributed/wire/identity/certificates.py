@@ -1,8 +1,8 @@
 """The authority of a run: it makes the certificates by which Shepherd and Workers know each other.
 
-The authority is private to its run, so nothing depends on public names or addresses: a Shepherd proves that
-it is the Shepherd (name `SHEPHERD_NAME`, use `serverAuth`), a worker is the common name of its certificate
-(use `clientAuth`). Keys are EC P-256 and are written readable by their owner only.
+The authority is private to its run, so nothing depends on public names or addresses. A Shepherd proves that it is the
+Shepherd (name `SHEPHERD_NAME`, use `serverAuth`). A worker is the common name of its certificate (use `clientAuth`; to those
+that connect to it, name `WORKER_NAME` and use `serverAuth`). Keys are EC P-256 and are written readable by their owner only.
 """
 
 import datetime
@@ -35,6 +35,9 @@ from pcp.distributed.wire.identity.revocations import Revocations
 
 SHEPHERD_NAME = "shepherd.pcp.internal"
 """The name in every Shepherd's certificate, whatever its address."""
+
+WORKER_NAME = "worker.pcp.internal"
+"""The name in every worker's certificate. Who connects to a worker also compares the common name: any worker has this one."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
@@ -140,20 +143,22 @@ class Authority:
         if kind not in ("worker", "shepherd"):
             raise CertificateProblem(f"certificates are for a 'worker' or a 'shepherd', not for {kind!r}")
         key = ec.generate_private_key(ec.SECP256R1())
-        use = ExtendedKeyUsageOID.SERVER_AUTH if kind == "shepherd" else ExtendedKeyUsageOID.CLIENT_AUTH
+        uses = [ExtendedKeyUsageOID.SERVER_AUTH]
+        if kind == "worker":
+            uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        names = [WORKER_NAME] if kind == "worker" else [SHEPHERD_NAME, *hosts]
         builder = (
             _builder(name, common_name(self._certificate), key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
             )
         )
-        if kind == "shepherd":
-            names = [_general_name(host) for host in (SHEPHERD_NAME, *hosts)]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        builder = builder.add_extension(alternatives, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
         with open(self.folder / "issued.txt", "a", encoding="utf-8") as issued:
             issued.write(f"{certificate.serial_number:x} {kind} {name}\n")

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pcp.errors import PCPError
 
@@ -53,6 +53,16 @@ class Credentials:
     def expires(self) -> datetime.datetime:
         """When the certificate ends."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+    @property
+    def may_listen(self) -> bool:
+        """Whether others can check this certificate when they connect."""
+        extensions = x509.load_pem_x509_certificate(self.certificate).extensions
+        try:
+            uses = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        except x509.ExtensionNotFound:
+            return False
+        return ExtendedKeyUsageOID.SERVER_AUTH in uses
 
     def is_signed(self, content: bytes, signature: bytes) -> bool:
         """Whether a signature of some bytes is that of the run's authority."""

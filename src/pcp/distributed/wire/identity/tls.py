@@ -157,16 +157,19 @@ class TlsMachine:
     Arguments:
         context: made by `server_context` or `client_context`.
         server_side: whether this end accepts.
+        server_name: what the certificate of the other end must be for, where that accepts.
     """
 
-    def __init__(self, context: ssl.SSLContext, *, server_side: bool) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, *, server_side: bool, server_name: str = SHEPHERD_NAME
+    ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._object = context.wrap_bio(
             self._incoming,
             self._outgoing,
             server_side=server_side,
-            server_hostname=None if server_side else SHEPHERD_NAME,
+            server_hostname=None if server_side else server_name,
         )
         self.established = False
         self.closed_by_peer = False

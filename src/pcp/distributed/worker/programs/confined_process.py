@@ -24,8 +24,8 @@ from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.worker.offer import Offer, ProgramStopped
-from pcp.distributed.worker.repetition import RepetitionRefused
-from pcp.distributed.worker.trainer import LeaseRefused
+from pcp.distributed.worker.training.repetition import RepetitionRefused
+from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.worker.programs")
@@ -112,9 +112,9 @@ class ConfinedProcess:
         *arguments: Any,
         aborted: Callable[[], bool],
         raises: type[Exception],
-        progress: Callable[[int, float], None] = lambda _steps, _seconds: None,
+        meanwhile: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
-        """Have it do something, and wait for that."""
+        """Have it do something, and wait for that; what it says before it is done goes to `meanwhile`."""
         self._number += 1
         told = False
         self.send(kind, self._number, *arguments)
@@ -135,8 +135,8 @@ class ConfinedProcess:
                 raise self._died()
             try:
                 said = json.loads(line)
-                if "steps" in said:
-                    progress(int(said["steps"]), float(said["seconds"]))
+                if meanwhile is not None and "number" not in said:
+                    meanwhile(said)
                     continue
                 if said.pop("number") != self._number:
                     raise ValueError

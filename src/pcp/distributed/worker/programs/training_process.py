@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pcp.distributed.gossip.exchanger import Meet
 from pcp.distributed.job import Job
 from pcp.distributed.messages import (
     Blob,
@@ -37,8 +38,8 @@ from pcp.distributed.worker.programs.confined_process import (
     ConfinedProcess,
     printable,
 )
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.folders import cache_folder
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -60,6 +61,7 @@ class TrainingProcess:
         cancelled: asked during verification whether to give up.
         offer: what programs may take.
         cache: where compiled programs are kept beyond this process, for processes that run programs of the same run.
+        meet: exchanges with another worker, where the run's workers do.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
@@ -75,7 +77,9 @@ class TrainingProcess:
         cancelled: Callable[[], bool] = lambda: False,
         offer: Offer = EVERYTHING,
         cache: Path | None = None,
+        meet: Meet | None = None,
     ) -> None:
+        self._meet = meet
         self._job, self._store, self._device, self._offer, self._cache = job, store, device, offer, cache
         self._temporary = TemporaryFolder(CONFINED)
         self._process: ConfinedProcess | None = None
@@ -118,7 +122,7 @@ class TrainingProcess:
         if self._process is not None:
             self._process.wake()
 
-    def train(
+    async def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
         """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
@@ -132,7 +136,15 @@ class TrainingProcess:
         self._began = True
         with self._guard:
             self._adoptions = {lease.lease_id: self._adoptions.get(lease.lease_id, [])}
-        said = process.ask("train", lease, aborted=aborted, progress=progress, raises=LeaseAborted)
+
+        def meanwhile(said: dict[str, Any]) -> None:
+            if "exchange" in said and self._meet is not None:
+                offer, loss = said["offer"] and self._made(said["offer"]), float(said["loss"])
+                process.send("partner", self._meet(int(said["exchange"]), offer, loss, aborted))
+            else:
+                progress(int(said["steps"]), float(said["seconds"]))
+
+        said = process.ask("train", lease, aborted=aborted, meanwhile=meanwhile, raises=LeaseAborted)
         return Trained(
             self._made(said["payload"]),
             int(said["tokens"]),
@@ -144,7 +156,7 @@ class TrainingProcess:
             tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
         )
 
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`.
 
         Raises:

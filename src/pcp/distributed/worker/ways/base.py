@@ -4,23 +4,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.job import Job
-from pcp.distributed.messages import (
-    Blob,
-    FailureKind,
-    Goodbye,
-    Hello,
-    Lease,
-    Message,
-    Outcome,
-    Profile,
-    Repeat,
-    Welcome,
-)
+from pcp.distributed.messages import Blob, Goodbye, Hello, Message, Welcome
 from pcp.distributed.wire import BlobStore, Traffic
-from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import Offer
-from pcp.distributed.worker.trainer import Trained
+from pcp.distributed.worker.tools import Trainer
+
+Told = Callable[[Exchanged, float], None]
+"""Told in any thread of an exchange with another worker, and of the mean loss since the last one."""
 
 
 class Connection(Protocol):
@@ -48,48 +40,18 @@ class Fetcher(Protocol):
         """Give up what is under way; from any thread."""
 
 
-class Carrier(Fetcher, Protocol):
-    """Moves blobs both ways."""
+class Pusher(Protocol):
+    """Brings blobs to the Shepherd."""
 
     def push(self, blob: Blob, store: Any) -> None:
         """Bring a blob of the store to the Shepherd."""
 
-
-class TrainerInbox(Protocol):
-    """What reaches a trainer while it trains: an `Inbox`."""
-
-    def adopt(self, adoption: Adopt) -> None:
-        """Put in a fragment that a lease adopts."""
-
-    def settle(self, lease_id: int, outcome: Outcome) -> None:
-        """Put in the answer to a push."""
-
-    def wake(self) -> None:
-        """Have who waits ask whether it still should."""
-
-
-class Trainer(Protocol):
-    """Trains leases: a `TrainingProcess`."""
-
-    profile: Profile | None
-
-    @property
-    def inbox(self) -> TrainerInbox:
-        """What reaches it meanwhile."""
-
-    def train(
-        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
-    ) -> Trained:
-        """Train a lease."""
-
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
-        """Do a piece of another worker's lease again."""
-
-    def end(self, why: FailureKind, words: str) -> None:
-        """End the process in which programs run, whatever it does."""
-
     def close(self) -> None:
-        """Nothing more will be trained."""
+        """Give up what is under way; from any thread."""
+
+
+class Carrier(Fetcher, Pusher, Protocol):
+    """Moves blobs both ways."""
 
 
 class Way(Protocol):
@@ -106,6 +68,15 @@ class Way(Protocol):
     def is_signed(self, content: bytes, signature: bytes) -> bool:
         """Whether a signature of some bytes is that of the run's authority."""
 
+    def store(self, folder: Path, maximum_bytes: int) -> BlobStore:
+        """Where blobs are kept."""
+
+    async def open(self, store: BlobStore) -> None:
+        """Let other workers in, where that is wanted."""
+
+    async def close(self) -> None:
+        """Let nobody in any more."""
+
     async def connect(self, hello: Hello, traffic: Traffic) -> Connection:
         """Become a member of the run.
 
@@ -113,11 +84,11 @@ class Way(Protocol):
             PCPError: the Shepherd cannot be reached, or does not want this worker.
         """
 
-    def carriers(self, traffic: Traffic) -> tuple[Fetcher, Carrier, Carrier]:
-        """For fragments, for pushes, and for the states of audits: none of them waits behind another."""
+    def takes(self, message: Message) -> bool:
+        """Whether a message of the Shepherd is meant for the way itself, which has taken it then."""
 
-    def store(self, folder: Path, maximum_bytes: int) -> BlobStore:
-        """Where blobs are kept."""
+    def carriers(self, traffic: Traffic) -> tuple[Fetcher, Pusher, Carrier]:
+        """For fragments, for pushes, and for the states of audits: none of them waits behind another."""
 
     def trainer(
         self,
@@ -127,5 +98,10 @@ class Way(Protocol):
         cancelled: Callable[[], bool],
         offer: Offer,
         cache: Path,
+        told: Told,
     ) -> Trainer:
-        """Make ready to train; see `TrainingProcess` for what is given and raised."""
+        """Make ready to train; see `TrainingProcess` for what is given and raised.
+
+        Raises:
+            MustListen: the workers of the run exchange with each other, and this one cannot be reached.
+        """

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.messages import Outcome
 from pcp.distributed.worker.effects import Adopt
 
@@ -11,30 +12,47 @@ WAIT_SECONDS = 1.0
 
 
 class Inbox:
-    """Filled by one thread, emptied by another."""
+    """Filled by one thread, emptied by another. How is waited is for `_wait` to say."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._adoptions: dict[tuple[int, int, int], Adopt] = {}
         self._outcomes: dict[int, Outcome] = {}
+        self._met: Exchanged | None = None
 
     def adopt(self, adoption: Adopt) -> None:
         """Put in a fragment that a lease adopts."""
         with self._changed:
             self._adoptions[adoption.lease_id, adoption.fragment, adoption.version] = adoption
-            self._changed.notify_all()
+        self.wake()
 
     def settle(self, lease_id: int, outcome: Outcome) -> None:
         """Put in the answer to a push."""
         with self._changed:
             self._outcomes[lease_id] = outcome
 
+    def met(self, exchanged: Exchanged) -> None:
+        """Put in what became of the exchange under way."""
+        with self._changed:
+            self._met = exchanged
+            self._changed.notify_all()
+
+    def wait_to_meet(self, given_up: Callable[[], bool]) -> Exchanged | None:
+        """Take out what became of the exchange under way; None if waiting was given up."""
+        with self._changed:
+            while self._met is None:
+                if given_up():
+                    return None
+                self._changed.wait(WAIT_SECONDS)
+            met, self._met = self._met, None
+            return met
+
     def wake(self) -> None:
         """Have who waits ask whether it still should."""
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for(
+    async def wait_for(
         self, lease_id: int, fragment: int, version: int, given_up: Callable[[], bool]
     ) -> Adopt | None:
         """Take a fragment out as soon as it is there; None if waiting was given up."""
@@ -43,8 +61,12 @@ class Inbox:
             while key not in self._adoptions:
                 if given_up():
                     return None
-                self._changed.wait(WAIT_SECONDS)
+                await self._wait()
             return self._adoptions.pop(key)
+
+    async def _wait(self) -> None:
+        """Wait until `wake`, or not much longer, and let others in meanwhile."""
+        self._changed.wait(WAIT_SECONDS)
 
     def outcomes(self) -> dict[int, Outcome]:
         """Take out all answers, by lease."""

@@ -1,0 +1,62 @@
+"""`pcp data`: prepare data for training."""
+
+import argparse
+import json
+from pathlib import Path
+
+from pcp.errors import PCPError
+from pcp.training.data.shards.place import Place
+from pcp.training.data.shards.write import write_shards
+
+DESCRIPTION = {
+    "description": "Write a text as token shards and an index, which `pcp train --data PLACE` reads a shard at a time.",
+    "epilog": """\
+A place is a folder, or a URL that fsspec opens (`pip install 'planetary-compute-protocol[data]'` and the driver of its scheme).
+Neither this command nor training holds the text in memory. One process trains on shards; a Shepherd takes a text file only.
+
+examples:
+  pcp data shard corpus.txt --out corpus-shards
+  pcp data shard corpus.txt --out s3://bucket/corpus --tokenizer bytes
+  pcp train --data corpus-shards
+""",
+}
+
+
+class InvalidShardSize(PCPError):
+    """Shards of no tokens were asked for."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command's arguments."""
+    parser.add_argument("action", choices=["shard"], help="what to do with the text")
+    parser.add_argument("text", type=Path, metavar="TEXT", help="the text file")
+    parser.add_argument("--out", required=True, metavar="PLACE", help="folder or URL to write to")
+    parser.add_argument(
+        "--tokenizer",
+        choices=["characters", "bytes"],
+        default="characters",
+        help="what a token is (default: characters)",
+    )
+    parser.add_argument(
+        "--shard-tokens", type=int, default=1 << 24, help="tokens in a shard (default: 16777216)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    if arguments.shard_tokens < 2:
+        raise InvalidShardSize(f"--shard-tokens is {arguments.shard_tokens}; expected at least 2")
+    characters = arguments.tokenizer == "characters"
+    place = Place(arguments.out)
+    index = write_shards(arguments.text, place, characters=characters, shard_tokens=arguments.shard_tokens)
+    tokens = sum(shard.tokens for shard in index.training)
+    facts = {"place": place.url, "digest": index.digest, "shards": len(index.training), "tokens": tokens}
+    facts["validation_tokens"] = index.validation.tokens
+    if arguments.json:
+        print(json.dumps({"event": "sharded"} | facts))
+    else:
+        print(
+            f"pcp: {tokens} tokens in {len(index.training)} shards and {index.validation.tokens} to validate, in {place.url}; "
+            f"index {index.digest[:12]}\npcp train --data {place.url} trains on them"
+        )
+    return 0

@@ -1,0 +1,1 @@
+"""Workers that speak to each other."""

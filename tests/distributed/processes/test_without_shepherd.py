@@ -1,0 +1,87 @@
+"""Workers that exchange in pairs go on while the Shepherd is dead, and it takes up counting when it is back."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distributed.processes.command import Command
+from tests.distributed.processes.test_by_hand import fails, key_of, start_worker
+
+STEPS, EVERY = 1600, 20
+TOML = """
+model = "gpt2-nano"
+data = "{corpus}"
+workers = 2
+algorithm = "noloco"
+steps = {steps}
+inner_steps = {every}
+batch = 2
+learning_rate = 0.0003
+warmup_steps = 20
+evaluate_every = 0
+checkpoint_every = 0
+"""
+
+
+def exchanges(worker: Command, partner: str | None = None) -> list[dict[str, Any]]:
+    """What a worker told of its exchanges, so far; with a partner, those with it only."""
+    found = [record for record in worker.records if "exchange" in record]
+    return [record for record in found if partner is None or record["partner"] == partner]
+
+
+def reaches(number: int) -> Any:
+    return lambda record: record.get("exchange", 0) >= number
+
+
+@pytest.mark.runs
+def test_training_goes_on_without_the_shepherd(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, run = tmp_path / "run.toml", tmp_path / "run"
+    plan.write_text(TOML.format(corpus=corpus, steps=STEPS, every=EVERY), encoding="utf-8")
+    shepherd = Command(["shepherd", str(plan), "--folder", str(run)], tmp_path)
+    with shepherd:
+        address = shepherd.wait_for(lambda record: record.get("event") == "listening")["address"]
+        keys = {name: key_of(name, run, capsys) for name in ("alice", "bob", "carol")}
+        deaf = fails(start_worker(address, keys["carol"], tmp_path))
+        assert "the workers of this run exchange with each other, and this one cannot be reached" in deaf
+        assert "start it with --listen HOST:PORT, for example --listen 0.0.0.0:7434" in deaf
+        listen = ("--listen", "127.0.0.1:0")
+        with (
+            start_worker(address, keys["alice"], tmp_path, *listen) as alice,
+            start_worker(address, keys["bob"], tmp_path, *listen) as bob,
+        ):
+            for worker in (alice, bob):
+                worker.wait_for(reaches(5))
+            shepherd.process.send_signal(signal.SIGKILL)
+            shepherd.process.wait()
+            before = [len(exchanges(worker)) for worker in (alice, bob)]
+            alice.wait_for(lambda record: record.get("state") == "lost")
+            last = STEPS // EVERY // 2
+            for worker in (alice, bob):
+                worker.wait_for(reaches(last))
+            alone = [exchanges(worker)[count:] for worker, count in zip((alice, bob), before, strict=True)]
+            with Command(["shepherd", str(run)], tmp_path) as successor:
+                for name in ("alice", "bob"):
+                    resumed = successor.wait_for(
+                        lambda record, name=name: record.get("worker") == name and record.get("lease")
+                    )
+                    assert resumed["state"] == "training"
+                assert successor.end() == 0, successor.said
+                assert alice.end() == bob.end() == 0
+                rounds = [record for record in successor.records if "round" in record]
+    [merged] = rounds
+    assert (merged["contributions"], merged["tokens"]) == (2, 2 * STEPS * 2 * 64)
+    for worker, told, partner in ((alice, alone[0], "bob"), (bob, alone[1], "alice")):
+        assert len(told) >= last - 10
+        losses = [record["loss"] for record in told]
+        assert losses[-1] < losses[0] - 0.3, losses
+        met = exchanges(worker, partner)
+        assert len(met) >= 0.8 * STEPS / EVERY
+        numbers = [record["exchange"] for record in exchanges(worker)]
+        assert len(numbers) == STEPS // EVERY
+        assert numbers == sorted(set(numbers)), (
+            "each is an exchange of its own, and who fell behind caught up"
+        )

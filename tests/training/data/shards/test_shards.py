@@ -1,0 +1,166 @@
+"""Shards: what is written is read back, each window comes once an epoch, and what is wrong is refused."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pcp.cli.main import main
+from pcp.training.data.batches import InvalidBatches, TinyCorpus
+from pcp.training.data.corpus import CorpusNotText, EmptyCorpus, MissingCorpus
+from pcp.training.data.saved_tokenizer import tokenizer_from_json
+from pcp.training.data.shards.batches import ShardedBatches
+from pcp.training.data.shards.cache import CacheTooSmall, ShardCache, ShardCorrupt
+from pcp.training.data.shards.index import INDEX_NAME, ShardIndex, ShardIndexCorrupt
+from pcp.training.data.shards.place import MissingDriver, Place, PlaceUnreachable
+from pcp.training.data.shards.sharded_tokens import fetch_index
+from pcp.training.data.shards.write import write_shards
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    letters = np.random.default_rng().integers(0x61, 0x400, 1000)
+    path = tmp_path / "text.txt"
+    path.write_text("".join(map(chr, letters)), encoding="utf-8")
+    return path
+
+
+def opened(text: Path, limit: int = 1 << 20) -> ShardCache:
+    place = Place(str(text.parent / "place"))
+    index = write_shards(text, place, characters=True, shard_tokens=64)
+    return ShardCache(index, place, text.parent / "cache", limit)
+
+
+def whole(cache: ShardCache) -> np.ndarray:
+    return np.concatenate([cache.tokens(shard) for shard in cache.index.training])
+
+
+def test_the_shards_are_the_text(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pcp.training.data.shards.write._PIECE", 7)  # cuts characters
+    cache = opened(text)
+    tokens = np.concatenate([whole(cache), cache.tokens(cache.index.validation)])
+    assert tokenizer_from_json(cache.index.tokenizer).decode(tokens) == text.read_text(encoding="utf-8")
+    assert fetch_index(str(text.parent / "place")) == cache.index
+    assert {shard.tokens for shard in cache.index.training[:-1]} == {64}
+
+
+def test_each_window_comes_once_an_epoch_and_batches_are_those_of_the_whole(text: Path) -> None:
+    cache = opened(text)
+    batches = ShardedBatches(cache, 5, 4, seed=3)
+    windows = [(s, w) for s, shard in enumerate(cache.index.training) for w in range((shard.tokens - 1) // 4)]
+    places = [place for i in range(2 * len(windows)) for place in batches.places(i)]
+    for start in range(0, len(places), len(windows)):
+        assert sorted(places[start : start + len(windows)]) == windows
+    assert places[: len(windows)] != places[len(windows) : 2 * len(windows)]
+    assert ShardedBatches(cache, 5, 4, seed=3).places(17) == batches.places(17)
+    assert ShardedBatches(cache, 5, 4, seed=4).places(17) != batches.places(17)
+    tokens = whole(cache)
+    for index in (0, 40, 2**40):
+        starts = np.array([s * 64 + w * 4 for s, w in batches.places(index)])
+        inputs, targets = batches.batch(index)
+        np.testing.assert_array_equal(inputs, tokens[starts[:, None] + np.arange(4)])
+        np.testing.assert_array_equal(targets, tokens[starts[:, None] + np.arange(1, 5)])
+
+
+def test_a_range_of_batches_touches_few_shards(text: Path) -> None:
+    batches = ShardedBatches(opened(text), 3, 4, seed=0)
+    assert len({shard for i in range(5) for shard, _ in batches.places(i)}) <= 3
+
+
+def test_the_cache_stays_within_its_bytes(text: Path) -> None:
+    cache = opened(text, limit=300)
+    first = cache.tokens(cache.index.training[0])
+    kept = first.copy()
+    for shard in cache.index.training:
+        cache.tokens(shard)
+        assert sum(path.stat().st_size for path in (text.parent / "cache").iterdir()) <= 300
+    np.testing.assert_array_equal(first, kept)
+    with pytest.raises(CacheTooSmall, match="has 128 bytes; the cache may hold 100"):
+        opened(text, limit=100).tokens(cache.index.training[0])
+
+
+@pytest.mark.parametrize(
+    "change", [lambda b: b[:-1], lambda b: b + b"x", lambda b: bytes([b[0] ^ 1]) + b[1:]]
+)
+def test_a_place_that_lies_is_refused_and_leaves_nothing(text: Path, change: object) -> None:
+    cache = opened(text)
+    shard = cache.index.training[0]
+    path = text.parent / "place" / shard.name
+    path.write_bytes(change(path.read_bytes()))  # type: ignore[operator]  # a lambda of the line above
+    with pytest.raises(ShardCorrupt, match="its index says 128 with"):
+        cache.tokens(shard)
+    assert not list((text.parent / "cache").iterdir())
+    path.unlink()
+    with pytest.raises(PlaceUnreachable, match="cannot read"):
+        cache.tokens(shard)
+
+
+def test_wrong_indices_are_refused(text: Path) -> None:
+    index = opened(text).index
+    changed = index.to_json().replace('"tokens": 64', '"tokens": 63', 1).encode()
+    with pytest.raises(ShardIndexCorrupt, match="but says"):
+        ShardIndex.from_json(changed, "it")
+    with pytest.raises(ShardIndexCorrupt, match="not an index"):
+        ShardIndex.from_json(b"[]", "it")
+    with pytest.raises(ShardIndexCorrupt, match="has format 'old'"):
+        ShardIndex.from_json(b'{"format": "old"}', "it")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("digest", "../" * 8 + "tmp/other"), ("digest", 7), ("tokens", -64), ("tokens", "64")]
+)
+def test_an_index_names_no_file_but_by_its_digest(text: Path, name: str, value: object) -> None:
+    content = json.loads(opened(text).index.to_json())
+    content["training"][0][name] = value
+    with pytest.raises(
+        ShardIndexCorrupt, match=r"it is not an index of token shards: .* is no (SHA-256|number)"
+    ):
+        ShardIndex.from_json(json.dumps(content).encode(), "it")
+    with pytest.raises(ShardIndexCorrupt, match="it is not an index of token shards"):
+        ShardIndex.from_json(b"[" * 100_000, "it")
+
+
+def test_wrong_texts_batches_and_urls_are_refused(text: Path, tmp_path: Path) -> None:
+    place, wrong = Place(str(tmp_path / "p")), tmp_path / "wrong"
+    with pytest.raises(MissingCorpus, match="cannot read"):
+        write_shards(wrong, place, characters=False, shard_tokens=8)
+    wrong.write_bytes(b"")
+    with pytest.raises(EmptyCorpus, match="has 0 tokens"):
+        write_shards(wrong, place, characters=False, shard_tokens=8)
+    wrong.write_bytes(b"ab\xff")
+    with pytest.raises(CorpusNotText, match="not UTF-8"):
+        write_shards(wrong, place, characters=True, shard_tokens=8)
+    with pytest.raises(TinyCorpus, match="a batch needs 5000"):
+        ShardedBatches(opened(text), 5000, 4, 0)
+    with pytest.raises(InvalidBatches, match="Batch -1"):
+        ShardedBatches(opened(text), 5, 4, 0).batch(-1)
+    pytest.importorskip("fsspec")
+    with pytest.raises(MissingDriver, match="nonesuch://x"):
+        Place("nonesuch://x")
+
+
+def test_a_url_is_written_and_read(text: Path) -> None:
+    pytest.importorskip("fsspec")
+    place = Place("memory://corpus")
+    index = write_shards(text, place, characters=True, shard_tokens=64)
+    assert fetch_index("memory://corpus") == index
+    assert (
+        ShardCache(index, place, text.parent / "c", 1 << 20).tokens(index.validation).size
+        == index.validation.tokens
+    )
+
+
+def test_the_command_shards_and_training_refuses_workers(
+    text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, run = str(text.parent / "out"), str(text.parent / "run")
+    assert main(["data", "shard", str(text), "--out", place, "--shard-tokens", "1"]) == 2
+    assert main(["data", "shard", str(text), "--out", place, "--shard-tokens", "256"]) == 0
+    assert (Path(place) / INDEX_NAME).exists()
+    capsys.readouterr()
+    assert (
+        main(["train", "--data", place, "--workers", "1", "--run", run, "--inner-steps", "1", "--batch", "1"])
+        == 2
+    )
+    assert "data in shards is trained on in one process only" in capsys.readouterr().err
