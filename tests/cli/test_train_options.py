@@ -100,6 +100,17 @@ def test_an_engine_for_workers_wants_workers(
     assert not Path("run").exists()
 
 
+def test_workers_do_not_exchange_on_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    arguments = ["--workers", "2", "--algorithm", "noloco", "--engine", "ray"]
+    assert main(["train", *arguments, *TINY]) == 2
+    assert "--engine ray has no exchanges between workers" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
 def test_an_address_wants_its_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
