@@ -106,17 +106,17 @@ def measure(
 ) -> None:
     """Runs the rows alternately and prints them: median rate and range, processor time, ratio to the first row.
 
-    What a row has brought is forgotten before the next, out of its time.
+    What an earlier row has brought is forgotten just before each, out of its time.
     """
     rates: dict[str, list[float]] = {name: [] for name in rows}
     cpu = dict.fromkeys(rows, 0.0)
     for _ in range(repeats):
         for name, run in rows.items():
+            forget()
             wall, used = time.perf_counter(), time.process_time()
             run()
             rates[name].append(size / 1e6 / (time.perf_counter() - wall))
             cpu[name] += time.process_time() - used
-            forget()
     first = rates[next(iter(rows))]
     if not as_json:
         print(
