@@ -48,7 +48,7 @@ simulated-share: install ## Tell which part of the code that runs in production 
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
 
-test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
+test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
 	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
@@ -81,7 +81,7 @@ lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgra
 		--extra dev --extra corpus --extra web pyproject.toml --output-file requirements/lock.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
-		--extra peers pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
+		--extra peers --extra ray pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
 		--output-file requirements/peers.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
