@@ -76,8 +76,12 @@ class BlobReader:
         Raises:
             StoreError: the file is shorter than the blob, or cannot be read.
         """
+        count = 0
         with self._explained():
-            count = os.preadv(self._file.fileno(), [space], offset)
+            while count < len(space) and (
+                got := os.preadv(self._file.fileno(), [space[count:]], offset + count)
+            ):
+                count += got  # the system reads 2 GiB at once, at most
         self._check_end(offset + count, offset + len(space))
 
     @contextlib.contextmanager
