@@ -174,9 +174,10 @@ def test_float32_knows_what_it_misses(make: Any) -> None:
     """What other roundings say is the true error, neither much less nor much more."""
     case = Case(make(), warm=0)
     true = named(case.judge(None).plain)
-    for each in case.doubting(1e-12).plain:
+    for each, value in zip(case.doubting(1e-12).plain, case.exact, strict=True):
         right = true[each.name]
-        if each.judged is Judged.norm and 1e-7 < right.plain < 0.1:
+        # A single number may come out the same by chance.
+        if each.judged is Judged.norm and np.size(value) > 1 and 1e-7 < right.plain < 0.1:
             assert right.plain < each.plain < 8 * SAFETY * right.plain
             assert right.plain_slice <= 2 * each.plain_slice
 

@@ -21,8 +21,9 @@ from pcp.ops.linear.dot_axes import DotAxes
 from pcp.ops.record import RECORDS, Kind, kind_of
 from pcp.planning.judging.recomputation import Recomputing, constant, emitted, is_float32, sliced
 
-_HASH = 0x9E3779B1
-"""Knuth's multiplicative hash, 2^32 over the golden ratio."""
+_HASH = 0x3C6EF362
+"""Twice Knuth's multiplicative hash, 2^32 over the golden ratio: signs do not count. What was never rounded, 0 and infinity,
+stays as it is, for its highest bit becomes 0."""
 
 
 def in_other_roundings(program: Program) -> Program:
@@ -85,18 +86,8 @@ def _noisy(value: Value) -> Value:
     """A float32 value of which about half the elements have another last bit; others stay. The bits themselves decide."""
     if not is_float32(value):
         return value
-    shape = spec_of(value.type).shape
-    bits_type, truth = (mlir_type(TensorSpec(shape, dtype)) for dtype in (DType.u32, DType.bool))
-
+    bits_type = mlir_type(TensorSpec(spec_of(value.type).shape, DType.u32))
     bits = emitted("bitcast_convert", bits_type, value)
     spread = emitted("multiply", bits_type, bits, constant(bits_type, _HASH))
     last = emitted("shift_right_logical", bits_type, spread, constant(bits_type, 31))
-    other = emitted("bitcast_convert", value.type, emitted("xor", bits_type, bits, last))
-    # What is 0, infinite or NaN was not rounded: a magnitude, without the sign, from 1 to just below infinity was.
-    magnitude = emitted("and", bits_type, bits, constant(bits_type, 0x7FFFFFFF))
-    least = emitted("subtract", bits_type, magnitude, constant(bits_type, 1))
-    direction = ir.Attribute.parse("#stablehlo<comparison_direction LT>")
-    rounded = emitted(
-        "compare", truth, least, constant(bits_type, 0x7F7FFFFF), comparison_direction=direction
-    )
-    return emitted("select", value.type, rounded, other, value)
+    return emitted("bitcast_convert", value.type, emitted("xor", bits_type, bits, last))
