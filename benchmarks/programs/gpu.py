@@ -244,7 +244,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.device.partition(":")[0] not in {each.kind for each in pcp.backends.devices()}:
         print(f"gpu: left out, there is no {arguments.device} here")
         return
-    known = gpt2.configuration(arguments.model)
+    known = gpt2.CONFIGURATIONS[arguments.model]
     config = gpt2.GPT2Config(
         known.layers, known.heads, known.width, arguments.context, arguments.vocabulary, known.bias
     )
