@@ -45,6 +45,7 @@ from pcp.distributed.worker.events import (
     Stopping,
     UploadFailed,
 )
+from pcp.distributed.worker.pushes import PUSH_UPLOADS
 from tests.distributed.worker.bench import CONFIG, LEASE, PARAMETERS, PAYLOAD, PROGRAM, UPDATE, WELCOME, Bench
 
 
@@ -336,6 +337,15 @@ def test_a_shepherd_that_talks_like_a_worker_is_left(bench: Bench) -> None:
     bench.join()
     bench.hear(Ready(1))
     assert bench.made(Disconnect) == [Disconnect(1, "a Shepherd does not send Ready")]
+
+
+def test_an_upload_that_always_fails_is_given_up_with_its_lease(bench: Bench) -> None:
+    bench.train()
+    for _ in range(PUSH_UPLOADS - 1):
+        bench.do(UploadFailed(bench.now, 21, "reset"))
+        assert not bench.made(AbortLease)
+    bench.do(UploadFailed(bench.now, 21, "reset"))
+    assert bench.made(AbortLease) == [AbortLease(21, f"the upload failed {PUSH_UPLOADS} times: reset")]
 
 
 def test_an_answer_before_the_upload_is_done_cancels_it(bench: Bench) -> None:
