@@ -100,8 +100,10 @@ def _planned(recipe: Recipe, stored: str | None, report: Report) -> Plan:
         )
 
     path = None if stored is None else Path.from_json(stored)
-    found = planned_step(recipe.step, config.device, config.tolerance, config.plan_seconds, path, show)
-    if config.tolerance:
+    found = planned_step(
+        recipe.step, config.device, config.tolerance, config.plan_seconds, path, show, config.memory
+    )
+    if config.tolerance or config.memory:
         report({"event": "planned", "message": describe_path(found)})
     return found
 
