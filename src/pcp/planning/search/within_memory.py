@@ -20,6 +20,9 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
     """
     whole, evidence = search.whole, search.evidence
     rival = search.known_within(limit)
+    took = 0 if rival is None else whole.target.compile(rival.path.applied(whole.program)).memory.peak
+    if took > limit:  # the figure of the compiler in this process decides
+        rival = None
     trouble: list[str] = []
     unreachable: MemoryUnreachable | None = None
     for path in dict.fromkeys((replace(found.path, recomputation=None), whole.plain)):
@@ -47,8 +50,7 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
             fit=fit, measured=evidence.measured, notes=[*found.notes, *trouble], complete=found.complete and row is not None,
         )  # fmt: skip
     if rival is not None:
-        peak = _took(rival)
-        return replace(rival, fit=Fit(rival.path, limit, peak, peak), notes=[*found.notes, *trouble])
+        return replace(rival, fit=Fit(rival.path, limit, took, took), notes=[*found.notes, *trouble])
     if unreachable is not None and not trouble:
         raise unreachable
     raise ToleranceUnreachable(
