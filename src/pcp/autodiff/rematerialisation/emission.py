@@ -121,23 +121,26 @@ class _Emission:
             self.composites[index] = copy
 
     def _tie(self, value: int, front: Value) -> Value:
-        """The value, but not before `front` is known."""
         known = self._tied.get((value, front))
         if known is None:
+            if front not in self._conditions:
+                self._conditions[front] = _holds(Tensor(front, self.builder))
             tensor = Tensor(self.values[value], self.builder)
-            known = self._tied[value, front] = where(
-                self._condition(front), tensor, zeros(tensor.shape, tensor.dtype)
-            ).value
+            known = self._tied[value, front] = _if(self._conditions[front], tensor).value
         return known
 
-    def _condition(self, front: Value) -> Tensor:
-        """True, computed from an element of a cotangent: its bits with the last one set are not zero."""
-        known = self._conditions.get(front)
-        if known is None:
-            tensor = Tensor(front, self.builder)
-            element = reshape(slice_(tensor, [0] * tensor.ndim, [1] * tensor.ndim), ())
-            bits = bitcast(
-                convert(real(element) if element.dtype.kind == "complex" else element, DType.f32), DType.i32
-            )
-            known = self._conditions[front] = not_equal(bitwise_or(bits, 1), 0)
-        return known
+
+def tied(value: Tensor, front: Tensor) -> Tensor:
+    """The value, but not before `front` is known."""
+    return _if(_holds(front), value)
+
+
+def _if(condition: Tensor, value: Tensor) -> Tensor:
+    return where(condition, value, zeros(value.shape, value.dtype))
+
+
+def _holds(front: Tensor) -> Tensor:
+    """True, computed from an element of a cotangent: its bits with the last one set are not zero."""
+    element = reshape(slice_(front, [0] * front.ndim, [1] * front.ndim), ())
+    element = real(element) if element.dtype.kind == "complex" else element
+    return not_equal(bitwise_or(bitcast(convert(element, DType.f32), DType.i32), 1), 0)
