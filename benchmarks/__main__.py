@@ -9,6 +9,7 @@ BENCHMARKS = {
         "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
         "gradient": "gradients of losses written in JAX, beside jax.grad",
         "gradient_corpus": "gradients of programs of other frameworks beside their own",
+        "iree": "programs compiled by IREE beside XLA",
         "prefill": "the logits of a prompt beside JAX and PyTorch",
     },
     "gpu": {
@@ -31,8 +32,8 @@ BENCHMARKS = {
     },
 }
 
-# Only by name: on a CPU it takes hours.
-LONG = ("low_communication",)
+# Only by name: on a CPU it takes hours; it needs an optional package.
+BY_NAME = ("low_communication", "iree")
 
 
 def main() -> None:
@@ -46,7 +47,7 @@ def main() -> None:
             modules[name] = importlib.import_module(f"benchmarks.{room}.{name}")
             modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
-    for name in [arguments.name] if arguments.name else [n for n in modules if n not in LONG]:
+    for name in [arguments.name] if arguments.name else [n for n in modules if n not in BY_NAME]:
         given = (
             arguments
             if arguments.name

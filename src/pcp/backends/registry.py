@@ -8,7 +8,7 @@ from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
 
 DEFAULT = "xla"
 """The backend of whoever names none."""
-_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend"}
+_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend", "iree": "pcp.backends.iree.backend:IREEBackend"}
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
 
 
@@ -86,7 +86,8 @@ def devices(backend_name: str = DEFAULT) -> list[Device]:
 def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Device:
     """The device called `cpu:0` or `cuda:1`; without a number the first of its kind.
 
-    Without a name it is the one that the environment variable `PCP_DEVICE` names, or `cpu:0`.
+    Without a name it is the one of XLA that the environment variable `PCP_DEVICE` names, or `cpu:0`; of another backend
+    its first.
 
     Raises:
         UnknownBackend: there is no such backend.
@@ -94,7 +95,10 @@ def device(name: str | Device | None = None, backend_name: str = DEFAULT) -> Dev
     """
     if isinstance(name, Device):
         return name
-    name = os.environ.get("PCP_DEVICE", "cpu:0") if name is None else name
+    if name is None:
+        if backend_name != DEFAULT:
+            return devices(backend_name)[0]
+        name = os.environ.get("PCP_DEVICE", "cpu:0")
     found = {str(entry): entry for entry in devices(backend_name)}
     wanted = name if ":" in name else f"{name}:0"
     if wanted not in found:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable
-from pcp.backends.registry import DEFAULT, backend, device, location_of, register_backend
+from pcp.backends.registry import DEFAULT, backend, backend_names, device, location_of, register_backend
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 
@@ -40,9 +40,10 @@ class Target:
         """The target of one device.
 
         Arguments:
-            place: the device or its name; None takes the default one. A target is returned as it is.
+            place: the device or its name, which may begin with a backend (`iree:llvm-cpu`); None takes the default one. A
+                target is returned as it is.
             options: of the compiler.
-            backend: its name.
+            backend: its name, where the place says none.
 
         Raises:
             UnknownBackend: no backend has that name.
@@ -57,6 +58,8 @@ class Target:
                     "give options in the target only"
                 )
             return place
+        if isinstance(place, str) and place.partition(":")[0] in backend_names():
+            backend, _, place = place.partition(":")
         return Target(backend, (device(place, backend),), given)
 
     @property

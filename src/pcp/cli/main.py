@@ -27,6 +27,7 @@ COMMANDS = {
     "inspect": "show what a program takes, computes and moves, and how long its operations take",
     "profile": "list, export, merge, prune and plot the measurements that PCP keeps",
     "plan": "find the fastest way to run a program within a tolerance",
+    "compile": "compile a program for a chip that need not be here",
     "explore": "measure many ways to run a program, for later plans",
     "kernels": "list and measure kernels, and verify one from outside",
     "shepherd": "coordinate a distributed run",

@@ -1,24 +1,32 @@
 """`pcp run`: run a program on arrays from a file."""
 
 import argparse
+import functools
 import json
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pcp.cli.arrays import arguments_from, read_program, write_results
 from pcp.ir.tree import flatten
 from pcp.planning import plan
+from pcp.planning.artifact import CompiledArtifact, InvalidArtifact
+from pcp.planning.compiled import Compiled
 from pcp.training.data.array_file import read_array_file
 
 DESCRIPTION = {
     "description": "Run a program on arrays from a file.",
     "epilog": """\
-MODULE is StableHLO as text or bytecode, a portable artifact, or a file that Program.save wrote. The keys of the
+MODULE is StableHLO as text or bytecode, a portable artifact, a file that Program.save wrote, or one of
+`pcp compile`, which is machine code: run only those that you trust. The keys of the
 input file are the names of the arguments, or their positions (0, 1, ...); `pcp inspect` shows both.
 
 examples:
   pcp run forward.mlir --inputs x.npz --outputs y.npz
   pcp run step.pcp --inputs x.npz --outputs y.npz --check       fail if a result has NaN, and say where it began
+  pcp run forward.vmfb --inputs x.npz --device iree:llvm-cpu    compiled ahead by `pcp compile`
   pcp run forward.mlir --inputs x.npz --taps                    print the values that pcp.tap marks
 """,
 }
@@ -38,12 +46,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    program = read_program(arguments.module)
+    artifact = CompiledArtifact.load(arguments.module) if zipfile.is_zipfile(arguments.module) else None
+    program = read_program(arguments.module) if artifact is None else artifact.program
     arrays = {} if arguments.inputs is None else read_array_file(arguments.inputs)
     given = arguments_from(program, arrays, arguments.inputs or Path("no --inputs file"))
-    compiled = plan(program, arguments.device, taps=print if arguments.taps and not arguments.json else None)
+    compiled: Compiled
+    call: Callable[..., Any]
+    if artifact is None:
+        taps = print if arguments.taps and not arguments.json else None
+        compiled = made = plan(program, arguments.device, taps=taps)
+        call = functools.partial(made.run, check=arguments.check)
+    else:
+        if arguments.check or arguments.taps:
+            raise InvalidArtifact(
+                f"{arguments.module} is compiled already, so --check and --taps cannot look inside; give the program"
+            )
+        compiled = artifact.on(arguments.device)
+        call = compiled.call
     began = time.perf_counter()
-    results, _ = flatten(compiled.run(*given, check=arguments.check))
+    results, _ = flatten(call(*given))
     compiled.backend.wait(results)
     seconds = time.perf_counter() - began
     keys = [entry.name or str(position) for position, entry in enumerate(program.results)]

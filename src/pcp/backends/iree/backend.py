@@ -1,0 +1,80 @@
+"""IREE as a `Backend`: devices, arrays and compiled programs of its own."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.base import CompileOptions, Device
+from pcp.backends.iree import running
+from pcp.backends.iree.chips import Chip
+from pcp.backends.iree.compiling import compiled_for
+from pcp.backends.iree.running import Array, IREEExecutable
+from pcp.backends.processors import processor_model
+from pcp.ir import Program, TensorSpec
+
+
+class IREEBackend:
+    """Compiles for the devices that the drivers of IREE's runtime find."""
+
+    name = "iree"
+
+    def devices(self) -> list[Device]:
+        """The processor as `llvm-cpu:0`, and whatever there is of `vulkan`, `cuda` and `rocm`."""
+        return running.devices()
+
+    def compile(
+        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
+    ) -> IREEExecutable:
+        """The program compiled by IREE.
+
+        Raises:
+            CompilationFailed: IREE refuses the program or an option, or its compiler is not installed.
+        """
+        module = compiled_for(program, Chip.of(device.kind), options, cache=cache)
+        return IREEExecutable(module, program, device)
+
+    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> Array:  # noqa: ARG002
+        """A copy of an array in the memory of a device."""
+        return running.placed(np.asarray(array), spec, device)
+
+    def is_buffer(self, value: object) -> bool:
+        """Whether a value is an array of this backend."""
+        return isinstance(value, Array)
+
+    def facts(self, device: Device) -> Callable[[Array], object]:  # noqa: ARG002  (the same for all)
+        """Its shape and element type, and whose memory it is."""
+        return lambda buffer: (buffer.spec, buffer.device)
+
+    @property
+    def is_deleted(self) -> Callable[[Array], bool]:
+        """Whether an array was donated."""
+        return lambda buffer: buffer.view is None
+
+    def is_on(self, buffer: Array, device: Device) -> bool:
+        """Whether an array lies in the memory of this device."""
+        return buffer.device == device
+
+    def wait(self, buffers: Sequence[Array]) -> None:
+        """Nothing: a call returns when its results are there."""
+
+    def hardware(self, device: Device) -> tuple[str, str]:
+        """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
+        name, facts = processor_model()
+        if device.kind == "llvm-cpu":
+            return name, facts
+        return running.device_name(device), f"{Chip.of(device.kind)} beside {name}"
+
+    @property
+    def versions(self) -> str:
+        """The versions of IREE's compiler, if it is here, and of its runtime."""
+        try:
+            compiler = version("iree-base-compiler")
+        except PackageNotFoundError:
+            compiler = "none"
+        return f"iree-base-compiler {compiler}, iree-base-runtime {version('iree-base-runtime')}"
+
+    def quick_options(self, device: Device) -> CompileOptions:  # noqa: ARG002  (the same for all)
+        """None: IREE's lower levels take as long to compile."""
+        return {}

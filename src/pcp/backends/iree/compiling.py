@@ -1,0 +1,88 @@
+"""IREE's compiler: a process of its own, because a program that it cannot compile may end it."""
+
+import re
+from importlib.metadata import version
+
+from pcp.backends.base import CompilationFailed, CompileOptions
+from pcp.backends.cache import cache_key, default_cache
+from pcp.backends.iree.chips import Chip
+from pcp.backends.iree.prepared import with_safe_forms
+from pcp.backends.processors import processor_facts
+from pcp.ir import Program
+from pcp.ir.bindings import context
+from pcp.ir.toolkit.walking import named_operations
+
+_INSTALL = "pip install 'planetary-compute-protocol[iree]'"
+_TYPES = ["--iree-input-demote-f64-to-f32=false", "--iree-input-demote-i64-to-i32=false"]
+"""A program means its element types."""
+_ERROR = re.compile(r"error: (.*)")
+_OPERATION = re.compile(r"'((?:stablehlo|chlo)\.[\w.]+)'")
+
+
+def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache: bool) -> bytes:
+    """A program as a module of IREE's virtual machine, with code for one chip.
+
+    Raises:
+        CompilationFailed: IREE refuses the program, or its compiler is not here.
+    """
+    try:
+        from iree.compiler.tools import CompilerToolError, compile_str
+    except ImportError as error:
+        raise CompilationFailed(
+            f"IREE's compiler is not installed ({error}): {_INSTALL}, or compile with `pcp compile` on another machine "
+            "and run the file here"
+        ) from None
+    _check(program, chip)
+    flags = [*chip.flags, *_TYPES, *(f"--{name}={_text(value)}" for name, value in sorted(options.items()))]
+    source = with_safe_forms(program).artifact()
+
+    def compiled() -> bytes:
+        try:
+            made: bytes = compile_str(source, input_type="stablehlo", extra_args=flags)
+        except CompilerToolError as error:
+            raise CompilationFailed(_explained(str(error), chip)) from None
+        return made
+
+    if not cache:
+        return compiled()
+    store = default_cache()
+    key = cache_key(["iree", version("iree-base-compiler"), *flags, processor_facts(), source])
+    kept = store.get(key)
+    if kept is None:
+        with store.building(key):
+            kept = store.get(key)
+            if kept is None:
+                kept = compiled()
+                store.put(key, kept)
+    return kept
+
+
+def _check(program: Program, chip: Chip) -> None:
+    """Refuse calls of native code, which only XLA can make.
+
+    Raises:
+        CompilationFailed: there is one.
+    """
+    module = program.module()
+    with context():
+        for call in named_operations(module.operation, "stablehlo.custom_call"):
+            raise CompilationFailed(
+                f"IREE has no stablehlo.custom_call, and the program calls {call.attributes['call_target_name']} "
+                f"(target iree:{chip}): run it by XLA, or plan it without that kernel"
+            )
+
+
+def _explained(said: str, chip: Chip) -> str:
+    """What the compiler says, with the operation that it names."""
+    errors = _ERROR.findall(said)
+    named = _OPERATION.search(said)
+    what = f"{named[1]} " if named else "the program "
+    why = "; ".join(dict.fromkeys(errors[:3])) or said.strip()[-300:]
+    return (
+        f"IREE refuses {what}for target iree:{chip}: {why}; run the program by XLA, or write it "
+        "without that operation"
+    )
+
+
+def _text(value: str | int | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

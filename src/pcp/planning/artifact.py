@@ -1,0 +1,126 @@
+"""A program and its compiled form in one file, which runs on a machine that has IREE's runtime and no compiler."""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcp.backends import Target
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.ir.program_file import write_atomically
+from pcp.planning.capacity import check_capacity, memory_limit
+from pcp.planning.compiled import Compiled
+
+_FACTS, _PROGRAM, _MODULE = "pcp.json", "program.stablehlo", "module.vmfb"
+_FORMAT = 1
+
+
+class InvalidArtifact(PCPError):
+    """A file that holds no compiled program, or a damaged one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledArtifact:
+    """A program compiled ahead for a chip.
+
+    Arguments:
+        program: what it computes, with the names and nesting of its arguments.
+        chip: what the code is for, as `rocm:gfx942`.
+        module: for IREE's virtual machine; `module.vmfb` in the file.
+    """
+
+    program: Program
+    chip: str
+    module: bytes
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the file, a ZIP archive whose entries are not compressed.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        program = self.program.artifact()
+        facts = {"format": _FORMAT, "chip": self.chip, "digest": _digest(program, self.module)}
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            for name, content in ((_FACTS, json.dumps(facts)), (_PROGRAM, program), (_MODULE, self.module)):
+                archive.writestr(name, content)
+        write_atomically(Path(file), buffer.getvalue())
+
+    @staticmethod
+    def load(file: str | os.PathLike[str]) -> "CompiledArtifact":
+        """The compiled program in a file. It is machine code: load only files that you trust.
+
+        Raises:
+            InvalidArtifact: the file is no compiled program, is damaged, or was written by a newer PCP.
+            OSError: it cannot be read.
+        """
+        try:
+            with zipfile.ZipFile(file) as archive:
+                facts, program, module = (archive.read(name) for name in (_FACTS, _PROGRAM, _MODULE))
+            read = json.loads(facts)
+            form, chip, digest = read["format"], str(read["chip"]), read["digest"]
+        except (zipfile.BadZipFile, KeyError, ValueError, TypeError) as error:
+            raise InvalidArtifact(
+                f"{os.fspath(file)} is no compiled program ({error}); write one with `pcp compile`"
+            ) from None
+        if form != _FORMAT:
+            raise InvalidArtifact(
+                f"{os.fspath(file)} has format {form}, this PCP reads {_FORMAT}; compile the program again"
+            )
+        if digest != _digest(program, module):
+            raise InvalidArtifact(
+                f"{os.fspath(file)} is damaged: its digest differs; copy or compile it again"
+            )
+        return CompiledArtifact(Program.from_artifact(program), chip, module)
+
+    def on(self, device: str | Target | None = None) -> Compiled:
+        """The program ready to be called; nothing is compiled.
+
+        Arguments:
+            device: of IREE, as `iree:vulkan:0`; None takes the first of the kind that it was compiled for.
+
+        Raises:
+            UnknownBackend: IREE's runtime is not installed.
+            UnknownDevice: there is no such device here.
+            InvalidArtifact: it was compiled for another kind of device.
+            OutOfMemory: its arguments and results do not fit in the device's memory.
+        """
+        from pcp.backends.iree.running import IREEExecutable
+
+        kind = self.chip.partition(":")[0]
+        target = Target.of(f"iree:{kind}" if device is None else device)
+        if (target.backend, target.device.kind) != ("iree", kind):
+            raise InvalidArtifact(
+                f"the program was compiled for {self.chip}, and the device is {target}; give a device iree:{kind}, or compile "
+                "the program for that device"
+            )
+        executable = IREEExecutable(self.module, self.program, target.device)
+        check_capacity(self.program, executable.memory, target.device, memory_limit(target.device))
+        return Compiled(self.program, target, executable)
+
+
+def compile_ahead(program: Program, chip: str) -> CompiledArtifact:
+    """A program compiled for a chip, which need not be in this machine.
+
+    Arguments:
+        program: any.
+        chip: `llvm-cpu:generic`, `cuda:sm_80`, `rocm:gfx942`, `metal`, ...; `iree:` may stand before it.
+
+    Raises:
+        InvalidTarget: there is no such chip; the message lists those that are.
+        CompilationFailed: IREE refuses the program, or its compiler is not installed.
+    """
+    from pcp.backends.iree.chips import Chip
+    from pcp.backends.iree.compiling import compiled_for
+
+    made = Chip.of(chip.removeprefix("iree:"))
+    return CompiledArtifact(program, str(made), compiled_for(program, made, {}, cache=False))
+
+
+def _digest(program: bytes, module: bytes) -> str:
+    return hashlib.sha256(hashlib.sha256(program).digest() + module).hexdigest()

@@ -1,0 +1,95 @@
+"""Programs on the devices of IREE's runtime, against NumPy and XLA."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("iree.runtime")
+pytest.importorskip("iree.compiler")
+
+import pcp
+from pcp import backends
+from pcp.backends import CompilationFailed
+from pcp.ir import DType
+
+RNG = np.random.default_rng()
+PLACES = [
+    f"iree:{device.kind}" for device in backends.devices("iree") if device.kind in ("llvm-cpu", "vulkan")
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_program_gives_the_numbers_of_numpy(place: str) -> None:
+    x, w = RNG.standard_normal((8, 3), np.float32), RNG.standard_normal((3, 5), np.float32)
+    plan = pcp.plan(pcp.trace(lambda x, w: pcp.tanh(x @ w), x, w), place)
+    result = plan.run(x, w)
+    assert plan.backend.is_buffer(result)
+    np.testing.assert_allclose(np.asarray(result), np.tanh(x.astype(np.float64) @ w), rtol=1e-5, atol=1e-6)
+    assert f"{plan.device}".startswith(place.removeprefix("iree:"))
+    assert plan.path.backend == "iree"
+    assert pcp.plan(plan.program, place, path=plan.path).backend.name == "iree"
+
+
+def test_a_path_that_names_iree_needs_no_device() -> None:
+    program = pcp.trace(lambda x: x * 2, pcp.spec((3,), "f32"))
+    path = pcp.plan(program, "iree:llvm-cpu").path
+    plan = pcp.plan(program, path=path)
+    assert (plan.backend.name, str(plan.device)) == ("iree", "llvm-cpu:0")
+
+
+def test_every_element_type_comes_back_as_it_was() -> None:
+    arrays = [
+        (RNG.standard_normal(5) * 4).astype(DType(name).numpy)
+        for name in ("f64", "f32", "f16", "bf16", "i64", "i32", "i8", "bool")
+    ] + [np.arange(5, dtype=dtype) for dtype in (np.uint8, np.uint32, np.uint64)]
+    plan = pcp.plan(pcp.trace(lambda xs: [pcp.where(x == x, x, x) for x in xs], arrays), "iree:llvm-cpu")
+    for given, found in zip(arrays, plan.run(arrays), strict=True):
+        assert found.dtype == given.dtype
+        np.testing.assert_array_equal(np.asarray(found), given)
+
+
+def test_products_of_16_bit_floats_are_summed_in_float32() -> None:
+    given = [RNG.uniform(0.5, 1, (4, 4096)).astype(DType.bf16.numpy) for _ in range(2)]
+    plan = pcp.plan(pcp.trace(lambda a, b: a @ b.T, *given), "iree:llvm-cpu")
+    exact = given[0].astype(np.float64) @ given[1].astype(np.float64).T
+    np.testing.assert_allclose(np.asarray(plan.run(*given)).astype(np.float64), exact, rtol=2**-8)
+
+
+def test_state_is_donated() -> None:
+    loss = pcp.trace(
+        lambda w, x: ((x @ w) ** 2).mean(), np.zeros((3, 1), np.float32), pcp.spec((8, 3), "f32")
+    )
+    step = pcp.training_step(loss, pcp.optimizers.adamw(1e-2))
+    weights, x = RNG.standard_normal((3, 1), np.float32), RNG.standard_normal((8, 3), np.float32)
+    plans = [pcp.plan(step, place) for place in ("iree:llvm-cpu", None)]
+    losses = []
+    for plan in plans:
+        state = plan.place(step.initial_state(weights), (x,))[0]
+        found = []
+        for _ in range(3):
+            before = state
+            state, metrics = plan.run(state, (x,))
+            found.append(float(np.asarray(metrics["loss"])))
+        losses.append(found)
+        with pytest.raises(pcp.errors.PCPError, match="donated"):
+            plan.run(before, (x,))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_native_kernels_and_refused_options_are_explained() -> None:
+    program = pcp.Program.parse(
+        "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {\n"
+        "  %y = stablehlo.custom_call @some_kernel(%x) : (tensor<2xf32>) -> tensor<2xf32>\n  return %y : tensor<2xf32>\n}"
+    )
+    with pytest.raises(
+        CompilationFailed,
+        match=r'no stablehlo.custom_call, and the program calls "some_kernel" \(target iree:llvm-cpu:host',
+    ):
+        pcp.plan(program, "iree:llvm-cpu")
+    plain = pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32"))
+    with pytest.raises(CompilationFailed, match=r"IREE refuses .*target iree:llvm-cpu:host.*no-such-option"):
+        pcp.plan(plain, "iree:llvm-cpu", options={"no-such-option": True})
+    sixty_four = pcp.trace(lambda a: pcp.cholesky(a), pcp.spec((3, 3), "f32"))
+    with pytest.raises(
+        CompilationFailed, match=r"IREE refuses stablehlo\.cholesky for target .* run the program by XLA"
+    ):
+        pcp.plan(sixty_four, "iree:llvm-cpu")

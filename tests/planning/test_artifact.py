@@ -1,0 +1,129 @@
+"""Programs compiled ahead: for chips that are not here, and in files that run without a compiler."""
+
+import io
+import json
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.backends import CompilationFailed, InvalidTarget
+from pcp.cli import main
+from pcp.planning.artifact import CompiledArtifact, InvalidArtifact, compile_ahead
+
+RNG = np.random.default_rng()
+
+
+def layer(x: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:
+    centered = x - x.mean(axis=-1, keepdims=True)
+    return pcp.softmax((centered * 2.0) @ w)
+
+
+LAYER = pcp.trace(layer, pcp.spec((8, 16), "f32"), pcp.spec((16, 12), "f32"))
+NEGATED = pcp.trace(lambda x: (-(x * x)).sum(axis=1), pcp.spec((64, 32), "f32"))
+
+
+@pytest.fixture
+def compiler() -> None:
+    pytest.importorskip("iree.compiler")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_file_runs_without_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("iree.runtime")
+    LAYER.save(tmp_path / "layer.pcp")
+    program, file = str(tmp_path / "layer.pcp"), str(tmp_path / "layer.vmfb")
+    assert main(["compile", program, "--target", "llvm-cpu:generic", "-o", file]) == 0
+    assert f"wrote {file}" in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "iree.compiler.tools", None)
+    x, w = RNG.standard_normal((8, 16), np.float32), RNG.standard_normal((16, 12), np.float32)
+    artifact = CompiledArtifact.load(file)
+    assert artifact.program.digest == LAYER.digest
+    expected = np.asarray(pcp.plan(LAYER).run(x, w))
+    np.testing.assert_allclose(np.asarray(artifact.on().call(x, w)), expected, atol=1e-6)
+    np.savez(tmp_path / "x.npz", x=x, w=w)
+    outputs = str(tmp_path / "y.npz")
+    assert main(["run", file, "--inputs", str(tmp_path / "x.npz"), "--outputs", outputs]) == 0
+    np.testing.assert_allclose(np.load(outputs)["0"], expected, atol=1e-6)
+    assert main(["run", file, "--inputs", str(tmp_path / "x.npz"), "--check"]) == 2
+    assert "is compiled already, so --check and --taps cannot look inside" in capsys.readouterr().err
+    with pytest.raises(
+        InvalidArtifact, match=r"was compiled for llvm-cpu:generic, and the device is cpu:0 by xla"
+    ):
+        artifact.on("cpu:0")
+    with pytest.raises(CompilationFailed, match=r"IREE's compiler is not installed .*: pip install"):
+        compile_ahead(LAYER, "llvm-cpu:generic")
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize(
+    ("chip", "holds"),
+    [
+        ("cuda:sm_80", b".target sm_80"),
+        ("cuda:sm_89", b".target sm_89"),
+        ("rocm:gfx90a", b"amdhsa-unknown-gfx90a"),
+        ("rocm:gfx942", b"amdhsa-unknown-gfx942"),
+        ("rocm:gfx1100", b"amdhsa-unknown-gfx1100"),
+        ("metal", b"#include <metal_stdlib>"),
+        ("vulkan", b"GLSL.std.450"),
+    ],
+)
+def test_code_is_made_for_chips_that_are_not_here(chip: str, holds: bytes) -> None:
+    both = pcp.trace(
+        lambda x, w, y: (layer(x, w), (-(y * y)).sum(axis=1)),
+        *[pcp.spec(shape, "f32") for shape in ((8, 16), (16, 12), (64, 32))],
+    )
+    assert holds in compile_ahead(both, chip).module
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_shaders_of_metal_compute_the_program() -> None:
+    module = compile_ahead(LAYER, "metal").module.decode("latin-1")
+    kernels = re.findall(r"kernel void main_dispatch_\d_(\w+)\((.*?)\n}", module, re.DOTALL)
+    bodies = {name.partition("_")[0]: body for name, body in kernels}
+    assert list(bodies) == ["reduction", "matmul", "softmax"]
+    assert all("[[buffer(0)]]" in body for body in bodies.values())
+    assert re.search(r"/ 16\.0.*\* 2\.0;", bodies["reduction"])  # the mean taken off, doubled
+    assert re.search(r"_m0\[_\d+\] \+= \(.*\* ", bodies["matmul"])
+    assert re.search(r"\b(exp|exp2|fma)\(", bodies["softmax"])
+
+
+def test_what_is_no_chip() -> None:
+    with pytest.raises(
+        InvalidTarget, match=r"'abacus' is not a target of IREE; choose one of: llvm-cpu:host, llvm"
+    ):
+        compile_ahead(LAYER, "abacus")
+    with pytest.raises(
+        InvalidTarget, match=r"'cuda:sm_90' is not .* of cuda there are: cuda:sm_80, cuda:sm_86, cuda:sm_89"
+    ):
+        compile_ahead(LAYER, "iree:cuda:sm_90")
+
+
+def test_files_that_are_no_artifacts(tmp_path: Path) -> None:
+    file = tmp_path / "a.vmfb"
+    file.write_bytes(b"no archive")
+    with pytest.raises(InvalidArtifact, match=r"is no compiled program .* write one with `pcp compile`"):
+        CompiledArtifact.load(file)
+    CompiledArtifact(LAYER, "llvm-cpu:generic", b"module").save(file)
+    assert CompiledArtifact.load(file).module == b"module"
+    for change, match in (
+        ("format", "has format 0, this PCP reads 1"),
+        ("digest", "is damaged: its digest differs"),
+    ):
+        with zipfile.ZipFile(file) as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        facts = json.loads(entries["pcp.json"]) | {change: 0}
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, content in (entries | {"pcp.json": json.dumps(facts)}).items():
+                archive.writestr(name, content)
+        other = tmp_path / f"{change}.vmfb"
+        other.write_bytes(made.getvalue())
+        with pytest.raises(InvalidArtifact, match=match):
+            CompiledArtifact.load(other)
