@@ -88,8 +88,13 @@ def test_native_kernels_and_refused_options_are_explained() -> None:
     plain = pcp.trace(lambda x: x + 1, pcp.spec((2,), "f32"))
     with pytest.raises(CompilationFailed, match=r"IREE refuses .*target iree:llvm-cpu:host.*no-such-option"):
         pcp.plan(plain, "iree:llvm-cpu", options={"no-such-option": True})
-    sixty_four = pcp.trace(lambda a: pcp.cholesky(a), pcp.spec((3, 3), "f32"))
+    factor = pcp.trace(lambda a: pcp.cholesky(a), pcp.spec((3, 3), "f32"))
     with pytest.raises(
         CompilationFailed, match=r"IREE refuses stablehlo\.cholesky for target .* run the program by XLA"
     ):
-        pcp.plan(sixty_four, "iree:llvm-cpu")
+        pcp.plan(factor, "iree:llvm-cpu")
+    wide = pcp.trace(pcp.tanh, pcp.spec((3,), "f64"))
+    with pytest.raises(
+        CompilationFailed, match=r"IREE refuses tanh for target iree:llvm-cpu:host: undefined symbol"
+    ):
+        pcp.plan(wide, "iree:llvm-cpu")

@@ -16,7 +16,8 @@ _INSTALL = "pip install 'planetary-compute-protocol[iree]'"
 _TYPES = ["--iree-input-demote-f64-to-f32=false", "--iree-input-demote-i64-to-i32=false"]
 """A program means its element types."""
 _ERROR = re.compile(r"error: (.*)")
-_OPERATION = re.compile(r"'((?:stablehlo|chlo)\.[\w.]+)'")
+_OPERATION = re.compile(r"'((?:stablehlo|chlo)\.[\w.]+)'|undefined symbol: (\w+)")
+"""What it names: an operation, or a function that code for it calls and nobody has, as `tanh` for float64."""
 
 
 def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache: bool) -> bytes:
@@ -76,7 +77,7 @@ def _explained(said: str, chip: Chip) -> str:
     """What the compiler says, with the operation that it names."""
     errors = _ERROR.findall(said)
     named = _OPERATION.search(said)
-    what = f"{named[1]} " if named else "the program "
+    what = f"{named[1] or named[2]} " if named else "the program "
     why = "; ".join(dict.fromkeys(errors[:3])) or said.strip()[-300:]
     return (
         f"IREE refuses {what}for target iree:{chip}: {why}; run the program by XLA, or write it "
