@@ -9,7 +9,7 @@
 Each contestant runs in a process of its own, in turns of ten steps without waiting in between. The error is that of
 docs/concepts/paths.md, of every result of one step from the same warm state, beside PCP's step in full float32. GPT-2 124M is
 judged as it is timed, and its contestants take turns. The larger models do not fit in float32, nor beside one another: their
-errors are those of a step of fewer layers and sequences, and each contestant runs alone, with the largest batch that it fits with.
+errors are those of a step of fewer layers and sequences. Each contestant runs alone then, with the largest batch that fits.
 """
 
 import argparse
