@@ -13,6 +13,7 @@ BENCHMARKS = {
     },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
+        "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
         "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
     "planning": {

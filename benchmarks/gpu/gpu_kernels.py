@@ -6,8 +6,8 @@
 
 PCP's kernels stand in a program whose operands and results are in bfloat16, as in a step. Attention is causal, of 16 heads of
 width 128 and 16k tokens in all, as in FlashAttention's tables; TFLOP/s count half of the scores. Contestants have a process
-each, and take turns. The time is the median of turns of many calls that do not wait for one another. The error is the largest of a
-result, relative to its norm, beside the same operation in float32 as it is written.
+each, and take turns. The time is the median of turns of many calls that do not wait for one another. The error is the largest
+of a result, relative to its norm, beside the same operation in float32 as it is written.
 """
 
 import argparse
