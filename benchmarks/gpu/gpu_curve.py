@@ -5,7 +5,7 @@
     python -m benchmarks gpu-curve --dry
 
 The model is nanoGPT's for characters (6 layers of width 384, context 256), or a Llama of these sizes. The text is this
-repository's own documents and sources, as bytes, so nothing is downloaded. Both paths train from the same parameters on the same
+repository's own documents and sources, as bytes, so nothing is downloaded. Both paths train from equal parameters on the same
 batches; runs from different seeds say what noise is.
 """
 

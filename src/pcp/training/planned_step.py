@@ -26,6 +26,7 @@ def planned_step(
     stored: Path | None = None,
     progress: Callable[[Progress], object] | None = None,
     example: Callable[[], Sequence[Any]] | None = None,
+    memory: str = "",
 ) -> Plan:
     """Plan a training step.
 
@@ -35,20 +36,27 @@ def planned_step(
         seconds: that may be spent on measurements; what is known already takes none.
         stored: the path that a run followed before, which is followed again where that can be done exactly.
         example: gives the arguments of a call that is measured and judged, if one is; None takes random ones.
+        memory: bytes that a call may take, as `40GiB`; empty for what the device has.
 
     Raises:
         ToleranceUnreachable: no path is within the tolerance.
-        OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
+        InvalidMemoryLimit, OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
     """
-    if not tolerance:
-        return plan(step, device=device)
-    if stored is not None:
+    if stored is not None and (tolerance or memory):
         try:
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
-    given = None if example is None else example()
-    return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress, example=given)
+    given = example() if tolerance and example is not None else None
+    return plan(
+        step,
+        device=device,
+        tolerance=tolerance or None,
+        memory=memory or None,
+        budget=seconds,
+        progress=progress,
+        example=given,
+    )
 
 
 def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any]) -> Sequence[Any]:
@@ -73,6 +81,8 @@ def describe_path(planned: Plan) -> str:
     if path.is_plain:
         return "the step runs as it is written: nothing faster is known within the tolerance"
     line = f"path {path.digest[:12]}: other kernels at {len(path.choices)} places"
+    if planned.fit is not None:
+        line += f", {planned.fit}"
     if row is None or not row.seconds or not row.plain_seconds:
         return line
     error = "" if row.error is None else f", error {row.error:.1e}"
