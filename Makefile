@@ -25,7 +25,7 @@ GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-runs test-schedules test-peers test-gpu test-long check format bench docs lock clean
+.PHONY: help install demo test test-runs simulated-share test-schedules test-peers test-gpu test-long check format bench docs lock clean
 
 help: ## List these commands
 	@echo "PCP, the Planetary Compute Protocol. Start with: make demo"
@@ -42,10 +42,13 @@ test: install ## Run the tests (no torch needed)
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
 	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
 
+simulated-share: install ## Tell which part of the code that runs in production also runs under simulation
+	$(BIN)/python -m tests.distributed.simulator.share
+
 test-schedules: install ## Simulate SCHEDULES=10000 seeded schedules of faults in distributed runs
 	$(BIN)/python -m pcp.distributed.simulator --seeds $(SCHEDULES) --jobs $(JOBS)
 
-test-peers: $(PEERS) ## Install torch and transformers, run the parity tests
+test-peers: $(PEERS) ## Install torch, transformers and Ray, run the tests that need them
 	$(PYTEST) -n $(JOBS) -m "not long" $(PEER_TESTS) $(TEST_FLAGS)
 
 test-gpu: ## Run what XLA runs on the GPU of this machine, with its own jax and pytest (JOBS=12 at a time)
@@ -78,7 +81,7 @@ lock: install ## Choose versions anew, within pyproject.toml; LOCK_FLAGS=--upgra
 		--extra dev --extra corpus --extra web pyproject.toml --output-file requirements/lock.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \
-		--extra peers pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
+		--extra peers --extra ray pyproject.toml requirements/torch_needs.in --constraint requirements/lock.txt \
 		--output-file requirements/peers.txt
 	UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-annotate $(LOCK_FLAGS) \

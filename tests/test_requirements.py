@@ -44,6 +44,7 @@ def versions(file: str, python: str) -> dict[str, str]:
         ("lock.txt", "corpus"),
         ("lock.txt", "web"),
         ("peers.txt", "peers"),
+        ("peers.txt", "ray"),
         ("docs.txt", "docs"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -72,4 +73,48 @@ def test_a_missing_tracker_is_said_before_the_run_is_made(
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["train", *option, *TINY]) == 2
     assert f"pip install 'planetary-compute-protocol[{package}]'" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_an_engine_that_is_not_installed_is_said_before_the_run_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["train", "--workers", "2", "--engine", "ray", *TINY]) == 2
+    said = capsys.readouterr().err
+    assert "Training on a Ray cluster needs the package 'ray'" in said
+    assert "pip install 'planetary-compute-protocol[ray]'" in said
+    assert not Path("run").exists()
+
+
+def test_an_engine_for_workers_wants_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    assert main(["train", "--engine", "ray", *TINY]) == 2
+    assert (
+        "--engine ray is for a Shepherd and Workers, and run trains in one process" in capsys.readouterr().err
+    )
+    assert not Path("run").exists()
+
+
+def test_workers_do_not_exchange_on_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    arguments = ["--workers", "2", "--algorithm", "noloco", "--inner-steps", "1", "--engine", "ray"]
+    assert main(["train", *arguments, *TINY]) == 2
+    assert "--engine ray has no exchanges between workers" in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
+def test_an_address_wants_its_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--workers", "2", "--address", "auto", *TINY]) == 2
+    assert "--address auto is that of a Ray cluster; give --engine ray with it" in capsys.readouterr().err
     assert not Path("run").exists()

@@ -15,6 +15,7 @@ from pcp.kernels import kernel_named, sites_of
 from pcp.planning import Path, Plan
 from pcp.planning.paths.preparation import prepared
 from pcp.training import checkpoint, loop
+from pcp.training import planned_step as planned_step_module
 from pcp.training.planned_step import describe_path, planned_step
 from pcp.training.run_folder import RunFolder
 from pcp.training.step import TrainingStep
@@ -74,7 +75,7 @@ def test_a_run_says_what_it_plans_and_goes_on_along_the_path_of_its_checkpoint(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", replace(CONFIG, tolerance=1e-2, plan_seconds=0.0))
-    recipe, _ = tiny(folder, stop=6)
+    recipe, _ = tiny(folder, stop=10)
     records: list[dict[str, Any]] = []
     with pytest.raises(KeyboardInterrupt):
         loop.train(recipe, folder, records.append)
@@ -94,7 +95,45 @@ def test_a_run_says_what_it_plans_and_goes_on_along_the_path_of_its_checkpoint(
     assert given == [stored]
 
 
+def test_a_run_is_judged_on_a_state_and_a_batch_of_its_own(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(CONFIG, tolerance=1e-2, plan_seconds=0.0))
+    recipe, _ = tiny(folder, stop=9)
+    examples: list[Any] = []
+
+    def watched(*arguments: Any, **keywords: Any) -> Plan:
+        if "tolerance" not in keywords:
+            return pcp.plan(*arguments, **keywords)
+        examples.append(keywords["example"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planned_step_module, "plan", watched)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(recipe, folder, lambda _: None)
+    ((state, batch),) = examples
+    assert int(state["optimizer"]["count"]) == 8
+    np.testing.assert_array_equal(batch, recipe.data.batches(CONFIG.batch, CONFIG.seed).batch(8))
+    first = recipe.parameters["wte"]
+    moved = np.linalg.norm(state["params"]["wte"] - first) / np.linalg.norm(first)
+    assert 1e-3 < moved < 0.5, "it goes on from the run's first parameters"
+
+
 def _stored_path(folder: RunFolder) -> Path:
     step = checkpoint.latest(folder.checkpoints)
     assert step is not None
     return Path.from_json(json.loads(json.dumps(checkpoint.load(folder.checkpoints).metadata["path"])))
+
+
+def test_a_step_fits_in_the_memory_that_is_asked_for() -> None:
+    weights = [np.ones((8, 256), np.float32) / 8, np.ones((256, 4), np.float32) / 16]
+    program = pcp.trace(lambda w, x: (pcp.tanh(x @ w[0]) @ w[1]).mean(), weights, pcp.spec((1024, 8), "f32"))
+    step = pcp.training_step(program, pcp.optimizers.sgd(1e-2))
+    plain = planned_step(step, "cpu:0", 0.0, 0.0, memory="1GiB")
+    assert describe_path(plain).startswith("the step runs as it is written: ")
+    assert describe_path(plain).endswith("of 1.0 GiB asked for: nothing is given up for that")
+    whole = plain.memory["cpu:0"].peak
+    plan = planned_step(step, "cpu:0", 0.0, 0.0, memory=f"{whole // 2}B")
+    assert plan.memory["cpu:0"].peak <= whole // 2
+    assert describe_path(plan).startswith(f"path {plan.path.digest[:12]}: ")
+    assert planned_step(step, "cpu:0", 0.0, 0.0, stored=plan.path, memory=f"{whole // 2}B").path == plan.path

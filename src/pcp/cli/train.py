@@ -44,6 +44,8 @@ examples:
   pcp train --workers 2 --inner-steps 50       a Shepherd and two Workers, an outer step every 50 steps
   pcp train --workers 4 --algorithm streaming --fragments 2 --delay 5 --upload int4 --download int4
                                                merge parts in turn, in few bytes, while workers train on
+  pcp train --workers 8 --engine ray --address auto
+                                               the same on the Ray cluster that this machine belongs to
   pcp train --data my.txt --steps 500 --json   another text; print one JSON object per line
   pcp train --tokenizer bpe --vocabulary 2048  learn tokens from the text instead of characters
   pcp train --tolerance 1e-2                   search for a faster step whose error is below 1 %
@@ -62,6 +64,10 @@ algorithms of --workers:
   muloco         DiLoCo whose workers step matrices with Muon, and send their changes in four bits
   noloco         workers exchange in random pairs after H steps, whether there is a Shepherd or not; their mean is the result
 
+With --engine ray the Shepherd and the Workers are actors: the Shepherd on this machine, each Worker with a GPU (--device
+cuda:0) or with its share of a node's processors. Everybody in a Ray cluster may run code as everybody else in it: use it among
+machines of one owner only, and `pcp shepherd` with `pcp worker` among others.
+
 A loss from a file is StableHLO, or a program that Program.save wrote. The file of its weights holds one array for each
 parameter, named like the argument; `random` draws them by --seed. The data is a text if the loss takes tokens and targets;
 otherwise it is an .npz or .safetensors file with one array for each argument of the batch. The trained weights are written to
@@ -69,8 +75,18 @@ trained.safetensors in the folder of the run, under the same names.
 """,
 }
 
+# On an accelerator float32 without a search takes several times as long, and a search takes minutes.
+_ON_ACCELERATORS: dict[str, Any] = {"tolerance": 1e-2, "plan_seconds": 150.0}
+
 # Defaults that follow from other settings.
-_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"}
+_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"} | {
+    name: f"{getattr(TrainingConfig(), name):g}; on a GPU {value:g}"
+    for name, value in _ON_ACCELERATORS.items()
+}
+
+
+class EngineNotUsable(PCPError):
+    """Options of an engine that do not go together with the others."""
 
 
 class SettingsOfAResumedRun(PCPError):
@@ -89,6 +105,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             default=argparse.SUPPRESS,
             help=f"{meaning} (default: {shown})",
         )
+    parser.add_argument(
+        "--engine",
+        choices=["processes", "ray"],
+        default="processes",
+        help="what the Shepherd and the Workers of --workers are: processes of this machine, or actors of a Ray cluster "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="the Ray cluster of --engine ray (default: one of this machine alone)",
+    )
     parser.add_argument("--config", type=Path, default=argparse.SUPPRESS, help="TOML file of settings")
     parser.add_argument("--run", type=Path, help="folder of the run (default: runs/MODEL, or the next free)")
     parser.add_argument("--resume", type=Path, help="continue the run in this folder")
@@ -101,17 +129,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     signal.signal(signal.SIGTERM, _interrupt)
+    on_ray = _is_on_ray(arguments)
     check_trackers(arguments.tensorboard, arguments.wandb is not None)
     folder = _folder(arguments)
     config = folder.config()
-    recipe = _prepared(folder, fresh=arguments.resume is None)
+    recipe = _prepared(folder, fresh=arguments.resume is None, on_ray=on_ray)
     began = time.monotonic()
     trackers = open_trackers(folder, arguments.tensorboard, arguments.wandb)
     display: MetricSink = JSONLinesStream() if arguments.json else _display(folder, config)
     with JSONLinesFile(folder.metrics_file) as file, FanOut([display, *trackers]) as shown:
         display.write({"event": "schedule", "steps": config.steps, "warmup_steps": config.warmup})
         try:
-            if config.workers:
+            if on_ray:
+                from pcp.cli.keys import authority_of
+                from pcp.distributed.engines.ray.training import train_on_ray
+
+                authority_of(folder)
+                train_on_ray(folder, arguments.address, shown)
+            elif config.workers:
                 from pcp.cli.local_run import train_with_workers
 
                 train_with_workers(folder, shown)
@@ -120,12 +155,14 @@ def run(arguments: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print(f"pcp: interrupted; pcp train --resume {folder.path} continues it", file=sys.stderr)
             raise
-    finish(folder, recipe, arguments.json, time.monotonic() - began)
+    # The GPUs of a cluster may all be on other machines.
+    sampling = "cpu:0" if on_ray else config.device
+    finish(folder, recipe, arguments.json, time.monotonic() - began, sampling)
     return 0
 
 
-def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> None:
-    """Draw the loss, sample a text or write the weights that were trained, and say where everything is."""
+def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float, sampling: str) -> None:
+    """Draw the loss, sample a text on a device or write the weights that were trained, and say where everything is."""
     from pcp.training.display.plot import (  # takes half a second, which the first step need not wait for
         CROSS_ENTROPY,
         plot_losses,
@@ -134,7 +171,7 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> 
     records = read_metrics(folder.metrics_file)
     weights = write_trained_weights(folder, recipe)
     plot_losses(records, folder.plot_file, folder.path.name, "loss" if weights else CROSS_ENTROPY)
-    text = "" if weights else _sample(folder)
+    text = "" if weights else _sample(folder, sampling)
     final: dict[str, Any] = next(r for r in reversed(records) if "validation_loss" in r)
     summary = {
         "event": "finished",
@@ -162,9 +199,9 @@ def finish(folder: RunFolder, recipe: Recipe, as_json: bool, seconds: float) -> 
         print(f"more text    pcp generate {folder.path} --prompt 'ROMEO:'")
 
 
-def _sample(folder: RunFolder) -> str:
+def _sample(folder: RunFolder, device: str) -> str:
     """Text from the trained model, which is also kept."""
-    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), folder.config().device)
+    pieces = TextModel.of_run(folder).continuation(_opening(folder), 300, Sampling(), device)
     text = "".join(pieces).strip()
     folder.sample_file.write_text(text + "\n", encoding="utf-8")
     return text
@@ -195,6 +232,8 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         return RunFolder.open(arguments.resume)
     settings = (read_config(arguments.config) if "config" in arguments else {}) | given
     config = configured(settings)
+    if not config.workers and config.device.partition(":")[0] != "cpu":
+        config = config.replaced(**{k: v for k, v in _ON_ACCELERATORS.items() if k not in settings})
     from pcp.distributed.algorithm_choice import (
         check_settings,  # takes a moment that --help need not wait for
     )
@@ -203,11 +242,39 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
     return RunFolder.create(arguments.run or _free(Path("runs") / Path(config.model).stem), config)
 
 
-def _prepared(folder: RunFolder, fresh: bool) -> Recipe:
+def _is_on_ray(arguments: argparse.Namespace) -> bool:
+    """Whether the run is one of a Ray cluster.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        EngineNotUsable: there is an address of a cluster, but no cluster.
+    """
+    if arguments.engine == "ray":
+        from pcp.distributed.engines.ray.installed import import_ray
+
+        import_ray(arguments.address)
+        return True
+    if arguments.address is not None:
+        raise EngineNotUsable(
+            f"--address {arguments.address} is that of a Ray cluster; give --engine ray with it"
+        )
+    return False
+
+
+def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
     """What the run trains. Where that cannot be had, a run that was just made leaves its folder to the next try."""
     try:
+        if on_ray and not folder.config().workers:
+            raise EngineNotUsable(
+                f"--engine ray is for a Shepherd and Workers, and {folder.path} trains in one process; begin one with --workers"
+            )
+        if on_ray and folder.config().algorithm == "noloco":
+            raise EngineNotUsable(
+                "--engine ray has no exchanges between workers, which --algorithm noloco is made of; choose another of the two"
+            )
         recipe = prepare(folder)
-        device(folder.config().device)
+        if not on_ray:  # the cluster's nodes have the devices, not this process
+            device(folder.config().device)
         if folder.config().workers:
             from pcp.distributed.shepherd.new_run import check_run
 

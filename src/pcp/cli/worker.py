@@ -27,6 +27,7 @@ from pcp.distributed.wire.sockets import BadAddress, parse_address
 from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.offer import DISK_BYTES, Offer
 from pcp.distributed.worker.process import WorkerProcess
+from pcp.distributed.worker.ways.wire import WireWay
 from pcp.errors import PCPError
 from pcp.planning.measuring.hardware import hardware_of
 from pcp.temporary import WORKING, TemporaryFolder
@@ -160,17 +161,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
-            worker = WorkerProcess(
-                address,
-                credentials,
-                folder,
-                arguments.device,
-                capacity,
-                offer,
-                hardware,
-                sink.write,
-                arguments.listen,
-            )
+            way = WireWay(address, credentials, arguments.listen)
+            worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
             sink.write({"worker": credentials.name} | facts)

@@ -1,13 +1,19 @@
 """The plan of a training step: as it is written, or the fastest within a tolerance."""
 
+import itertools
 import logging
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from pcp.ir import Program
+from pcp.ir.tree import map_tree
 from pcp.kernels import UnknownKernel
 from pcp.planning import Path, PathMismatch, Plan, plan
 from pcp.planning.search.evidence import Progress
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.training.planned_step")
 
@@ -19,6 +25,7 @@ def planned_step(
     seconds: float,
     stored: Path | None = None,
     progress: Callable[[Progress], object] | None = None,
+    example: Callable[[], Sequence[Any]] | None = None,
     memory: str = "",
 ) -> Plan:
     """Plan a training step.
@@ -28,6 +35,7 @@ def planned_step(
             written.
         seconds: that may be spent on measurements; what is known already takes none.
         stored: the path that a run followed before, which is followed again where that can be done exactly.
+        example: gives the arguments of a call that is measured and judged, if one is; None takes random ones.
         memory: bytes that a call may take, as `40GiB`; empty for what the device has.
 
     Raises:
@@ -39,6 +47,7 @@ def planned_step(
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
+    given = None if example is None or not tolerance else example()
     return plan(
         step,
         device=device,
@@ -46,17 +55,38 @@ def planned_step(
         memory=memory or None,
         budget=seconds,
         progress=progress,
+        example=given,
     )
+
+
+def warm_example(
+    step: Program, device: str, state: Any, batches: Iterator[Any], memory: str = ""
+) -> Sequence[Any]:
+    """What a run's own step is judged on: its state after a few steps as they are written, and the batch after those.
+
+    In the first steps a moment is what one gradient gave, and an update is mostly the sign of it, where rounding is all that
+    decides small elements.
+
+    Arguments:
+        state: of a run, which stays as it is.
+        batches: that it trains on from there.
+        memory: bytes that a call may take; empty for what the device has.
+    """
+    plain = plan(step, device=device, memory=memory or None)
+    for batch in itertools.islice(batches, Strategy().warm_calls):
+        state, _ = plain.run(state, batch)
+    return map_tree(np.asarray, state), next(batches)
 
 
 def describe_path(planned: Plan) -> str:
     """What was chosen, in one line for people."""
     path, row = planned.path, planned.measurement
+    if path.is_plain and planned.tolerance is None:
+        return f"the step runs as it is written: {planned.fit}"
     if path.is_plain:
         return "the step runs as it is written: nothing faster is known within the tolerance"
-    line = f"path {path.digest[:12]}: other kernels at {len(path.choices)} places"
-    if planned.fit is not None:
-        line += f", {planned.fit}"
+    done = [f"other kernels at {len(path.choices)} places"] * bool(path.choices)
+    line = f"path {path.digest[:12]}: {', '.join([*done, *([str(planned.fit)] if planned.fit else [])])}"
     if row is None or not row.seconds or not row.plain_seconds:
         return line
     error = "" if row.error is None else f", error {row.error:.1e}"

@@ -31,7 +31,7 @@ class PairsLockstep:
         self._evaluate = plan(recipe.evaluation, device="cpu:0")
         self._first = partition(recipe.parameters, 1).vectors(recipe.parameters)
         self.replicas = [Replica(plans) for _ in range(workers)]
-        self._slow = [SlowWeights(plans["gossip.0"], replica) for replica in self.replicas]
+        self._slow = [SlowWeights(plans["gossip.0"], replica, store) for replica in self.replicas]
         for replica, slow in zip(self.replicas, self._slow, strict=True):
             replica.fresh(self._first, 0)
             replica.begin(0)
@@ -77,11 +77,11 @@ class PairsLockstep:
 
         for name in names:
             with contextlib.suppress(_Kept):
-                self._slow[int(name)].exchange(self._store, keep(name))
+                self._slow[int(name)].exchange(keep(name))
         for name in names:
             partner = partner_of(name, self._recipe.config.seed, number, names) or ""
             met = Exchanged(number, partner, offers.get(partner))
-            self._slow[int(name)].exchange(self._store, lambda *_, met=met: met)
+            self._slow[int(name)].exchange(lambda *_, met=met: met)
         for blob in offers.values():
             self._store.remove(blob.digest)
 

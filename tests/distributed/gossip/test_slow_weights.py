@@ -45,8 +45,8 @@ def replica() -> Replica:
 
 
 @pytest.fixture
-def slow(replica: Replica) -> SlowWeights:
-    made = SlowWeights(Gossip(), replica)  # type: ignore[arg-type]  # all that it asks of a replica
+def slow(replica: Replica, store: BlobStore) -> SlowWeights:
+    made = SlowWeights(Gossip(), replica, store)  # type: ignore[arg-type]  # all that it asks of a replica
     made.begin(True)
     return made
 
@@ -62,11 +62,11 @@ def answer(theirs: Blob | None, number: int = 0) -> Callable[[int, Blob | None],
     return swap
 
 
-def test_alone_momentum_goes_on(store: BlobStore, replica: Replica, slow: SlowWeights) -> None:
+def test_alone_momentum_goes_on(replica: Replica, slow: SlowWeights) -> None:
     phi, momentum = replica.values.copy(), np.zeros(SIZE, np.float32)
     for _ in range(3):
         replica.values = theta = phi - 1
-        slow.exchange(store, answer(None))
+        slow.exchange(answer(None))
         momentum = ALPHA * momentum + BETA * (theta - phi)
         phi = phi + momentum
         np.testing.assert_allclose(replica.values, phi, rtol=1e-6)
@@ -85,7 +85,7 @@ def test_a_partner_draws_it_nearer(store: BlobStore, replica: Replica, slow: Slo
                 np.testing.assert_array_equal(found, given)
         return answer(store_offer(store, 1, their_theta, their_slow))(number, own)
 
-    slow.exchange(store, swap)
+    slow.exchange(swap)
     assert len(seen) == 1
     expected = phi + BETA * (-1 + -2) / 2 + GAMMA * (their_slow - phi) / 2
     np.testing.assert_allclose(replica.values, expected, rtol=1e-6)
@@ -96,10 +96,10 @@ def test_who_comes_late_takes_over_what_the_others_have_and_then_takes_part(
 ) -> None:
     theirs = np.full(SIZE, 9, np.float32)
     replica.values = replica.values - 1
-    slow.exchange(store, answer(store_offer(store, 30, theirs + 1, theirs), 30))
+    slow.exchange(answer(store_offer(store, 30, theirs + 1, theirs), 30))
     np.testing.assert_array_equal(replica.values, theirs)
     replica.values = theirs + 2
-    slow.exchange(store, answer(store_offer(store, 40, theirs, theirs), 40))
+    slow.exchange(answer(store_offer(store, 40, theirs, theirs), 40))
     np.testing.assert_allclose(replica.values, theirs + BETA * 2 / 2, rtol=1e-6)
 
 
@@ -108,8 +108,8 @@ def test_an_offer_of_no_numbers_counts_as_none(
 ) -> None:
     phi = replica.values.copy()
     replica.values = phi - 1
-    slow.exchange(store, answer(store_offer(store, 1, np.full(SIZE, np.nan), phi)))
+    slow.exchange(answer(store_offer(store, 1, np.full(SIZE, np.nan), phi)))
     np.testing.assert_allclose(replica.values, phi - BETA, rtol=1e-6)
     assert "the offer of b is not used: an offer holds infinities or NaN" in caplog.text
-    slow.exchange(store, answer(Blob(bytes(32), 8 + 8 * SIZE)))
+    slow.exchange(answer(Blob(bytes(32), 8 + 8 * SIZE)))
     assert "the offer of b is not used: blob 0000000000000000 of 56 bytes is not in" in caplog.text

@@ -20,7 +20,7 @@ class Trainer:
 
 
 if __name__ == "__main__":
-    training_child.InnerTrainer = Trainer  # type: ignore[misc, assignment]  # it stands for it
+    training_child.make_trainer = Trainer  # type: ignore[misc, assignment]  # it stands for it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     training_child.Child(sys.stdin.buffer, answers).run()

@@ -280,7 +280,7 @@ def arrival_not_told(patch: Patch) -> None:
 
 PLANTED = [
     pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
-    (content_not_checked, 60),
+    (content_not_checked, 130),
     (lease_not_given_again, 10),
     (range_leased_twice, 10),
     (numbers_reused_after_restart, 30),

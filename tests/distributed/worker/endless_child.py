@@ -12,9 +12,9 @@ import numpy as np
 
 from pcp.distributed.messages import Lease
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.inbox import Inbox
 from pcp.distributed.worker.programs import training_child
-from pcp.distributed.worker.trainer import Trained
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.trainer import Trained
 
 
 class Trainer:
@@ -25,7 +25,7 @@ class Trainer:
         self.inbox = Inbox()
         self.profile = None
 
-    def train(self, lease: Lease, progress: Callable[[int, float], None], *_: object) -> Trained:
+    async def train(self, lease: Lease, progress: Callable[[int, float], None], *_: object) -> Trained:
         progress(1, 0.5)
         if lease.lease_id == 1:  # a compiled loop that runs for ever
             endless: Any = jax.jit(lambda n: jax.lax.while_loop(lambda m: m >= 0, lambda m: (m + 1) % 7, n))
@@ -37,7 +37,7 @@ class Trainer:
 
 
 if __name__ == "__main__":
-    training_child.InnerTrainer = Trainer  # type: ignore[misc]  # it stands for it
+    training_child.make_trainer = Trainer  # type: ignore[misc]  # it stands for it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     training_child.Child(sys.stdin.buffer, answers).run()

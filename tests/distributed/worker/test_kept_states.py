@@ -1,7 +1,7 @@
 """Which states a worker keeps."""
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.worker.kept_states import LEASES_KEPT, KeptStates
+from pcp.distributed.worker.training.kept_states import LEASES_KEPT, KeptStates
 
 
 def state(number: int) -> Blob:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Assign,
     Failure,
     FailureKind,
@@ -45,6 +46,7 @@ from pcp.distributed.worker.events import (
     Stopping,
     UploadFailed,
 )
+from pcp.distributed.worker.pushes import PUSH_UPLOADS
 from tests.distributed.worker.bench import CONFIG, LEASE, PARAMETERS, PAYLOAD, PROGRAM, UPDATE, WELCOME, Bench
 
 
@@ -57,7 +59,7 @@ def test_a_lease_from_hello_to_the_accepted_update(bench: Bench) -> None:
     assert bench.effects == [Connect(0.0)]
     bench.connection = 1
     bench.do(Connected(0.0, 1))
-    assert bench.said() == [Hello(1, "a", b"process", ("cpu:0",), 5)]
+    assert bench.said() == [Hello(PROTOCOL_VERSION, "a", b"process", ("cpu:0",), 5)]
     bench.hear(WELCOME)
     assert bench.effects == [Prepare("{}", (PROGRAM,))]
     bench.do(Prepared(0.0, "{}"))
@@ -336,6 +338,15 @@ def test_a_shepherd_that_talks_like_a_worker_is_left(bench: Bench) -> None:
     bench.join()
     bench.hear(Ready(1))
     assert bench.made(Disconnect) == [Disconnect(1, "a Shepherd does not send Ready")]
+
+
+def test_an_upload_that_always_fails_is_given_up_with_its_lease(bench: Bench) -> None:
+    bench.train()
+    for _ in range(PUSH_UPLOADS - 1):
+        bench.do(UploadFailed(bench.now, 21, "reset"))
+        assert not bench.made(AbortLease)
+    bench.do(UploadFailed(bench.now, 21, "reset"))
+    assert bench.made(AbortLease) == [AbortLease(21, f"the upload failed {PUSH_UPLOADS} times: reset")]
 
 
 def test_an_answer_before_the_upload_is_done_cancels_it(bench: Bench) -> None:

@@ -39,10 +39,12 @@ from pcp.distributed.wire import (
 )
 from pcp.distributed.worker import workshop
 from pcp.distributed.worker.effects import Stop
-from pcp.distributed.worker.inbox import Inbox
+from pcp.distributed.worker.failures import NotOffered
 from pcp.distributed.worker.process import WorkerProcess
-from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
-from pcp.distributed.worker.workshop import NotOffered
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
+from pcp.distributed.worker.ways import wire
+from pcp.distributed.worker.ways.wire import WireWay
 from tests.distributed.tiny_run import lease_of
 from tests.distributed.wire.loopback import Run
 
@@ -66,7 +68,7 @@ class Trainer:
     def close(self) -> None:
         """There is no process."""
 
-    def train(
+    async def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
         progress(1, 0.5)
@@ -76,7 +78,7 @@ class Trainer:
 
 @pytest.fixture(autouse=True)
 def trainer(monkeypatch: pytest.MonkeyPatch) -> type[Trainer]:
-    monkeypatch.setattr(workshop, "TrainingProcess", Trainer)
+    monkeypatch.setattr(wire, "TrainingProcess", Trainer)
     Trainer.made = staticmethod(lambda: None)
     Trainer.trains = staticmethod(lambda _lease, _aborted: None)
     return Trainer
@@ -165,7 +167,8 @@ class Shepherd:
         self.server: WireServer = await self.wire.serve(on_worker)
         self.on_worker = on_worker
         address = f"127.0.0.1:{self.server.port}"
-        self.worker = WorkerProcess(address, self.wire.worker(), self.folder / "ada", "cpu:0", 1 << 30)
+        way = WireWay(address, self.wire.worker())
+        self.worker = WorkerProcess(way, self.folder / "ada", "cpu:0", 1 << 30)
         try:
             async with asyncio.timeout(SECONDS):
                 return await self.worker.run()

@@ -14,9 +14,10 @@ from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused, store_ar
 from pcp.distributed.round_arithmetic.flat_blobs import store_vector
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.inner_state import relative_distance
+from pcp.distributed.runtime import finished
 from pcp.distributed.wire import BlobStore
-from pcp.distributed.worker.repetition import RepetitionAborted, RepetitionRefused
-from pcp.distributed.worker.trainer import InnerTrainer, Trained
+from pcp.distributed.worker.training.repetition import RepetitionAborted, RepetitionRefused
+from pcp.distributed.worker.training.trainer import InnerTrainer, Trained
 from pcp.ir.tree import map_tree
 from pcp.training.recipes.recipe import Recipe
 from tests.distributed.tiny_run import store_job
@@ -75,7 +76,7 @@ class Audited:
             self.leases, (Outcome.CARRIED, Outcome.ADMITTED, Outcome.ADMITTED), strict=True
         ):
             hand_over(self.worker, lease)
-            self.done.append(self.worker.train(lease, ignore, never))
+            self.done.append(finished(self.worker.train(lease, ignore, never)))
             self.worker.inbox.settle(lease.lease_id, outcome)
 
     def opening(self, number: int) -> Repeat:
@@ -111,10 +112,10 @@ def audited(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Audited
 @pytest.mark.parametrize("number", range(3))
 def test_an_honest_lease_is_repeated_to_the_bit(number: int, audited: Audited) -> None:
     done = audited.done[number]
-    assert audited.auditor.repeat(audited.opening(number), never) == (done.states[0], None)
+    assert finished(audited.auditor.repeat(audited.opening(number), never)) == (done.states[0], None)
     for place, piece in enumerate(audited.pieces(number)):
         payload = done.payload if piece.push else None
-        assert audited.auditor.repeat(piece, never) == (done.states[place + 1], payload)
+        assert finished(audited.auditor.repeat(piece, never)) == (done.states[place + 1], payload)
 
 
 def test_what_a_worker_was_told_is_part_of_its_push(audited: Audited) -> None:
@@ -122,13 +123,13 @@ def test_what_a_worker_was_told_is_part_of_its_push(audited: Audited) -> None:
     assert audited.done[2].settled == (Settlement(1, Outcome.ADMITTED),)
     assert audited.done[1].settled == (Settlement(0, Outcome.CARRIED),)
     piece = replace(audited.pieces(1)[-1], settled=(Settlement(0, Outcome.ADMITTED),))
-    assert audited.auditor.repeat(piece, never)[0] != audited.done[1].states[-1]
+    assert finished(audited.auditor.repeat(piece, never))[0] != audited.done[1].states[-1]
 
 
 def test_a_step_that_was_left_out_shows(audited: Audited) -> None:
     honest = audited.pieces(0)[0]
     lazy = replace(honest, steps=honest.steps - 1)
-    states = [audited.auditor.repeat(piece, never)[0] for piece in (honest, lazy)]
+    states = [finished(audited.auditor.repeat(piece, never))[0] for piece in (honest, lazy)]
     loaded: list[Any] = [inner(audited, each) for each in states]
     assert relative_distance(loaded[0], loaded[0]) == 0
     assert relative_distance(*loaded) > 1e-3
@@ -148,12 +149,12 @@ def test_distances_between_states_of_other_parts_are_infinite(audited: Audited) 
 def test_a_blob_that_is_no_state_is_refused(audited: Audited) -> None:
     other = store_arrays(audited.store, {"state": np.zeros(3, np.float32)})
     with pytest.raises(ArraysRefused, match="has other arrays than expected"):
-        audited.auditor.repeat(replace(audited.pieces(0)[0], before=other), never)
+        finished(audited.auditor.repeat(replace(audited.pieces(0)[0], before=other), never))
 
 
 def test_a_repetition_stops_when_it_is_given_up(audited: Audited) -> None:
     with pytest.raises(RepetitionAborted):
-        audited.auditor.repeat(audited.pieces(0)[0], lambda: True)
+        finished(audited.auditor.repeat(audited.pieces(0)[0], lambda: True))
 
 
 @pytest.mark.parametrize(
@@ -167,28 +168,28 @@ def test_a_piece_that_makes_no_sense_is_refused(
     changes: dict[str, Any], message: str, audited: Audited
 ) -> None:
     with pytest.raises(RepetitionRefused, match=message):
-        audited.auditor.repeat(replace(audited.pieces(0)[0], **changes), never)
+        finished(audited.auditor.repeat(replace(audited.pieces(0)[0], **changes), never))
 
 
 def test_leases_that_name_what_is_not_there_are_refused(audited: Audited) -> None:
     piece = audited.pieces(0)[0]
     with pytest.raises(RepetitionRefused, match="lease 1 names fragment 7; the run has 2"):
-        audited.auditor.repeat(replace(piece, lease=replace(piece.lease, fragment=7)), never)
+        finished(audited.auditor.repeat(replace(piece, lease=replace(piece.lease, fragment=7)), never))
     opening = audited.opening(0)
     some = replace(opening.lease, adopt=opening.lease.adopt[:1])
     with pytest.raises(RepetitionRefused, match=r"begins afresh from fragments \[0\]; expected each of 2"):
-        audited.auditor.repeat(replace(opening, lease=some), never)
+        finished(audited.auditor.repeat(replace(opening, lease=some), never))
     unmerged = replace(opening.lease.adopt[1], parameters=None)
     hidden = replace(opening.lease, adopt=(opening.lease.adopt[0], unmerged))
     with pytest.raises(RepetitionRefused, match="fragment 1 of version 0 is not named"):
-        audited.auditor.repeat(replace(opening, lease=hidden), never)
+        finished(audited.auditor.repeat(replace(opening, lease=hidden), never))
 
 
 def test_states_of_old_leases_are_let_go(recipe: Recipe, tmp_path: Path) -> None:
     audited = Audited(recipe, BlobStore(tmp_path / "blobs"))
     lease = replace(audited.leases[2], lease_id=4)
     hand_over(audited.worker, lease)
-    audited.worker.train(lease, ignore, never)
+    finished(audited.worker.train(lease, ignore, never))
     assert not any(audited.store.has(each) for each in audited.done[0].states[:-1])
     assert all(audited.store.has(each) for each in audited.done[1].states)
 
@@ -200,4 +201,4 @@ def test_without_audits_no_state_is_stored(recipe: Recipe, tmp_path: Path) -> No
     began = tuple(Adoption(number, 0, 0, store_vector(store, parts[number]), None) for number in range(2))
     lease = Lease(1, 1, 0, DataRange(0, 1), 0, 0, (), True, began, 60.0)
     hand_over(trainer, lease)
-    assert trainer.train(lease, ignore, never).states == ()
+    assert finished(trainer.train(lease, ignore, never)).states == ()

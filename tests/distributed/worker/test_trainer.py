@@ -18,11 +18,18 @@ from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused, store_ar
 from pcp.distributed.round_arithmetic.flat_blobs import load_vector, store_vector
 from pcp.distributed.round_arithmetic.fragments import partition
 from pcp.distributed.round_arithmetic.outer import OuterSteps
+from pcp.distributed.runtime import finished
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire import BlobMissing, BlobStore, DigestMismatch
-from pcp.distributed.worker import trainer as trainer_module
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted, LeaseRefused, Trained
+from pcp.distributed.worker.training import trainer as trainer_module
+from pcp.distributed.worker.training.trainer import (
+    InnerTrainer,
+    LeaseAborted,
+    LeaseRefused,
+    Trained,
+    make_trainer,
+)
 from pcp.ir import Program
 from pcp.ir.tree import map_tree
 from pcp.planning import plan
@@ -51,7 +58,7 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> BlobStore:
 @pytest.fixture(scope="module")
 def trainer(recipe: Recipe, shared_store: BlobStore) -> InnerTrainer:
     """A trainer of one fragment. Its moments are those of the tests before, so a test compares with its own beginning."""
-    return InnerTrainer(store_job(recipe, shared_store), shared_store, "cpu:0")
+    return make_trainer(store_job(recipe, shared_store), shared_store, "cpu:0")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +75,7 @@ def trusting(job: Job, store: BlobStore) -> InnerTrainer:
             "admit",
             lambda artifacts, *_: {name: Program.from_artifact(each) for name, each in artifacts.items()},
         )
-        return InnerTrainer(job, store, "cpu:0")
+        return make_trainer(job, store, "cpu:0")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +105,7 @@ def train(
     aborted: Callable[[], bool] = never,
 ) -> Trained:
     hand_over(trainer, lease)
-    done = trainer.train(lease, progress, aborted)
+    done = finished(trainer.train(lease, progress, aborted))
     trainer.inbox.settle(lease.lease_id, Outcome.ADMITTED)
     return done
 
@@ -168,7 +175,7 @@ def test_a_push_without_steps_says_what_is_left(
     parameters = store_vector(shared_store, vector_of(recipe))
     lease = lease_of(1, DataRange(3, 2), parameters)
     hand_over(trainer, lease)
-    late = trainer.train(lease, ignore, never)
+    late = finished(trainer.train(lease, ignore, never))
     trainer.inbox.settle(1, Outcome.CARRIED)
     empty = replace(lease_of(2, DataRange(0, 0), parameters), fresh=False, adopt=())
     again = train(trainer, empty)
@@ -219,7 +226,9 @@ def test_a_change_that_comes_late_is_waited_for_at_its_step(
     stepped = threading.Event()
     losses: list[float] = []
     running = threading.Thread(
-        target=lambda: losses.extend(streaming.train(lease, lambda *_: None, waiting(stepped)).losses)
+        target=lambda: losses.extend(
+            finished(streaming.train(lease, lambda *_: None, waiting(stepped))).losses
+        )
     )
     running.start()
     assert stepped.wait(30.0)
@@ -262,7 +271,7 @@ def test_who_waits_can_be_stopped(
 
     def run() -> None:
         try:
-            streaming.train(lease, ignore, lambda: inner() or stop.is_set())
+            finished(streaming.train(lease, ignore, lambda: inner() or stop.is_set()))
         except LeaseAborted as error:
             raised.append(error)
 
@@ -303,7 +312,7 @@ def test_what_cannot_be_adopted_is_refused(
         lease_of(2, DataRange(0, 1), broken), fresh=False, adopt=(Adoption(0, 1, 0, None, change),)
     )
     train(trainer, lease_of(1, DataRange(0, 1), store_vector(shared_store, vector_of(recipe))))
-    with pytest.raises(LeaseRefused, match="a change of fragment 0 was sent, but no program that takes it"):
+    with pytest.raises(ArraysRefused, match="a change of fragment 0 was sent, but no program that takes it"):
         train(trainer, lease)
 
 
@@ -334,9 +343,9 @@ def test_a_program_that_is_missing_or_was_changed_is_not_run(recipe: Recipe, sto
     content[len(content) // 2] ^= 4
     path.write_bytes(content)
     with pytest.raises(DigestMismatch, match="was changed; remove it and fetch it again"):
-        InnerTrainer(job, store, "cpu:0")
+        make_trainer(job, store, "cpu:0")
     with pytest.raises(BlobMissing, match="is not in"):
-        InnerTrainer(replace(job, programs=job.programs | {"step": Blob(b"s" * 32, 5)}), store, "cpu:0")
+        make_trainer(replace(job, programs=job.programs | {"step": Blob(b"s" * 32, 5)}), store, "cpu:0")
 
 
 def test_a_program_with_native_code_is_refused_before_anything_runs(recipe: Recipe, store: BlobStore) -> None:
@@ -345,7 +354,7 @@ def test_a_program_with_native_code_is_refused_before_anything_runs(recipe: Reci
         "%0 = stablehlo.custom_call @evil(%a) : (tensor<4xf32>) -> tensor<4xf32> return %0 : tensor<4xf32> } }"
     )
     with pytest.raises(ProgramRefused, match=r"'step' is refused: .*custom_call"):
-        InnerTrainer(store_job(recipe, store, step=evil.artifact()), store, "cpu:0")
+        make_trainer(store_job(recipe, store, step=evil.artifact()), store, "cpu:0")
 
 
 def on_samples(recipe: Recipe, store: BlobStore, path: Path, arrays: dict[str, Any]) -> Job:
@@ -379,7 +388,7 @@ def test_samples_that_the_step_does_not_take_are_refused(
     with pytest.raises(ProgramRefused, match="'step' does not take what the others hand on"):
         trusting(job, store)
     with pytest.raises(SamplesCorrupt, match="holds no samples"):
-        InnerTrainer(on_samples(recipe, store, tmp_path / "s", {"x": ids}), store, "cpu:0")
+        make_trainer(on_samples(recipe, store, tmp_path / "s", {"x": ids}), store, "cpu:0")
 
 
 def test_a_run_that_exchanges_brings_the_program_for_it(recipe: Recipe, store: BlobStore) -> None:
@@ -405,7 +414,7 @@ def test_a_worker_exchanges_every_few_steps_and_pushes_its_weights(recipe: Recip
         offers.append((number, offer))
         trainer.inbox.met(Exchanged(number, "b", offer))  # as another that trained the same
 
-    done = trainer.train(lease_of(1, DataRange(0, 4), parameters), ignore, never, offered)
+    done = finished(trainer.train(lease_of(1, DataRange(0, 4), parameters), ignore, never, offered))
     assert [number for number, _ in offers] == [1, 2]
     size = partition(recipe.parameters, 1).size(0)
     (theta, slow), (last, second) = (load_offer(store, offer, size) for _, offer in offers)

@@ -8,6 +8,7 @@ import pytest
 
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, DataRange, FailureKind
+from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox import Policy
 from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
@@ -15,7 +16,7 @@ from pcp.distributed.worker.offer import Offer, ProgramStopped
 from pcp.distributed.worker.programs import training_process
 from pcp.distributed.worker.programs.confined_process import ComputationFailed, ProcessBug
 from pcp.distributed.worker.programs.training_process import LOST, TrainingProcess
-from pcp.distributed.worker.trainer import LeaseRefused
+from pcp.distributed.worker.training.trainer import LeaseRefused
 from tests.distributed.tiny_run import lease_of
 
 PREPARED = """
@@ -39,7 +40,9 @@ def started(
 
 def train(process: TrainingProcess) -> object:
     try:
-        return process.train(lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1)), lambda *_: None, lambda: False)
+        return finished(
+            process.train(lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1)), lambda *_: None, lambda: False)
+        )
     finally:
         process.close()
 
@@ -107,8 +110,8 @@ def test_after_a_process_died_only_a_fresh_lease_is_trained(
     lease = lease_of(1, DataRange(0, 1), Blob(b"p" * 32, 1))
     for _ in range(2):  # the second finds a new process
         with pytest.raises(ProgramStopped, match="with code 1"):
-            process.train(lease, lambda *_: None, lambda: False)
+            finished(process.train(lease, lambda *_: None, lambda: False))
     carried = type(lease)(**{name: getattr(lease, name) for name in lease.__slots__} | {"fresh": False})
     with pytest.raises(LeaseRefused, match=LOST[:40]):
-        process.train(carried, lambda *_: None, lambda: False)
+        finished(process.train(carried, lambda *_: None, lambda: False))
     process.close()

@@ -20,7 +20,9 @@ from pcp.training.data.safetensors_file import (
     SafetensorsForeign,
     SafetensorsTruncated,
     UnsupportedArray,
+    map_arrays,
     read_arrays,
+    view_arrays,
     write_arrays,
 )
 
@@ -158,3 +160,38 @@ def test_a_header_that_promises_more_than_the_file_has(tmp_path: Path) -> None:
     header = {"a": {"dtype": "F32", "shape": [1 << 40], "data_offsets": [0, 1 << 42]}}
     with pytest.raises(SafetensorsTruncated, match="places array 'a' up to byte"):
         read_arrays(header_file(tmp_path / "f", header))
+
+
+def test_arrays_in_memory_and_in_a_mapped_file_are_views(tmp_path: Path) -> None:
+    arrays = {
+        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.arange(5, dtype=np.int8),
+        "c": np.float64(2.5),
+    }
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        write_arrays(file, {name: np.asarray(array) for name, array in arrays.items()})
+    content = np.frombuffer(path.read_bytes(), np.uint8)
+    for found in (view_arrays(path, content), map_arrays(path)):
+        assert set(found) == set(arrays)
+        for name, array in found.items():
+            np.testing.assert_array_equal(array, arrays[name])
+            assert not array.flags.writeable
+    assert all(np.shares_memory(array, content) for array in view_arrays(path, content).values())
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", SafetensorsForeign),
+        (b"\xff" * 40, SafetensorsForeign),
+        (struct.pack("<Q", 90) + b"{}", SafetensorsTruncated),
+    ],
+)
+def test_views_of_what_is_damaged_are_refused(tmp_path: Path, content: bytes, error: type[Exception]) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(error):
+        view_arrays(path, np.frombuffer(content, np.uint8))
+    with pytest.raises(error):
+        map_arrays(path)

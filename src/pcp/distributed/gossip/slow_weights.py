@@ -23,10 +23,11 @@ class SlowWeights:
     Arguments:
         program: the run's `gossip.0`, compiled.
         replica: the worker's inner state, of one fragment.
+        store: where offers are.
     """
 
-    def __init__(self, program: Runs, replica: Replica) -> None:
-        self._program, self._replica = program, replica
+    def __init__(self, program: Runs, replica: Replica, store: BlobStore) -> None:
+        self._program, self._replica, self._store = program, replica, store
         self._slow: Any = None
         self._momentum: Any = None
         self._number = 0
@@ -42,24 +43,23 @@ class SlowWeights:
         if fresh or self._momentum is None:
             self._momentum, self._met_nobody = np.zeros_like(np.asarray(self._slow)), True
 
-    def exchange(self, store: BlobStore, swap: Callable[[int, Blob | None], Exchanged]) -> None:
+    def exchange(self, swap: Callable[[int, Blob | None], Exchanged]) -> None:
         """Offer what was trained, and take the outer step with what comes back; alone where nothing does.
 
         Who comes late takes the other's slow weights over, rather than drawing them to its own, which hardly anybody trained.
 
         Arguments:
-            store: where offers are.
             swap: from a number to the one that the exchange has, and from that and the offer to what came of it.
         """
         theta = self._replica.weights(0)
         wanted = self._number + 1
         number = swap(wanted, None).number
-        exchanged = swap(number, store_offer(store, number, np.asarray(theta), np.asarray(self._slow)))
+        exchanged = swap(number, store_offer(self._store, number, np.asarray(theta), np.asarray(self._slow)))
         self._number = exchanged.number
         theirs = None
         if exchanged.theirs is not None:
             try:
-                theirs = load_offer(store, exchanged.theirs, np.asarray(self._slow).size)
+                theirs = load_offer(self._store, exchanged.theirs, np.asarray(self._slow).size)
             except (ArraysRefused, StoreError) as error:
                 log.warning("the offer of %s is not used: %s", exchanged.partner, error)
         if theirs is None:

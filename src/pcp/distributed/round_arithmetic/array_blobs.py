@@ -14,7 +14,6 @@ from pcp.training.data.safetensors_file import (
     SafetensorsCorrupt,
     SafetensorsForeign,
     SafetensorsTruncated,
-    read_arrays,
     write_arrays,
 )
 
@@ -60,11 +59,10 @@ def load_arrays(
         ArraysRefused: the blob holds something else.
         BlobMissing: it is not in the store.
     """
-    with store.open(blob):
-        try:
-            arrays, digest = read_arrays(store.path(blob.digest))
-        except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
-            raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
+    try:
+        arrays, digest = store.arrays(blob)
+    except (SafetensorsCorrupt, SafetensorsForeign, SafetensorsTruncated) as error:
+        raise ArraysRefused(f"blob {blob.digest.hex()[:16]} is not a file of arrays: {error}") from None
     if digest != blob.digest.hex():
         raise ArraysRefused(f"blob {blob.digest.hex()[:16]} was changed on disk; its digest is {digest[:16]}")
     names = tree.names()

@@ -13,8 +13,10 @@ from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, EventLog
 from pcp.distributed.messages import Goodbye, Hello, Message
 from pcp.distributed.runtime import LoopRuntime
+from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
+from pcp.distributed.shepherd.door import Door, WorkerConnection
 from pcp.distributed.shepherd.evaluation import Evaluator
 from pcp.distributed.shepherd.host import Host
 from pcp.distributed.shepherd.locking import POLL_SECONDS, locked
@@ -25,7 +27,6 @@ from pcp.distributed.shepherd.requests import Requests, attend
 from pcp.distributed.shepherd.state_checks import StateChecks
 from pcp.distributed.wire import (
     BlobStore,
-    ControlConnection,
     Credentials,
     PortInUse,
     RefusalCode,
@@ -52,7 +53,7 @@ STATES_ALLOWED = 4
 class _Link:
     """A control connection, closed beside the loop's other work."""
 
-    connection: ControlConnection
+    connection: WorkerConnection
     beside: Callable[[Coroutine[Any, Any, None]], None]
 
     @property
@@ -178,7 +179,7 @@ class Shepherd:
             report=self._report,
             ended=self._ended,
         )
-        server = await self._listen(host, port, patience_seconds)
+        server = await self.listen(host, port, patience_seconds)
         state, seen = self._coordinator.state, server.statistics
         attention = asyncio.create_task(
             attend(self._requests, state, seen, self.stop, self._report, self._runtime.now)
@@ -202,7 +203,13 @@ class Shepherd:
             await server.close()
             await asyncio.to_thread(self._calculation.close)
 
-    async def _listen(self, host: str, port: int, patience_seconds: float) -> WireServer:
+    @property
+    def arrivals(self) -> ArrivalStore:
+        """What workers fetch from and push to; while it runs."""
+        return self._host.arrivals
+
+    async def listen(self, host: str, port: int, patience_seconds: float) -> Door:
+        """Let workers in, each of which is served by `serve`; see `run` for what is given."""
         deadline = self._runtime.now() + patience_seconds
         while True:
             try:
@@ -210,8 +217,8 @@ class Shepherd:
                     host,
                     port,
                     self._credentials,
-                    self._serve,
-                    self._host.arrivals,
+                    self.serve,
+                    self.arrivals,
                     self._host.announcements,
                     revocations=self._revocations,
                     limits=self._limits,
@@ -243,7 +250,7 @@ class Shepherd:
     def _trouble(self, message: str) -> None:
         self._host.trouble(message)
 
-    async def _serve(self, connection: ControlConnection, hello: Hello) -> None:
+    async def serve(self, connection: WorkerConnection, hello: Hello) -> None:
         """One worker's connection, from its hello to its end."""
         check_not_revoked(connection.peer, self._revocations)  # the list may have changed since the handshake
         number = self._host.joined(_Link(connection, self._beside), hello)

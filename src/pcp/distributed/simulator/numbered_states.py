@@ -50,6 +50,10 @@ class NumberShelf:
         """A flat fragment."""
         return training.Number(training.decode(self._blobs.get(blob)))
 
+    def change(self, fragment: int, blob: Blob) -> training.Number:
+        """What leads from one version of a fragment to the next."""
+        return self.vector(fragment, blob)
+
     def put_inner(self, replica: Replica) -> Blob:
         """Store the inner state of a replica."""
         return self._blobs.put(training.encode(self._table.number(replica)))

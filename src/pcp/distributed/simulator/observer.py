@@ -48,6 +48,7 @@ class Observer:
         self._leases: dict[int, tuple[Lease, bytes]] = {}
         self._newest_lease = 0
         self._assigned_at: dict[int, float] = {}
+        self._waiting: set[int] = set()  # leases that wait for a merge, and do not age meanwhile
         self._heard_at: dict[str, float] = {}
         self._last_tick = 0.0
         self._generations: dict[str, tuple[int, bytes]] = {}
@@ -77,7 +78,9 @@ class Observer:
             require(silence <= limit, f"{member.worker} is silent for {silence:.1f} s and still a member")
         for lease_id, held in state.leases.items():
             if any(adoption.parameters is None for adoption in held.lease.adopt):
-                self._assigned_at[lease_id] = now  # while it waits for the Shepherd's merge it does not age
+                self._assigned_at[lease_id] = now
+            else:
+                self._waiting.discard(lease_id)
             age = now - self._assigned_at[lease_id]
             # Once to train it, and once more to upload it after the update was told.
             limit = (2 if held.update else 1) * held.lease.deadline_seconds + 2 * config.heartbeat_seconds
@@ -119,11 +122,15 @@ class Observer:
         match effect:
             case effects.Append():
                 self._appended(effect)
+                if isinstance(effect.record, OuterStepTaken):
+                    self._assigned_at |= dict.fromkeys(self._waiting, now)
             case effects.Send(connection, Welcome(generation=generation)):
                 self._welcomed(*speaker(connection), generation)
             case effects.Send(connection, Assign(lease)):
                 self._assigned(lease, speaker(connection)[1])
                 self._assigned_at.setdefault(lease.lease_id, now)
+                if any(adoption.parameters is None for adoption in lease.adopt):
+                    self._waiting.add(lease.lease_id)
             case effects.Send(_, UpdateReply(lease_id, outcome)):
                 require(
                     outcome is Outcome.REFUSED or lease_id not in self.tampered,

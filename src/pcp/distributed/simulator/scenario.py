@@ -1,15 +1,28 @@
 """A schedule to simulate: the plan of a run, its machines, and what goes wrong when; all of it follows from a seed."""
 
+import hashlib
 from dataclasses import dataclass
 from random import Random
 
-from pcp.distributed.algorithms import Algorithm, DecoupledDiLoCo, DiLoCo, MuLoCo, SparseLoCo, StreamingDiLoCo
+from pcp.distributed.algorithms import (
+    Algorithm,
+    DecoupledDiLoCo,
+    DiLoCo,
+    MuLoCo,
+    SparseLoCo,
+    StreamingDiLoCo,
+    overlaps,
+)
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
+from pcp.distributed.job import Job, signed
 from pcp.distributed.simulator.training import PAYLOAD_BYTES
+from pcp.distributed.wire.blob_files import blob_of
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
-LIVENESS_SECONDS = 300.0  # what a run may take from there on; twice that, if pieces of it are trained twice
+LIVENESS_SECONDS = 300.0
+"""What a run may take from there on; twice that, if pieces of it are trained twice or programs get stuck."""
+
 
 FAULTS = (
     "crash worker",
@@ -48,6 +61,19 @@ FAULTS = (
     "stuck worker",
 )
 DRAWN_APART = 1  # the last faults are drawn apart, so that older schedules stay what they were
+
+
+PROGRAM, DATA = b"a program", b"all of the data"
+"""What workers fetch before their first lease."""
+
+
+def is_signed(content: bytes, signature: bytes) -> bool:
+    """Return whether the authority of simulated runs signed something."""
+    return signature == _signature(content)
+
+
+def _signature(content: bytes) -> bytes:
+    return hashlib.sha256(b"signed by nobody else: " + content).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +126,17 @@ def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
     workers = random.randint(1, 4)
-    algorithm, stuck = _algorithm(random), _stuck(seed, workers)
+    algorithm, stuck, audits = _algorithm(random), _stuck(seed, workers), _audits(seed)
+    job = Job(
+        {"step": blob_of(PROGRAM)},
+        blob_of(DATA),
+        batch=1,
+        context=1,
+        seed=seed,
+        vocabulary=2,
+        overlap=overlaps(algorithm),
+        pieces=audits.pieces if audits.rate else 0,
+    )
     # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
     may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
@@ -108,6 +144,8 @@ def scenario_of(seed: int) -> Scenario:
         workers=(expected := max(1, workers - random.randint(0, 1))),
         batches=expected * algorithm.inner_steps * max(1, random.randint(2, 4) // algorithm.fragments),
         algorithm=algorithm,
+        description=signed(job.to_json(), _signature),
+        blobs=job.blobs,
         update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,
         quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
@@ -124,7 +162,7 @@ def scenario_of(seed: int) -> Scenario:
         grace=TimeoutPolicy(initial_seconds=5.0, slack=1.2, floor_seconds=0.2, cap_seconds=20.0),
         step_budgets=random.random() < 0.3,
         checkpoint_every=random.randint(1, 3),
-        audits=_audits(seed),
+        audits=audits,
     )
     return Scenario(
         seed=seed,
@@ -139,7 +177,7 @@ def scenario_of(seed: int) -> Scenario:
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
-        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate else 1),
+        limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate or stuck else 1),
         evaluate_every=Random(f"evaluations {seed}").choice((0, 1, 4)),
     )
 

@@ -23,6 +23,7 @@ from pcp.distributed.simulator.arithmetic import NumberEvaluator, NumberMerger, 
 from pcp.distributed.simulator.machines.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.runtime import Process, VirtualRuntime
+from pcp.distributed.simulator.scenario import DATA, PROGRAM
 from pcp.distributed.simulator.transfers import BulkServer
 from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.wire.refusal import RefusalCode
@@ -54,6 +55,8 @@ class ShepherdProcess(Process):
         world.observer.restarted(run, power_lost)
         merger = NumberMerger(config.algorithm, self.blobs)
         if run is None:
+            for content in (PROGRAM, DATA):
+                self.blobs.put(content)
             first = merger.begin()
             coordinator = Coordinator.create(config, first, first)
         else:
@@ -124,7 +127,9 @@ class ShepherdProcess(Process):
             self.host.received(self._numbers.get(connection, 0), message)
 
     def _work_seconds(self) -> float:
-        return self.world.random.uniform(0.0, 0.6) + self.blobs.disk.seconds()
+        random = self.world.random
+        longest = 3.0 if random.random() < 0.2 else 0.4
+        return random.uniform(0.0, longest) + self.blobs.disk.seconds()
 
     def _trouble(self, message: str) -> None:
         self.world.trace("shepherd", message)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
+from pcp.distributed.simulator.runtime import Later
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.bulk.chunks import TransferRefused
+from pcp.distributed.wire.bulk.client import TransferFailed
 from pcp.distributed.wire.bulk.responder import TransferResponder
 from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester, TransferSettings
 from pcp.distributed.wire.frames import HEADER_BYTES, Frame, FrameKind
@@ -71,13 +73,43 @@ class BulkServer:
             self._responder.receive(frame)
             if not self.process.alive:  # the power failed in the middle of a write
                 return
-        answers: list[bytes] = []
+        answers: list[bytes | bytearray] = []
         while (answer := self._responder.next_frame()) is not None:
             answers.append(answer)
         if answers:
             world.network.send(connection, WORKER, answers)
         if self._responder.finished:
             world.network.close(connection, SHEPHERD)
+
+
+class SimulatedTransfers:
+    """Transfers of a worker, one at a time."""
+
+    def __init__(self, process: "WorkerProcess") -> None:
+        self._process = process
+
+    async def fetch(self, blob: Blob) -> None:
+        """See `workshop.Fetches`."""
+        await self._move(blob, push=False)
+
+    async def push(self, blob: Blob) -> None:
+        """See `workshop.Transfers`."""
+        await self._move(blob, push=True)
+
+    def close(self) -> None:
+        """See `workshop.Fetches`."""
+
+    async def _move(self, blob: Blob, push: bool) -> None:
+        ended, problems = Later(), list[str]()
+
+        def done(problem: str) -> None:
+            problems.append(problem)
+            ended.come()
+
+        Transfer(self._process, blob, push, done).start()
+        await ended
+        if problems[0]:
+            raise TransferFailed(problems[0])
 
 
 class Transfer:
@@ -173,7 +205,7 @@ class Transfer:
     def _advance(self) -> None:
         machine, network = self._machine, self.process.world.network
         assert machine is not None
-        frames: list[bytes] = []
+        frames: list[bytes | bytearray] = []
         try:
             while (frame := machine.next_frame()) is not None:
                 frames.append(frame)

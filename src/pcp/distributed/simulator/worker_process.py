@@ -1,39 +1,25 @@
-"""A simulated worker process: it performs the worker logic's effects under virtual time; its training is arithmetic."""
+"""A simulated worker process: the Worker's own host under virtual time."""
 
-from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from pcp.distributed.algorithms import overlaps
+from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Message, Update
-from pcp.distributed.simulator.inner_training import InnerTraining
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
-from pcp.distributed.simulator.runtime import Process
-from pcp.distributed.simulator.transfers import Transfer
+from pcp.distributed.simulator.runtime import Later, Process, VirtualRuntime
+from pcp.distributed.simulator.scenario import is_signed
+from pcp.distributed.simulator.transfers import SimulatedTransfers
+from pcp.distributed.simulator.worker_training import WorkerTraining
+from pcp.distributed.wire import Traffic
 from pcp.distributed.worker import WorkerConfig, WorkerLogic, effects, events
+from pcp.distributed.worker.host import Host
+from pcp.distributed.worker.reports import Reporter
+from pcp.distributed.worker.workshop import Workshop
 
 if TYPE_CHECKING:
     from pcp.distributed.simulator.simulation import Simulation
-
-
-class Lane:
-    """Transfers of one direction, one after another."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Transfer] = deque()
-
-    def submit(self, transfer: Transfer) -> None:
-        """Begin a transfer after those before it."""
-        self._waiting.append(transfer)
-        if len(self._waiting) == 1:
-            transfer.start()
-
-    def ended(self) -> None:
-        """Begin the next one."""
-        self._waiting.popleft()
-        if self._waiting:
-            self._waiting[0].start()
 
 
 class WorkerProcess(Process):
@@ -41,64 +27,73 @@ class WorkerProcess(Process):
 
     Arguments:
         world: the simulation that it lives in.
+        index: of the worker.
         incarnation: number of processes before it, of all workers.
     """
 
     def __init__(self, world: "Simulation", index: int, incarnation: int) -> None:
         super().__init__(world.clock)
-        self.world, self._index, self._incarnation = world, index, incarnation
-        self._machine = world.worker_machines[index]
-        self.blobs = self._machine.blobs
-        self.name = f"worker-{index}"
+        self.world, self._index, self.incarnation = world, index, incarnation
+        machine = world.worker_machines[index]
+        self.blobs, self.name = machine.blobs, f"worker-{index}"
         self._logic = WorkerLogic(
             WorkerConfig(
                 self.name,
                 incarnation.to_bytes(8, "little"),
+                hardware="simulated",
                 longest_retry_seconds=4.0,
                 greeting_seconds=5.0,
                 abandon_seconds=30.0,
             )
         )
-        self._fetches, self._uploads, self._states = Lane(), Lane(), Lane()
-        self._wanted: dict[int, Blob] = {}
-        self._training = InnerTraining(self)
-        self._hostile_until = 0.0
+        self.runtime = VirtualRuntime(self, world.clock, machine.clock, lambda: 0.0)
+        tick_seconds = world.scenario.config.heartbeat_seconds / 2
+        reporter = Reporter(self.name, lambda record: None)  # noqa: ARG005 - nobody looks
+        self._host = Host(
+            WatchedLogic(self._logic, self),
+            self.runtime,
+            self._connect,
+            reporter,
+            Traffic(),
+            tick_seconds,
+            self._ended,
+        )
+        self._numbers: dict[int, int] = {}  # of connections, from the network's to the host's
+        self._slow_until = self._stuck_until = self._hostile_until = 0.0
         self._tampering: dict[int, Callable[[Update], Update]] = {}
         self._said: set[int] = set()
         self.hello: Message | None = None
 
     @property
-    def step_seconds(self) -> float:
-        """Seconds that an inner step takes, more or less."""
-        return self.world.scenario.step_seconds[self._index]
+    def is_stuck(self) -> bool:
+        """Whether a lease that begins now never ends."""
+        return self.world.clock.now < self._stuck_until
 
     def start(self) -> None:
         """Begin to work."""
-        self.post(events.Started)
-        self._tick()
-
-    def post(self, event: Callable[[float], events.Event]) -> None:
-        """Handle an event, now or when a pause is over."""
-        self.when_awake(lambda: self._handle(event(self._machine.clock.now)))
-
-    def _handle(self, event: events.Event) -> None:
-        world = self.world
-        world.trace(self.name, event)
-        for effect in self._logic.handle(event):
-            world.trace(self.name, effect)
-            self._perform(effect)
+        down, up, aside = (SimulatedTransfers(self) for _ in range(3))
+        make = self._make_trainer
+        self._host.start(
+            Workshop(self.blobs, down, up, aside, make, is_signed, self.runtime, self._host.post)
+        )
 
     def slow_down(self, seconds: float) -> None:
         """Let training take six times as long for a while."""
-        self._training.slow_until = self.world.clock.now + seconds
+        self._slow_until = self.world.clock.now + seconds
 
     def get_stuck(self, seconds: float) -> None:
         """Let no lease that begins in this time ever end."""
-        self._training.stuck_until = self.world.clock.now + seconds
+        self._stuck_until = self.world.clock.now + seconds
 
     def turn_hostile(self, seconds: float) -> None:
         """Let the process send tampered updates for a while."""
         self._hostile_until = self.world.clock.now + seconds
+
+    def next_step_seconds(self) -> float:
+        """Seconds that the next inner step takes."""
+        world = self.world
+        seconds = world.scenario.step_seconds[self._index] * world.random.uniform(0.9, 1.1)
+        return 6 * seconds if world.clock.now < self._slow_until else seconds
 
     def spoils_push(self, lease_id: int) -> bool:
         """Return whether a hostile process pushes bytes that are no push."""
@@ -110,133 +105,90 @@ class WorkerProcess(Process):
 
     def delivered(self, connection: int, message: Message) -> None:
         """Take a message from the network."""
-        self.post(lambda now: events.MessageReceived(now, connection, message))
+        self.when_awake(lambda: self._host.received(self._numbers.get(connection, 0), message))
 
     def broken(self, connection: int) -> None:
         """Learn that a connection is gone, or could not be made."""
-        self.post(lambda now: events.Disconnected(now, connection, "lost"))
+        self.when_awake(lambda: self._lost(connection))
 
-    def _tick(self) -> None:
-        def ticked(now: float) -> events.Event:
-            self.world.clock.after(self.world.scenario.config.heartbeat_seconds / 2, self._tick)
-            return events.Tick(now)
-
-        self.post(ticked)
-
-    def _perform(self, effect: effects.Effect) -> None:
+    def tampered(self, update: Update) -> Update:
+        """What a hostile process says instead."""
         world = self.world
-        if isinstance(effect, effects.UploadUpdate | effects.UploadState):
-            world.observer.tried(self.name, self._incarnation, effect)
-        match effect:
-            case effects.Connect(seconds):
-                world.clock.after(seconds, self._connect)
-            case effects.Disconnect(connection, _):
-                world.network.close(connection, WORKER)
-            case effects.SendMessage(connection, message):
-                self._send(connection, message)
-            case effects.Stop():
-                self.alive = False
-            case effects.Notice():
-                pass
-            case effects.RepeatPiece(wanted):
-                self._training.repeat(wanted)
-            case effects.FetchState() | effects.ForgetState() | effects.UploadState():
-                self._move_state(effect)
-            case _:
-                self._work(effect)
+        known = update.lease_id in self._tampering or update.lease_id in self._said
+        self._said.add(update.lease_id)
+        if world.clock.now < self._hostile_until and not known:
+            self._tampering[update.lease_id] = world.random.choice(TAMPERINGS)
+            world.observer.tampered.add(update.lease_id)
+        tamper = self._tampering.get(update.lease_id)
+        return update if tamper is None else tamper(update)
 
-    def _work(self, effect: effects.Effect) -> None:
-        world = self.world
-        match effect:
-            case effects.Prepare(run, _):
-                world.clock.after(world.random.uniform(0.1, 1.0), lambda: self._prepare(run))
-            case effects.FetchBlob(blob):
-                self._fetches.submit(
-                    Transfer(self, blob, False, lambda problem: self._fetched(self._fetches, blob, problem))
-                )
-            case effects.ForgetBlob(blob):
-                self.blobs.remove(blob.digest)
-            case effects.StartLease(lease):
-                self._training.start(lease)
-            case effects.Adopt():
-                self._training.adopt(effect)
-            case effects.SettlePush(lease_id, outcome):
-                self._training.settle(lease_id, outcome)
-            case effects.AbortLease(lease_id, _):
-                self._training.abort(lease_id)
-                self._wanted.pop(lease_id, None)
-            case effects.CancelUpload(lease_id):
-                self._wanted.pop(lease_id, None)
-            case effects.UploadUpdate(lease_id, blob):
-                self._wanted[lease_id] = blob
-                self._uploads.submit(
-                    Transfer(self, blob, True, lambda problem: self._uploaded(lease_id, problem))
-                )
+    def _lost(self, connection: int) -> None:
+        number = self._numbers.get(connection, 0)
+        if number or not connection:
+            self._host.disconnected(number, "lost")
 
     def _connect(self) -> None:
-        if self.alive:
-            self.world.network.connect(
-                self.name,
-                self,
-                lambda number: self.post(lambda now: events.Connected(now, number)),
-                bulk=False,
-            )
+        connected = self._connected
+        self.world.network.connect(
+            self.name, self, lambda number: self.when_awake(lambda: connected(number)), bulk=False
+        )
 
-    def _send(self, connection: int, message: Message) -> None:
-        world = self.world
+    def _connected(self, connection: int) -> None:
+        hello = self._logic.config.hello()
+        self.hello = self.hello or hello
+        self.world.network.send(connection, SHEPHERD, hello)
+        self._numbers[connection] = self._host.connected(Link(self, connection))
+
+    async def _make_trainer(self, job: Job) -> WorkerTraining:
+        compiled = Later()
+        self.runtime.after(self.world.random.uniform(0.1, 1.0), compiled.come)
+        await compiled
+        return WorkerTraining(self, job)
+
+    def _ended(self, how: effects.Stop | BaseException) -> None:
+        if isinstance(how, BaseException):
+            raise how
+        self.alive = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The worker's end of its control connection."""
+
+    process: WorkerProcess
+    connection: int
+
+    def post(self, message: Message) -> None:
+        """See `host.Link`; some updates are said twice, and hostile ones are tampered with."""
+        world = self.process.world
         if isinstance(message, Update):
-            known = message.lease_id in self._tampering or message.lease_id in self._said
-            self._said.add(message.lease_id)
-            if world.clock.now < self._hostile_until and not known:
-                self._tampering[message.lease_id] = world.random.choice(TAMPERINGS)
-                world.observer.tampered.add(message.lease_id)
-            if message.lease_id in self._tampering:
-                message = self._tampering[message.lease_id](message)
-            elif world.random.random() < 0.05:
-                world.network.send(connection, SHEPHERD, message)  # so that it is sent twice
-        if self._logic.state.beats == 0 and self.hello is None:
-            self.hello = message
-        world.network.send(connection, SHEPHERD, message)
+            said = self.process.tampered(message)
+            if said is message and world.random.random() < 0.05:
+                again = partial(world.network.send, self.connection, SHEPHERD, message)
+                world.clock.after(world.random.uniform(0.0, 4.0), again)
+            message = said
+        world.network.send(self.connection, SHEPHERD, message)
 
-    def _prepare(self, run: str) -> None:
-        unreliable = self.world.faults.transfers_fail and self.world.random.random() < 0.5
-        if unreliable or self._machine.disk.full:
-            self.post(lambda now: events.PreparationFailed(now, run, "what it needs cannot be fetched"))
-        else:
-            self.post(lambda now: events.Prepared(now, run, overlaps(self.world.scenario.config.algorithm)))
+    def close(self) -> None:
+        """See `host.Link`."""
+        self.process.world.network.close(self.connection, WORKER)
 
-    def _move_state(self, effect: effects.FetchState | effects.ForgetState | effects.UploadState) -> None:
-        blob = effect.blob
-        match effect:
-            case effects.FetchState():
-                self._states.submit(
-                    Transfer(self, blob, False, lambda problem: self._fetched(self._states, blob, problem))
-                )
-            case effects.ForgetState():
-                self.blobs.remove(blob.digest)
-            case effects.UploadState():
-                self._states.submit(
-                    Transfer(self, blob, True, lambda problem: self._state_uploaded(blob, problem))
-                )
 
-    def _fetched(self, lane: Lane, blob: Blob, problem: str) -> None:
-        lane.ended()
-        if problem:
-            self.post(lambda now: events.BlobUnavailable(now, blob, problem))
-        else:
-            self.post(lambda now: events.BlobFetched(now, blob))
+class WatchedLogic:
+    """A logic whose every event and effect is seen."""
 
-    def _state_uploaded(self, blob: Blob, problem: str) -> None:
-        self._states.ended()
-        if problem:
-            self.post(lambda now: events.StateUploadFailed(now, blob, problem))
+    def __init__(self, logic: WorkerLogic, process: WorkerProcess) -> None:
+        self._logic, self._process = logic, process
 
-    def _uploaded(self, lease_id: int, problem: str) -> None:
-        self._uploads.ended()
-        if problem:
-            self.post(lambda now: events.UploadFailed(now, lease_id, problem))
-        elif self._wanted.pop(lease_id, None) is not None:
-            self.post(lambda now: events.UpdateUploaded(now, lease_id))
+    def handle(self, event: events.Event) -> Iterable[effects.Effect]:
+        """See `WorkerLogic.handle`."""
+        process, world = self._process, self._process.world
+        world.trace(process.name, event)
+        for effect in self._logic.handle(event):
+            world.trace(process.name, effect)
+            if isinstance(effect, effects.UploadUpdate | effects.UploadState):
+                world.observer.tried(process.name, process.incarnation, effect)
+            yield effect
 
 
 TAMPERINGS: tuple[Callable[[Update], Update], ...] = (

@@ -16,6 +16,9 @@ import threading
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire.blob_files import (
@@ -29,6 +32,7 @@ from pcp.distributed.wire.blob_files import (
     storage_error,
 )
 from pcp.distributed.wire.partial_blob import BlobPiece, PartialBlob
+from pcp.training.data.safetensors_file import read_arrays
 
 _log = logging.getLogger("pcp.wire.blobs")
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
@@ -131,6 +135,16 @@ class BlobStore:
             pass  # removed in between
         raise BlobMissing(f"blob {blob.digest.hex()[:16]} of {blob.size} bytes is not in {self.folder}")
 
+    def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
+        """The arrays in a blob, and the digest of what was read, in hexadecimal digits.
+
+        Raises:
+            BlobMissing: it is not here.
+            SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt: it is no file of arrays.
+        """
+        with self.open(blob):
+            return read_arrays(self.path(blob.digest))
+
     def begin(self, blob: Blob, owner: str) -> PartialBlob:
         """Opens a blob for writing, at the byte where the last attempt of the same owner ended.
 
@@ -214,6 +228,7 @@ class BlobStore:
         if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
             partial.close()
             raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
+        partial.set_room_aside()
         self._arriving[path] = partial
         self._sizes[path.name] = blob.size
         return partial

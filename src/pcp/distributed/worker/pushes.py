@@ -1,11 +1,14 @@
 """From the last step of a lease to the Shepherd's answer: its update is told, its payload uploaded."""
 
-from pcp.distributed.messages import Lease, Outcome, Update, UpdateReply
+from pcp.distributed.messages import Failure, Lease, Outcome, Update, UpdateReply
 from pcp.distributed.worker import adoptions, audits
 from pcp.distributed.worker.connection import Turn
 from pcp.distributed.worker.effects import CancelUpload, Notice, SettlePush, UploadUpdate
 from pcp.distributed.worker.events import LeaseTrained, UpdateUploaded, UploadFailed
 from pcp.distributed.worker.state import Push, Task
+
+PUSH_UPLOADS = 14
+"""How often the upload of a push is tried, with pauses that double: minutes, after which its lease may as well be given up."""
 
 
 def trained(turn: Turn, task: Task, event: LeaseTrained) -> None:
@@ -37,9 +40,15 @@ def upload_ended(turn: Turn, event: UpdateUploaded | UploadFailed) -> None:
         if not push.told:
             _tell(turn, push)
         return
-    pause = turn.config.retry_seconds(push.upload_attempts)
-    push.upload_retry = turn.now + pause
     push.upload_attempts += 1
+    if push.upload_attempts >= PUSH_UPLOADS:
+        reason = f"the upload failed {push.upload_attempts} times: {event.reason}"
+        turn.effects.append(Notice(f"lease {event.lease_id} is given up: {reason}"))
+        turn.drop(event.lease_id, reason)
+        turn.tell(Failure(turn.state.generation, event.lease_id, reason))
+        return
+    pause = turn.config.retry_seconds(push.upload_attempts - 1)
+    push.upload_retry = turn.now + pause
     turn.effects.append(Notice(f"the upload failed ({event.reason}); again in {pause:.1f} s"))
 
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from pcp.distributed.messages import Assign, Outcome, Profile, Revoke, UpdateReply
 from pcp.distributed.wire import Traffic
@@ -27,13 +27,6 @@ REASONS_KEPT, REASON_LETTERS = 32, 100
 """Of refused updates: they are words of the Shepherd."""
 
 
-class Seen(Protocol):
-    """What a reporter looks at: a `Workshop`."""
-
-    traffic: Traffic
-    profile: Profile | None
-
-
 class Reporter:
     """Turns the events of one worker into records.
 
@@ -48,15 +41,20 @@ class Reporter:
         self._refused: Counter[str] = Counter()
         self._said_at: dict[type, float] = {}
 
-    def take(self, event: Event, seen: Seen) -> None:
-        """Hand on the records that an event leads to."""
+    def take(self, event: Event, traffic: Traffic, profile: Profile | None) -> None:
+        """Hand on the records that an event leads to.
+
+        Arguments:
+            traffic: what all connections moved.
+            profile: what was planned; None while nothing was.
+        """
         match event:
             case Connected():
                 self._say(state="joining", reason="connected")
             case Disconnected(_, _, reason):
                 self._say(state="lost", reason=reason)
             case Prepared():
-                planned = {"planned": seen.profile.chosen} if seen.profile is not None else {}
+                planned = {"planned": profile.chosen} if profile is not None else {}
                 self._say(state="waiting", reason="ready", **planned)
             case PreparationFailed(_, _, reason) | LeaseFailed(_, _, reason):
                 self._say(state="waiting", lease="", reason=reason)
@@ -69,7 +67,7 @@ class Reporter:
             case WorkersMet(_, number, partner, loss):
                 self._say(exchange=number, partner=partner, loss=loss)
             case Tick(now) if self._is_due(event, now, TOTALS_SECONDS):
-                self._sink(self._totals(seen.traffic))
+                self._sink(self._totals(traffic))
 
     def _take_message(self, message: object) -> None:
         match message:

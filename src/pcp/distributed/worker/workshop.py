@@ -1,27 +1,16 @@
-"""A Worker's hands: it prepares, fetches, trains and uploads, in threads beside the event loop.
+"""A Worker's hands: it prepares, fetches, trains and uploads, in lanes beside the event loop.
 
 Fetching, uploading and the states of audits have a lane and a connection each, so that a merged fragment does not wait behind a
 push, and neither of them behind a state.
 """
 
-import asyncio
-import hashlib
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from pcp.distributed.gossip.exchanger import Exchanged, Exchanger
-from pcp.distributed.gossip.offer_box import OfferBox
 from pcp.distributed.job import Job, check_signature
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
-from pcp.distributed.peers.book import PeerBook
-from pcp.distributed.peers.clients import PeerClients
-from pcp.distributed.peers.fetching import HolderFetcher
-from pcp.distributed.peers.holdings import Holdings
-from pcp.distributed.runtime import Lane
-from pcp.distributed.wire import BlobStore, BulkClient, Credentials, StripedFetcher, StripedPusher, Traffic
+from pcp.distributed.runtime import Runtime
 from pcp.distributed.worker.effects import (
     AbortLease,
     Adopt,
@@ -51,24 +40,18 @@ from pcp.distributed.worker.events import (
     StateUploadFailed,
     UpdateUploaded,
     UploadFailed,
-    WorkersMet,
 )
-from pcp.distributed.worker.failures import PASSING, MustListen, NotOffered, kind_of
-from pcp.distributed.worker.offer import Offer
+from pcp.distributed.worker.failures import PASSING, NotOffered, kind_of
 from pcp.distributed.worker.profiles import remember_received
-from pcp.distributed.worker.programs.training_process import TrainingProcess
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import LeaseAborted
+from pcp.distributed.worker.tools import Fetches, Files, Pushes, Trainer, Transfers
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted
 from pcp.errors import PCPError
-from pcp.folders import cache_folder
 
 log = logging.getLogger("pcp.distributed.worker")
 
 GRACE_SECONDS = 5.0
 """How long a step or a transfer that is under way may take to end when the worker stops."""
-
-FETCH_CONNECTIONS, PUSH_CONNECTIONS = 4, 3
-"""Over which a large blob is moved; with that for audits they are as many as `connections_per_worker` allows."""
 
 STUCK_SECONDS, LONGEST_STUCK_SECONDS = 30.0, 600.0
 """How long a program may go on after its lease was taken back: as long as it ran before, within these bounds."""
@@ -112,62 +95,43 @@ class Workshop:
     """Performs the effects that take long, one after the other in each lane.
 
     Arguments:
-        address: the Shepherd's, `HOST:PORT`.
-        credentials: the worker's certificate.
-        folder: where blobs are kept.
-        device: where to compute.
-        offer: what the run may take here.
-        post: receives events, in the lanes' threads.
-        fail: receives an exception that nobody foresaw, in a lane's thread.
-        ending: whether the process ends; asked in the lanes' threads.
-        listens: whether other workers can reach this one.
+        store: where blobs are.
+        down: for what is fetched.
+        up: for pushes.
+        aside: for the states of audits.
+        make_trainer: makes what trains a run.
+        is_signed: whether the second is the signature of the first by the run's authority.
+        runtime: what this process lives on.
+        post: receives events.
     """
 
     def __init__(
         self,
-        address: str,
-        credentials: Credentials,
-        folder: Path,
-        device: str,
-        offer: Offer,
+        store: Files,
+        down: Fetches,
+        up: Pushes,
+        aside: Transfers,
+        make_trainer: Callable[[Job], Awaitable[Trainer]],
+        is_signed: Callable[[bytes, bytes], bool],
+        runtime: Runtime,
         post: Callable[[Event], None],
-        fail: Callable[[BaseException], None],
-        ending: Callable[[], bool],
-        listens: bool = False,
     ) -> None:
-        self._device = device
-        self._offer, self._is_signed = offer, credentials.is_signed
-        # Processes of the same run may take what one of them compiled.
-        run = hashlib.sha256(credentials.authority).hexdigest()[:16]
-        self._cache = cache_folder() / "runs" / run
-        self.store = BlobStore(folder, maximum_total_bytes=offer.disk_bytes, shared=True)
-        self.book = PeerBook(credentials.name)
-        self.holdings = Holdings(self.book)
-        self.box = OfferBox(self.store)
-        self._post = post
-        self._ending, self._listens = ending, listens
-        self.traffic = Traffic()
-        """What all connections of the worker moved."""
-        shepherd = [BulkClient(address, credentials, traffic=self.traffic) for _ in range(FETCH_CONNECTIONS)]
-        self._clients = PeerClients(credentials, self.traffic)
-        self._down = HolderFetcher(StripedFetcher(shepherd), self.book, self.holdings, self._clients)
-        self._exchanges = False
-        self._up = StripedPusher(
-            [BulkClient(address, credentials, traffic=self.traffic) for _ in range(PUSH_CONNECTIONS)]
-        )
-        self._aside = BulkClient(address, credentials, traffic=self.traffic)
+        self._store, self._make_trainer, self._is_signed = store, make_trainer, is_signed
+        self._now, self._soon, self._post = runtime.now, runtime.soon, post
+        self._down, self._up, self._aside = down, up, aside
         self.received: tuple[SiteMeasurement, ...] = ()
         """What the Shepherd says that others measured."""
         self.profile: Profile | None = None
         """What was planned and measured here; None while nothing was."""
         self._fetches, self._uploads, self._states, self._training = (
-            Lane(name, post, fail) for name in ("fetch", "upload", "states", "train")
+            runtime.lane(name, post) for name in ("fetch", "upload", "states", "train")
         )
-        self._trainer: TrainingProcess | None = None
+        self._trainer: Trainer | None = None
         self._lease_id = 0  # the lease that is trained; all others are given up
         self._repeating = 0  # the audit for which a piece is repeated; all others are given up
         self._wanted: dict[int, Blob] = {}  # uploads that are not given up, by lease
         self._under_way: _UnderWay | None = None
+        self._exchanges = False  # whether the run's workers exchange with each other
         self.unusable: Exception | None = None
         """Why the run can never be prepared here."""
 
@@ -213,7 +177,7 @@ class Workshop:
         match effect:
             case CancelUpload(lease_id):
                 if (blob := self._wanted.pop(lease_id, None)) and self._exchanges:
-                    self._uploads.submit(lambda: self._remove(blob))
+                    self._uploads.submit(lambda: self._drop(blob))
             case AbortLease(lease_id, reason):
                 log.info("lease %d is given up: %s", lease_id, reason)
                 self._give_up(lease_id)
@@ -225,17 +189,17 @@ class Workshop:
             if self._trainer is not None:
                 self._trainer.inbox.wake()
 
-    async def close(self) -> None:
-        """Give everything up, and give what is under way some time to end."""
+    def close(self) -> None:
+        """Give everything up, and give what is under way some time to end; may take long."""
         self._repeating = 0
         self._give_up(self._lease_id)
         self._wanted.clear()
-        for client in (self._down, self._up, self._aside):
-            await asyncio.to_thread(client.close)
+        for transfers in (self._down, self._up, self._aside):
+            transfers.close()
         if self._trainer is not None:
-            await asyncio.to_thread(self._trainer.close)
-        lanes = (self._training, self._fetches, self._uploads, self._states)
-        await asyncio.gather(*(asyncio.to_thread(lane.close, GRACE_SECONDS) for lane in lanes))
+            self._trainer.close()
+        for lane in (self._training, self._fetches, self._uploads, self._states):
+            lane.close(GRACE_SECONDS)
 
     def end_stuck(self) -> None:
         """End the process of a program that goes on long after it was given up, such as one with an endless loop."""
@@ -251,9 +215,6 @@ class Workshop:
         log.warning("%s", words)
         self._trainer.end(FailureKind.ENDLESS, words)
 
-    def _now(self) -> float:
-        return time.monotonic()
-
     async def _prepare(self, run: str, blobs: tuple[Blob, ...]) -> Event:
         try:
             check_signature(run, self._is_signed)
@@ -264,30 +225,15 @@ class Workshop:
                         f"the run names blob {blob.digest.hex()[:16]}, which the Shepherd does not offer"
                     )
             self._exchanges = job.exchange_every > 0
-            if self._exchanges and not self._listens:
-                raise MustListen(
-                    "the workers of this run exchange with each other, and this one cannot be reached; start it with "
-                    "--listen HOST:PORT, for example --listen 0.0.0.0:7434"
-                )
-            self.holdings.offer_bytes = job.offer_bytes
             # An earlier process of this worker may have left blobs behind.
-            self.store.keep_only(blob.digest for blob in job.blobs)
+            self._store.keep_only(blob.digest for blob in job.blobs)
             for blob in job.blobs:
-                self._bring(blob, self._down)
+                await self._bring(blob, self._down)
             if job.tolerance:
                 remember_received(self.received)
             if self._trainer is not None:
                 self._trainer.close()
-            meets = Exchanger(job.seed, self.book, self.box, self.store, self._clients, self._met)
-            self._trainer = TrainingProcess(
-                job,
-                self.store,
-                self._device,
-                self._ending,
-                self._offer,
-                self._cache,
-                meets.meet,
-            )
+            self._trainer = await self._make_trainer(job)
             self.profile = self._trainer.profile
         except (PCPError, OSError) as error:
             if not isinstance(error, PASSING):
@@ -295,22 +241,24 @@ class Workshop:
             return PreparationFailed(self._now(), run, str(error), kind_of(error))
         return Prepared(self._now(), run, job.overlap, self._exchanges)
 
-    def _met(self, exchanged: Exchanged, loss: float) -> None:
-        self._post(WorkersMet(self._now(), exchanged.number, exchanged.partner, loss))
-
-    async def _fetch(self, blob: Blob, client: BulkClient | HolderFetcher) -> Event:
+    async def _fetch(self, blob: Blob, transfers: Fetches) -> Event:
         try:
-            self._bring(blob, client)
+            await self._bring(blob, transfers)
         except (PCPError, OSError) as error:
             return BlobUnavailable(self._now(), blob, str(error))
         return BlobFetched(self._now(), blob)
 
     async def _remove(self, blob: Blob) -> None:
-        self.store.remove(blob.digest)
+        self._store.remove(blob.digest)
 
-    def _bring(self, blob: Blob, client: BulkClient | HolderFetcher) -> None:
+    async def _drop(self, blob: Blob) -> None:
+        """Remove a push, unless one that is equal is still wanted."""
+        if blob not in list(self._wanted.values()):
+            self._store.remove(blob.digest)
+
+    async def _bring(self, blob: Blob, transfers: Fetches) -> None:
         began = self._now()
-        client.fetch(blob, self.store)
+        await transfers.fetch(blob)
         log.info("fetched %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))
 
     async def _train(self, lease: Lease) -> Event | None:
@@ -323,9 +271,11 @@ class Workshop:
 
         self._under_way = _UnderWay(f"lease {lease.lease_id}", aborted, self._now())
         try:
-            done = trainer.train(
+            done = await trainer.train(
                 lease,
-                lambda steps, seconds: self._post(LeaseProgress(self._now(), lease.lease_id, steps, seconds)),
+                lambda steps, seconds: self._soon(
+                    self._post, LeaseProgress(self._now(), lease.lease_id, steps, seconds)
+                ),
                 aborted,
             )
         except LeaseAborted:
@@ -343,6 +293,8 @@ class Workshop:
             done.waited_seconds,
             f", loss {done.losses[-1]:.4f}" if done.losses else "",
         )
+        if not aborted():  # the push must stay, even if one before it was equal and is uploaded now
+            self._wanted[lease.lease_id] = done.payload
         return LeaseTrained(
             self._now(),
             lease.lease_id,
@@ -364,7 +316,7 @@ class Workshop:
 
         self._under_way = _UnderWay(f"the piece of audit {wanted.audit}", aborted, began)
         try:
-            after, payload = trainer.repeat(wanted, aborted)
+            after, payload = await trainer.repeat(wanted, aborted)
         except RepetitionAborted:
             return None
         except (PCPError, OSError) as error:
@@ -376,7 +328,7 @@ class Workshop:
 
     async def _upload_state(self, blob: Blob) -> Event | None:
         try:
-            self._aside.push(blob, self.store)
+            await self._aside.push(blob)
         except (PCPError, OSError) as error:
             return StateUploadFailed(self._now(), blob, str(error))
         return None
@@ -385,14 +337,13 @@ class Workshop:
         began = self._now()
         try:
             if lease_id in self._wanted:
-                self._up.push(blob, self.store)
+                await self._up.push(blob)
         except (PCPError, OSError) as error:
             return UploadFailed(self._now(), lease_id, str(error))
         was_wanted = lease_id in self._wanted
         if not (was_wanted and self._exchanges):  # else another Shepherd may ask for it
             self._wanted.pop(lease_id, None)
-            if blob not in list(self._wanted.values()):
-                self.store.remove(blob.digest)
+            await self._drop(blob)
         if not was_wanted:
             return None
         log.info("pushed %d bytes in %.1f ms", blob.size, 1e3 * (self._now() - began))

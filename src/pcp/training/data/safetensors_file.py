@@ -5,6 +5,7 @@ interrupted write is, and its NumPy side knows bfloat16 only in part.
 """
 
 import hashlib
+import io
 import json
 import mmap
 import os
@@ -150,11 +151,26 @@ def map_arrays(path: Path) -> dict[str, Array]:
         SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt, OSError: as `read_arrays`.
     """
     with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        layout, data_start = _read_header(path, file, size, hashlib.sha256())
-        rows = _checked_layout(path, layout, data_start, size)
-        mapped = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)[data_start:]
-    return {name: mapped[start:stop].view(dtype).reshape(shape) for name, dtype, shape, start, stop in rows}
+        if not os.fstat(file.fileno()).st_size:
+            return view_arrays(path, np.empty(0, np.uint8))  # nothing cannot be mapped
+        return view_arrays(
+            path, np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        )
+
+
+def view_arrays(path: Path, content: npt.NDArray[np.uint8]) -> dict[str, Array]:
+    """Views of every array of a file whose bytes are in memory already; see `map_arrays`.
+
+    Arguments:
+        path: of the file, for messages.
+        content: all of its bytes.
+    """
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    header = io.BytesIO(content[: 8 + min(length, _LARGEST_HEADER_BYTES)].tobytes())
+    layout, data_start = _read_header(path, header, content.size, hashlib.sha256())
+    rows = _checked_layout(path, layout, data_start, content.size)
+    data = content[data_start:]
+    return {name: data[start:stop].view(dtype).reshape(shape) for name, dtype, shape, start, stop in rows}
 
 
 def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int) -> list["Row"]:

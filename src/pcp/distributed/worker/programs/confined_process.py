@@ -24,8 +24,8 @@ from pcp.distributed.sandbox import Policy, taken
 from pcp.distributed.supervisor import describe
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled
 from pcp.distributed.worker.offer import Offer, ProgramStopped
-from pcp.distributed.worker.repetition import RepetitionRefused
-from pcp.distributed.worker.trainer import LeaseRefused
+from pcp.distributed.worker.training.repetition import RepetitionRefused
+from pcp.distributed.worker.training.trainer import LeaseRefused
 from pcp.errors import PCPError
 
 log = logging.getLogger("pcp.distributed.worker.programs")

@@ -19,10 +19,11 @@ from typing import Any, BinaryIO
 
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease, Repeat
+from pcp.distributed.runtime import finished
 from pcp.distributed.sandbox.limits import limit_data
 from pcp.distributed.wire.blobs import BlobStore
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import InnerTrainer, LeaseAborted
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, make_trainer
 from pcp.errors import PCPError
 
 
@@ -57,19 +58,21 @@ class Child:
         store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
         if memory_bytes is not None and device.startswith("cpu"):
             limit_data(memory_bytes)
-        self._trainer = InnerTrainer(Job.from_json(job), store, device, aborted)
+        self._trainer = make_trainer(Job.from_json(job), store, device, aborted)
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 
     def _train(self, aborted: Callable[[], bool], lease: Lease) -> dict[str, Any]:
         assert self._trainer is not None
-        done = self._trainer.train(
-            lease,
-            lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}),
-            aborted,
-            lambda number, offer, loss: self._say(
-                {"exchange": number, "offer": offer and _named(offer), "loss": loss}
-            ),
+        done = finished(
+            self._trainer.train(
+                lease,
+                lambda steps, seconds: self._say({"steps": steps, "seconds": seconds}),
+                aborted,
+                lambda number, offer, loss: self._say(
+                    {"exchange": number, "offer": offer and _named(offer), "loss": loss}
+                ),
+            )
         )
         return {
             "payload": _named(done.payload),
@@ -84,7 +87,7 @@ class Child:
 
     def _repeat(self, aborted: Callable[[], bool], wanted: Repeat) -> dict[str, Any]:
         assert self._trainer is not None
-        after, payload = self._trainer.repeat(wanted, aborted)
+        after, payload = finished(self._trainer.repeat(wanted, aborted))
         return {"after": _named(after), "payload": None if payload is None else _named(payload)}
 
     def _read(self) -> None:

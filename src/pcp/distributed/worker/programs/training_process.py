@@ -38,8 +38,8 @@ from pcp.distributed.worker.programs.confined_process import (
     ConfinedProcess,
     printable,
 )
-from pcp.distributed.worker.repetition import RepetitionAborted
-from pcp.distributed.worker.trainer import LeaseAborted, LeaseRefused, Trained
+from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.folders import cache_folder
 from pcp.kernels import native
 from pcp.temporary import CONFINED, TemporaryFolder
@@ -122,7 +122,7 @@ class TrainingProcess:
         if self._process is not None:
             self._process.wake()
 
-    def train(
+    async def train(
         self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
     ) -> Trained:
         """Run the inner steps of a lease, and encode its push; see `InnerTrainer.train`.
@@ -156,7 +156,7 @@ class TrainingProcess:
             tuple(Settlement(int(fragment), Outcome(outcome)) for fragment, outcome in said["settled"]),
         )
 
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`.
 
         Raises:

@@ -2,27 +2,24 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pcp.distributed.gossip.exchanger import Exchanged
 from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
-from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
-from pcp.distributed.round_arithmetic.flat_blobs import load_vector
-from pcp.distributed.round_arithmetic.inner_state import store_inner
 from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.effects import Adopt
-from pcp.distributed.worker.inbox import Inbox
-from pcp.distributed.worker.kept_states import KeptStates
 from pcp.distributed.worker.profiles import profile_of
-from pcp.distributed.worker.repetition import Repeater, StoredArrays
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.kept_states import KeptStates
+from pcp.distributed.worker.training.repetition import Repeater, StoredArrays
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning import Plan, plan
@@ -30,7 +27,7 @@ from pcp.planning.search.evidence import Progress
 from pcp.training.data.run_data import open_batches
 from pcp.training.planned_step import describe_path, planned_step
 
-log = logging.getLogger("pcp.distributed.worker.trainer")
+log = logging.getLogger("pcp.distributed.worker.training.trainer")
 
 COMPILE_SECONDS = 600.0
 MEMORY_BYTES = 16 << 30
@@ -70,54 +67,64 @@ class Trained:
     settled: tuple[Settlement, ...] = ()
 
 
+class Batches(Protocol):
+    """Where batches come from."""
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """Tokens of each."""
+
+    def batch(self, index: int) -> Any:
+        """A batch by its number."""
+
+
+async def ready(loss: Any) -> None:
+    """Wait until the step that leads to a loss is done."""
+    loss.block_until_ready()
+
+
 class InnerTrainer:
     """Runs the inner steps of leases, one lease at a time, and keeps the worker's inner state between them.
 
     `train` runs in one thread; the inbox may be filled by another meanwhile.
 
     Arguments:
-        job: what the Shepherd described; its blobs are in the store.
-        store: where blobs are.
-        device: where to compute.
-        cancelled: asked during verification whether to give up.
-
-    Raises:
-        ProgramRefused: a program is forbidden, or the programs do not fit together.
-        VerificationCancelled: `cancelled` said so.
-        BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
+        replica: the worker's inner state.
+        repeater: for pieces of other workers' leases.
+        batches: where batches come from.
+        kept: which states are kept for audits.
+        pieces: of a lease, at whose borders a state is stored; 0 where nothing is audited.
+        inbox: what reaches it while it trains.
+        profile: what was chosen for the step, and measured of its sites; None where it runs as it is written.
+        slow: what is exchanged with other workers; None where they do not.
+        exchange_every: so many steps.
+        now: the time, in seconds.
+        ready: waits until the step that leads to a loss is done.
     """
 
     def __init__(
-        self, job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
+        self,
+        replica: Replica,
+        repeater: Repeater,
+        batches: Batches,
+        kept: KeptStates,
+        pieces: int,
+        inbox: Inbox,
+        profile: Profile | None = None,
+        slow: SlowWeights | None = None,
+        exchange_every: int = 0,
+        now: Callable[[], float] = time.monotonic,
+        ready: Callable[[Any], Awaitable[None]] = ready,
     ) -> None:
-        artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
-        path = store.path(job.data.digest)
-        self._batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
-        programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
-        self._fragments = check_fit(programs, self._batches.shapes)
-        plans: dict[str, Runs] = {
-            name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
-            for name, program in programs.items()
-        }
-        self.profile: Profile | None = None
-        """What was chosen for the step, and measured of its sites; None where it runs as it is written."""
-        if job.tolerance:
-            plans["step"] = planned = self._planned(programs["step"], job, device, cancelled)
-            self.profile = profile_of(planned)
-        self._store = store
-        self._replica = Replica(plans)
-        self._pieces = job.pieces
-        self._kept = KeptStates(lambda blob: store.remove(blob.digest))
-        shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), self._fragments)
-        self._repeater = Repeater(plans, len(self._fragments), self._batches.batch, shelf)
-        if job.exchange_every and "gossip.0" not in plans:
-            raise ProgramRefused("the workers of the run exchange, but the run lacks the program 'gossip.0'")
-        self._slow = SlowWeights(plans["gossip.0"], self._replica) if job.exchange_every else None
-        self._exchange_every = job.exchange_every
+        self._replica, self._repeater, self._batches = replica, repeater, batches
+        self._shelf, self._kept, self._pieces = repeater.shelf, kept, pieces
+        self._slow, self._exchange_every = slow, exchange_every
+        self._now, self._ready = now, ready
         self._pushed: dict[int, int] = {}  # fragments of unsettled pushes, by lease
-        self.inbox = Inbox()
+        self.inbox = inbox
+        self.profile = profile
 
-    def train(
+    async def train(
         self,
         lease: Lease,
         progress: Callable[[int, float], None],
@@ -139,49 +146,51 @@ class InnerTrainer:
             ArraysRefused: what is to be adopted is not what the programs take.
         """
         self._check(lease)
-        data, work = lease.data, _Work(lease, aborted)
+        data, work = lease.data, _Work(lease, aborted, self._now)
         self.inbox.forget_others(lease.lease_id)
         if lease.fresh:
-            self._begin_afresh(work)
-        self._adopt(work, 0)
+            await self._begin_afresh(work)
+        await self._adopt(work, 0)
         self._replica.begin(lease.first_step, lease.fragments)
         if self._slow is not None:
             self._slow.begin(lease.fresh)
         before = work.seconds
         losses: list[Any] = []
         cuts = borders(data.count, self._pieces) if self._pieces else ()
-        states = [store_inner(self._store, self._replica)] if cuts else []
+        states = [self._shelf.put_inner(self._replica)] if cuts else []
         for done in range(data.count):
             if done and done in cuts:
-                states.append(store_inner(self._store, self._replica))
-            self._adopt(work, done)
+                states.append(self._shelf.put_inner(self._replica))
+            await self._adopt(work, done)
             if aborted():
                 raise LeaseAborted
             losses.append(self._replica.step(self._batches.batch(data.start + done))["loss"])
             if done:
                 # One step ahead of the device, no more: progress is then what happened, and an abort is quick.
-                losses[-2].block_until_ready()
+                await self._ready(losses[-2])
                 progress(done, work.seconds / done)
             if self._slow is not None and (done + 1) % self._exchange_every == 0:
                 self._exchange(self._slow, work, losses[-self._exchange_every :], offered)
+        for loss in losses[-1:]:
+            await self._ready(loss)
         values = tuple(float(loss) for loss in losses)
         stepped = work.seconds
-        self._adopt(work, LAST_STEP)
+        await self._adopt(work, LAST_STEP)
         self._replica.finish()
         settled = self._settle()
-        blob = store_arrays(self._store, self._replica.push(lease.fragment))
+        blob = self._shelf.put_push(self._replica.push(lease.fragment))
         self._pushed[lease.lease_id] = lease.fragment
         if cuts:
-            states.append(store_inner(self._store, self._replica))
+            states.append(self._shelf.put_inner(self._replica))
             self._kept.keep(tuple(states))
         seconds = work.seconds
         tokens = data.count * self._batches.tokens_per_batch
         overhead = seconds - stepped + before
         return Trained(blob, tokens, values, seconds, overhead, work.waited, tuple(states), settled)
 
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
         """Do a piece of another worker's lease again; see `Repeater.repeat`. The worker's own state stays as it is."""
-        return self._repeater.repeat(wanted, aborted)
+        return await self._repeater.repeat(wanted, aborted, self._ready)
 
     def _check(self, lease: Lease) -> None:
         first, count = lease.first_step, lease.data.count
@@ -191,7 +200,7 @@ class InnerTrainer:
                 f"and none beyond {LAST_STEP}"
             )
         named = {lease.fragment, *lease.fragments, *(each.fragment for each in lease.adopt)}
-        there = set(range(len(self._fragments)))
+        there = set(range(self._repeater.fragments))
         if unknown := named - there:
             raise LeaseRefused(
                 f"lease {lease.lease_id} names fragment {min(unknown)}; the run has {len(there)}, from 0 on"
@@ -202,27 +211,29 @@ class InnerTrainer:
                 f"lease {lease.lease_id} begins afresh from fragments {begun}; expected each of {len(there)} once"
             )
 
-    def _begin_afresh(self, work: "_Work") -> None:
+    async def _begin_afresh(self, work: "_Work") -> None:
         self.inbox.outcomes()
         self._pushed.clear()
         first: dict[int, Any] = {}
         for adoption in work.due(0):
-            found = self._received(work, adoption)
+            found = await self._received(work, adoption)
             if found.is_change:
                 raise LeaseRefused(f"a change of fragment {adoption.fragment} was sent; a beginning is whole")
             first[adoption.fragment] = self._vector(found)
         self._replica.fresh([first[number] for number in range(len(first))], work.lease.first_step)
 
-    def _adopt(self, work: "_Work", step: int) -> None:
+    async def _adopt(self, work: "_Work", step: int) -> None:
         """Adopt what is due before a step."""
         for adoption in work.due(step):
-            found = self._received(work, adoption)
+            found = await self._received(work, adoption)
             self._replica.adopt(found.fragment, self._vector(found))
 
-    def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
-        began = time.monotonic()
-        found = self.inbox.wait_for(work.lease.lease_id, adoption.fragment, adoption.version, work.aborted)
-        work.waited += time.monotonic() - began
+    async def _received(self, work: "_Work", adoption: Adoption) -> Adopt:
+        began = self._now()
+        found = await self.inbox.wait_for(
+            work.lease.lease_id, adoption.fragment, adoption.version, work.aborted
+        )
+        work.waited += self._now() - began
         if found is None:
             raise LeaseAborted
         return found
@@ -237,29 +248,21 @@ class InnerTrainer:
         loss = sum(float(each) for each in losses) / len(losses)
 
         def swap(number: int, own: Blob | None) -> Exchanged:
-            began = time.monotonic()
+            began = self._now()
             offered(number, own, loss)
             found = self.inbox.wait_to_meet(work.aborted)
-            work.waited += time.monotonic() - began
+            work.waited += self._now() - began
             if found is None:
                 raise LeaseAborted
             return found
 
-        slow.exchange(self._store, swap)
+        slow.exchange(swap)
 
     def _vector(self, found: Adopt) -> Any:
         """The flat parameters of a fragment that is here."""
-        fragment = self._fragments[found.fragment]
         if not found.is_change:
-            return load_vector(self._store, found.blob, fragment.vector.specs[0].size, finite=True)
-        if fragment.change is None:
-            raise LeaseRefused(
-                f"a change of fragment {found.fragment} was sent, but no program that takes it"
-            )
-        change = load_arrays(
-            self._store, found.blob, fragment.change.tree, list(fragment.change.specs), finite=True
-        )
-        return self._replica.received(found.fragment, change)
+            return self._shelf.vector(found.fragment, found.blob)
+        return self._replica.received(found.fragment, self._shelf.change(found.fragment, found.blob))
 
     def _settle(self) -> tuple[Settlement, ...]:
         settled = []
@@ -269,16 +272,64 @@ class InnerTrainer:
                 settled.append(Settlement(fragment, outcome))
         return tuple(settled)
 
-    @staticmethod
-    def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
-        def look(_: Progress) -> None:
-            if cancelled():
-                raise VerificationCancelled("the worker was asked to stop while its step was planned")
 
-        seconds = min(job.plan_seconds, COMPILE_SECONDS)
-        found = planned_step(step, device, job.tolerance, seconds, progress=look)
-        log.info("%s", describe_path(found))
-        return found
+def make_trainer(
+    job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
+) -> InnerTrainer:
+    """The trainer of a run.
+
+    Arguments:
+        job: what the Shepherd described; its blobs are in the store.
+        store: where blobs are.
+        device: where to compute.
+        cancelled: asked during verification whether to give up.
+
+    Raises:
+        ProgramRefused: a program is forbidden, or the programs do not fit together.
+        VerificationCancelled: `cancelled` said so.
+        BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
+    """
+    artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
+    path = store.path(job.data.digest)
+    batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
+    programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
+    fragments = check_fit(programs, batches.shapes)
+    plans: dict[str, Runs] = {
+        name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
+        for name, program in programs.items()
+    }
+    profile = None
+    if job.tolerance:
+        plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
+        profile = profile_of(planned)
+    shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), fragments)
+    replica, slow = Replica(plans), None
+    if job.exchange_every:
+        if "gossip.0" not in plans:
+            raise ProgramRefused("the workers of the run exchange, but the run lacks the program 'gossip.0'")
+        slow = SlowWeights(plans["gossip.0"], replica, store)
+    return InnerTrainer(
+        replica,
+        Repeater(plans, len(fragments), batches.batch, shelf),
+        batches,
+        KeptStates(lambda blob: store.remove(blob.digest)),
+        job.pieces,
+        Inbox(),
+        profile,
+        slow,
+        job.exchange_every,
+    )
+
+
+def _planned(step: Program, job: Job, device: str, cancelled: Callable[[], bool]) -> Plan:
+    def look(_: Progress) -> None:
+        if cancelled():
+            raise VerificationCancelled("the worker was asked to stop while its step was planned")
+
+    seconds = min(job.plan_seconds, COMPILE_SECONDS)
+    found = planned_step(step, device, job.tolerance, seconds, progress=look)
+    log.info("%s", describe_path(found))
+    return found
 
 
 class _Later:
@@ -304,17 +355,17 @@ def _is_rare(name: str, programs: Mapping[str, Program]) -> bool:
 class _Work:
     """A lease that is trained: what is left to adopt, and the time that it takes."""
 
-    def __init__(self, lease: Lease, aborted: Callable[[], bool]) -> None:
+    def __init__(self, lease: Lease, aborted: Callable[[], bool], now: Callable[[], float]) -> None:
         self.lease = lease
         self.aborted = aborted
         self.waited = 0.0
-        self._began = time.monotonic()
+        self._now, self._began = now, now()
         self._left = list(lease.adopt)
 
     @property
     def seconds(self) -> float:
         """Time since the beginning, less that of waiting."""
-        return time.monotonic() - self._began - self.waited
+        return self._now() - self._began - self.waited
 
     def due(self, step: int) -> list[Adoption]:
         """Take out what is adopted before a step."""

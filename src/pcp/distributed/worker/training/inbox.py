@@ -12,7 +12,7 @@ WAIT_SECONDS = 1.0
 
 
 class Inbox:
-    """Filled by one thread, emptied by another."""
+    """Filled by one thread, emptied by another. How is waited is for `_wait` to say."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -24,7 +24,7 @@ class Inbox:
         """Put in a fragment that a lease adopts."""
         with self._changed:
             self._adoptions[adoption.lease_id, adoption.fragment, adoption.version] = adoption
-            self._changed.notify_all()
+        self.wake()
 
     def settle(self, lease_id: int, outcome: Outcome) -> None:
         """Put in the answer to a push."""
@@ -52,7 +52,7 @@ class Inbox:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for(
+    async def wait_for(
         self, lease_id: int, fragment: int, version: int, given_up: Callable[[], bool]
     ) -> Adopt | None:
         """Take a fragment out as soon as it is there; None if waiting was given up."""
@@ -61,8 +61,12 @@ class Inbox:
             while key not in self._adoptions:
                 if given_up():
                     return None
-                self._changed.wait(WAIT_SECONDS)
+                await self._wait()
             return self._adoptions.pop(key)
+
+    async def _wait(self) -> None:
+        """Wait until `wake`, or not much longer, and let others in meanwhile."""
+        self._changed.wait(WAIT_SECONDS)
 
     def outcomes(self) -> dict[int, Outcome]:
         """Take out all answers, by lease."""

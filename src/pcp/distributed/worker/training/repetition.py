@@ -1,11 +1,11 @@
 """A piece of another worker's lease, done again for an audit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pcp.distributed.messages import Adoption, Blob, Repeat
-from pcp.distributed.round_arithmetic.array_blobs import store_arrays
+from pcp.distributed.round_arithmetic.array_blobs import ArraysRefused, load_arrays, store_arrays
 from pcp.distributed.round_arithmetic.flat_blobs import load_vector
 from pcp.distributed.round_arithmetic.inner_state import load_inner, store_inner
 from pcp.distributed.round_arithmetic.program_fit import Arrays, Fragment
@@ -23,13 +23,16 @@ class RepetitionAborted(Exception):
 
 
 class Shelf(Protocol):
-    """Where the blobs are that pieces name, and where their results go."""
+    """Where the blobs are that leases and pieces name, and where their results go."""
 
     def inner(self, blob: Blob) -> Mapping[str, Any]:
         """An inner state, for `Replica.restore`."""
 
     def vector(self, fragment: int, blob: Blob) -> Any:
         """The flat parameters of a fragment."""
+
+    def change(self, fragment: int, blob: Blob) -> Any:
+        """What leads from one version of a fragment to the next, encoded."""
 
     def put_inner(self, replica: Replica) -> Blob:
         """Store the inner state of a replica."""
@@ -68,6 +71,17 @@ class StoredArrays:
         """
         return load_vector(self.store, blob, self.fragments[fragment].vector.specs[0].size, finite=True)
 
+    def change(self, fragment: int, blob: Blob) -> Any:
+        """An encoded change of a fragment.
+
+        Raises:
+            ArraysRefused: the blob is none, or no program of the run that takes one.
+        """
+        change = self.fragments[fragment].change
+        if change is None:
+            raise ArraysRefused(f"a change of fragment {fragment} was sent, but no program that takes it")
+        return load_arrays(self.store, blob, change.tree, list(change.specs), finite=True)
+
     def put_inner(self, replica: Replica) -> Blob:
         """Store the inner state of a replica."""
         return store_inner(self.store, replica)
@@ -93,12 +107,15 @@ class Repeater:
     batch: Callable[[int], Any]
     shelf: Shelf
 
-    def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+    async def repeat(
+        self, wanted: Repeat, aborted: Callable[[], bool], ready: Callable[[Any], Awaitable[None]]
+    ) -> tuple[Blob, Blob | None]:
         """Do a piece again, in a state of its own.
 
         Arguments:
             wanted: the piece.
             aborted: asked before every step whether to stop.
+            ready: waits until the step that leads to a loss is done.
 
         Returns:
             The inner state that it comes to, and the push if that is wanted, both stored.
@@ -118,7 +135,7 @@ class Repeater:
             if aborted():
                 raise RepetitionAborted
             self._adopt(replica, [each for each in lease.adopt if each.step == step > 0])
-            replica.step(self.batch(lease.data.start + step))
+            await ready(replica.step(self.batch(lease.data.start + step))["loss"])
         payload = None
         if wanted.push:
             self._adopt(

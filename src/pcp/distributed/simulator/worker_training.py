@@ -1,0 +1,199 @@
+"""The training of a simulated worker: the Worker's own trainer, whose steps take virtual time, and a witness that looks on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pcp.distributed.job import Job
+from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
+from pcp.distributed.round_arithmetic.replica import Replica
+from pcp.distributed.simulator import training
+from pcp.distributed.simulator.machines.blob_disk import BlobDisk
+from pcp.distributed.simulator.numbered_states import NumberShelf, StateTable
+from pcp.distributed.simulator.runtime import Later
+from pcp.distributed.worker.effects import Adopt
+from pcp.distributed.worker.offer import ProgramStopped
+from pcp.distributed.worker.training.inbox import Inbox
+from pcp.distributed.worker.training.kept_states import KeptStates
+from pcp.distributed.worker.training.repetition import Repeater
+from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Trained
+from pcp.errors import PCPError
+
+if TYPE_CHECKING:
+    from pcp.distributed.simulator.worker_process import WorkerProcess
+
+PROFILE = Profile("as it is written", (SiteMeasurement("add f32[4] f32[4]", "plain", 1.0),))
+
+
+class TrainingFailed(PCPError):
+    """A simulated step failed."""
+
+
+class WorkerTraining:
+    """Stands for the confined process of a Worker: it trains one lease at a time, and may be ended.
+
+    Arguments:
+        process: of the worker.
+        job: the run.
+    """
+
+    def __init__(self, process: "WorkerProcess", job: Job) -> None:
+        self.process, self._job = process, job
+        self.inbox: Inbox = VirtualInbox(self)
+        self.profile: Profile | None = PROFILE
+        self.adopting: dict[int, int] = {}  # versions of the fragments that are adopted next
+        self.lease: Lease | None = None
+        self._is_stuck = False
+        self._step: Later | None = None
+        self._ended: ProgramStopped | None = None
+        self._trainer: InnerTrainer | None = None
+
+    async def train(
+        self, lease: Lease, progress: Callable[[int, float], None], aborted: Callable[[], bool]
+    ) -> Trained:
+        """See `TrainingProcess.train`."""
+        self.lease, self._is_stuck = lease, self.process.is_stuck
+        if self._trainer is None:
+            if not lease.fresh:
+                raise LeaseRefused("training that this lease goes on from is lost here")
+            self._trainer = self._make()
+        return await self._trainer.train(lease, progress, aborted)
+
+    async def repeat(self, wanted: Repeat, aborted: Callable[[], bool]) -> tuple[Blob, Blob | None]:
+        """See `TrainingProcess.repeat`."""
+        self._is_stuck = False
+        trainer = self._trainer or self._make()
+        return await trainer.repeat(wanted, aborted)
+
+    def end(self, why: FailureKind, words: str) -> None:
+        """See `TrainingProcess.end`."""
+        self._ended = ProgramStopped(why, words)
+        if self._step is not None:
+            self._step.come()
+
+    def close(self) -> None:
+        """See `TrainingProcess.close`."""
+
+    async def step(self, loss: Any) -> None:  # noqa: ARG002 - time is all that passes
+        """Wait until a step is done; a stuck one never is.
+
+        Raises:
+            ProgramStopped: the process was ended meanwhile.
+            TrainingFailed: training is unreliable now.
+        """
+        self._step = Later()
+        if not self._is_stuck:
+            self.process.runtime.after(self.process.next_step_seconds(), self._step.come)
+        await self._step
+        self._step = None
+        if self._ended is not None:
+            ended, self._ended, self._trainer = self._ended, None, None
+            raise ended
+        faults, random = self.process.world.faults, self.process.world.random
+        if faults.training_fails and random.random() < 0.3:
+            raise TrainingFailed("out of memory")
+
+    def _make(self) -> InnerTrainer:
+        world, blobs = self.process.world, self.process.blobs
+        algorithm = world.scenario.config.algorithm
+        plans = training.plans(algorithm)
+        shelf = HostileShelf(self, blobs, world.states)
+        return InnerTrainer(
+            WitnessedReplica(self, plans),
+            Repeater(plans, algorithm.fragments, lambda number: number, shelf),
+            Batches(world.scenario.config.tokens_per_batch),
+            KeptStates(lambda blob: blobs.remove(blob.digest)),
+            self._job.pieces,
+            self.inbox,
+            now=self.process.runtime.now,
+            ready=self.step,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches that are their own numbers."""
+
+    tokens_per_batch: int
+
+    def batch(self, index: int) -> int:
+        """The number."""
+        return index
+
+
+class VirtualInbox(Inbox):
+    """An inbox in virtual time."""
+
+    def __init__(self, owner: WorkerTraining) -> None:
+        super().__init__()
+        self._owner = owner
+        self._later: Later | None = None
+
+    def wake(self) -> None:
+        """See `Inbox`."""
+        if self._later is not None:
+            later, self._later = self._later, None
+            later.come()
+
+    async def wait_for(
+        self, lease_id: int, fragment: int, version: int, given_up: Callable[[], bool]
+    ) -> Adopt | None:
+        """See `Inbox`."""
+        found = await super().wait_for(lease_id, fragment, version, given_up)
+        if found is not None:
+            self._owner.adopting[found.fragment] = found.version
+        return found
+
+    async def _wait(self) -> None:
+        self._later = Later()
+        await self._later
+
+
+class WitnessedReplica(Replica):
+    """An inner state whose every adoption and push is witnessed."""
+
+    def __init__(self, owner: WorkerTraining, plans: Mapping[str, training.Plan]) -> None:
+        super().__init__(plans)
+        self._owner, self._witness = owner, owner.process.world.witness
+        self._versions: dict[int, int] = {}
+        self._chain = 0
+
+    def fresh(self, vectors: Sequence[Any], step: int) -> None:
+        """See `Replica`."""
+        self._chain = self._witness.new_chain()
+        for fragment, vector in enumerate(vectors):
+            self._adopts(fragment, vector)
+        super().fresh(vectors, step)
+
+    def adopt(self, fragment: int, vector: Any) -> None:
+        """See `Replica`."""
+        self._adopts(fragment, vector)
+        super().adopt(fragment, vector)
+
+    def push(self, fragment: int) -> dict[str, Any]:
+        """See `Replica`."""
+        payload, lease = super().push(fragment), self._owner.lease
+        assert lease is not None, "a push belongs to a lease"
+        held, anchors = dict(self._versions), self.state["anchors"]
+        self._witness.trained(self._chain, lease, payload["value"], held, anchors)
+        return payload
+
+    def _adopts(self, fragment: int, vector: Any) -> None:
+        version = self._owner.adopting[fragment]
+        self._witness.adopted(self._owner.process.name, fragment, version, int(vector))
+        self._versions[fragment] = version
+
+
+class HostileShelf(NumberShelf):
+    """A shelf on which pushes may be spoilt."""
+
+    def __init__(self, owner: WorkerTraining, blobs: BlobDisk, table: StateTable) -> None:
+        super().__init__(blobs, table)
+        self._owner = owner
+
+    def put_push(self, payload: dict[str, Any]) -> Blob:
+        """Store an encoded push, or bytes that are none."""
+        lease = self._owner.lease
+        if lease is not None and self._owner.process.spoils_push(lease.lease_id):
+            return self._blobs.put(training.spoilt(training.encode(payload["value"])))
+        return super().put_push(payload)

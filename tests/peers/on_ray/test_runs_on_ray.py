@@ -1,0 +1,153 @@
+"""`pcp train --engine ray` as a whole: it equals the ordinary engine, and it outlives what dies."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.distributed.processes.command import Command, is_round
+from tests.distributed.tiny_run import assert_equal_arrays
+from tests.distributed.waiting import is_gone, wait_until
+from tests.peers.on_ray.conftest import ENVIRONMENT, FORKS, RayCluster
+from tests.peers.on_ray.listening import listened_on
+from tests.peers.on_ray.replaying import batches_of, replay
+from tests.training.loss_files import plain
+
+from pcp.training.display.metrics import read_metrics
+from pcp.training.run_folder import RunFolder, load_state
+
+pytest.importorskip("ray")
+
+import ray
+
+pytestmark = FORKS
+
+SAMPLES = 8  # of a batch
+
+
+def ended(command: Command) -> list[dict[str, Any]]:
+    assert command.end() == 0, command.said
+    return command.records
+
+
+def options(folder: Path, **settings: Any) -> list[str]:
+    """Of `pcp train`, for a loss from a file that is over in seconds."""
+    return [
+        f"--{name.replace('_', '-')}={value}" for name, value in plain(folder).settings(**settings).items()
+    ]
+
+
+def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path) -> None:
+    settings = options(tmp_path, steps=24, workers=1, inner_steps=4, evaluate_every=8, merge="mean")
+    ours, ordinary = RunFolder(tmp_path / "ray"), RunFolder(tmp_path / "processes")
+    engine = ["--engine=ray", "--run", str(ours.path)]
+    unlike = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+    with (
+        Command(["train", *settings, *engine], tmp_path, ENVIRONMENT | unlike) as on_ray,
+        Command(["train", *settings, "--run", str(ordinary.path)], tmp_path) as of_processes,
+    ):
+        on_ray.wait_for(lambda record: record.get("state") == "joining")
+        assert listened_on(on_ray.process.pid) == {"127.0.0.1"}, "a cluster of this machine alone"
+        records = [ended(on_ray), ended(of_processes)]
+    (step, state, facts), (other_step, other_state, other_facts) = load_state(ours), load_state(ordinary)
+    assert (step, facts) == (other_step, other_facts) == (24, {"tokens": 24 * SAMPLES, "round": 6})
+    assert_equal_arrays(state, other_state)
+    losses = [[record["loss"] for record in each if "round" in record] for each in records]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 6
+    assert records[0][-1]["validation_loss"] == records[1][-1]["validation_loss"]
+    assert ours.trained_file.read_bytes() == ordinary.trained_file.read_bytes()
+    assert ours.plot_file.stat().st_size > 1000
+    assert [record["loss"] for record in read_metrics(ours.metrics_file) if "round" in record] == losses[0]
+
+
+class Watched:
+    """A run on a cluster whose actors are killed.
+
+    Arguments:
+        command: `pcp train`.
+        folder: of the run.
+    """
+
+    def __init__(self, command: Command, folder: RunFolder) -> None:
+        self.command, self.folder = command, folder
+        self.pids: set[int] = set()
+
+    def actor(self, name: str) -> Any:
+        return ray.get_actor(name, namespace=f"pcp:{self.folder.path}")
+
+    def process_of(self, name: str) -> int:
+        pid = int(ray.get(self.actor(name).process_id.remote()))
+        self.pids.add(pid)
+        return pid
+
+    def restarted(self, name: str) -> None:
+        """Wait until an actor is made again."""
+        self.command.wait_for(lambda record: record.get("process") == name)
+
+    def goes_on(self) -> None:
+        """Wait for two more rounds."""
+        done = max((record.get("round", 0) for record in self.command.records), default=0)
+        self.command.wait_for(is_round(done + 2))
+
+    def joined(self, name: str, count: int) -> None:
+        """Wait until a worker is a member for the so-manieth time; meanwhile nothing is given to the others."""
+        paused = self.folder.path / "paused"
+        paused.touch()
+        self.command.wait_for(
+            lambda record: record.get("state") == "joining" and record["worker"] == name, count
+        )
+        paused.unlink()
+
+
+def test_a_run_outlives_killed_actors_and_a_killed_node(tmp_path: Path, cluster: RayCluster) -> None:
+    folder = RunFolder(tmp_path / "run")
+    settings = options(
+        tmp_path,
+        steps=60,
+        workers=2,
+        algorithm="data-parallel",
+        shares="equal",
+        checkpoint_every=20,
+        evaluate_every=20,
+    )
+    engine = ["--engine=ray", f"--address={cluster.address}", "--run", str(folder.path)]
+    with Command(["train", *settings, *engine], tmp_path, ENVIRONMENT) as train:
+        train.wait_for(is_round(2))
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+        run = Watched(train, folder)
+
+        os.kill(run.process_of("worker-1"), signal.SIGKILL)
+        run.restarted("worker-1")
+        run.goes_on()
+        run.joined("worker-1", 2)
+
+        run.process_of("worker-0")
+        ray.kill(run.actor("worker-0"))
+        run.restarted("worker-0")
+        run.goes_on()
+        run.joined("worker-0", 2)
+
+        shepherd = run.process_of("shepherd")
+        train.wait_for(lambda record: bool(record.get("lease")), len(train.records))
+        os.kill(shepherd, signal.SIGKILL)
+        run.restarted("shepherd")
+        run.goes_on()
+
+        cluster.kill_node()
+        run.goes_on()
+        records = ended(train)
+    wait_until(lambda: all(is_gone(pid) for pid in run.pids), 30.0)
+
+    restarts = [record["process"] for record in records if record.get("event") == "restart"]
+    assert restarts[:3] == ["worker-1", "worker-0", "shepherd"]
+    assert len(set(restarts[3:])) == 1, "the worker of the killed node, which Ray may place there once more"
+    rounds = [record for record in records if "round" in record]
+    assert [record["round"] for record in rounds] == sorted({record["round"] for record in rounds})
+    assert rounds[-1]["tokens"] == 2 * 60 * SAMPLES, "every batch was merged exactly once"
+    granted = [record["lease"] for record in records if record.get("lease")]
+    assert len(granted) - 2 * 60 <= 2 * 4, "at most a round was trained again each time"
+    step, state, _ = load_state(folder)
+    assert step == 60
+    assert_equal_arrays(state["params"], replay(folder, batches_of(rounds, SAMPLES, 2)), 0, 1e-6)
