@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import pcp
+from pcp.ir import Program
+from pcp.ir.bindings import parse_module
 from pcp.ir.tree import flatten
 from pcp.optimizers import sgd
 from pcp.rewrite.memory.parts import in_parts
@@ -121,12 +123,24 @@ def test_values_of_one_part_are_alive_at_a_time() -> None:
 
 def test_short_numbers_are_added_up_in_float32() -> None:
     x = np.ones((512, 8), np.float32)
-    program = pcp.trace(lambda x: pcp.convert(x, "bf16").sum(0), x)
-    found = in_parts(program, 512)
+
+    def squares(x: Any) -> Any:
+        short = pcp.convert(x, "bf16")
+        return pcp.convert(short.T @ short, "f32")
+
+    found = in_parts(pcp.trace(squares, x), 512)
     assert found is not None
-    np.testing.assert_array_equal(
-        np.asarray(run(found, x), np.float32), np.full(8, 512.0)
-    )  # bf16 alone ends at 256
+    np.testing.assert_array_equal(run(found, x), np.full((8, 8), 512.0))  # bf16 alone ends at 256
+
+
+def test_a_maximum_that_begins_with_zero_is_no_sum() -> None:
+    text = """func.func @main(%x: tensor<12x4xf32>) -> tensor<4xf32> {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %most = stablehlo.reduce(%x init: %zero) applies stablehlo.maximum across dimensions = [0] :
+        (tensor<12x4xf32>, tensor<f32>) -> tensor<4xf32>
+      return %most : tensor<4xf32>
+    }"""
+    assert in_parts(Program.from_module(parse_module(text)), 3) is None
 
 
 def test_what_follows_the_sums_is_computed_once() -> None:
