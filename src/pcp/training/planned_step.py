@@ -47,7 +47,7 @@ def planned_step(
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
-    given = None if example is None or not tolerance else example()
+    given = example() if tolerance and example is not None else None
     return plan(
         step,
         device=device,
