@@ -197,3 +197,11 @@ def test_a_reference_doubts_no_bits() -> None:
     arrays = random_arguments(program.arguments, Recipe(), 0)
     for a, b in zip(results_of(program, arrays), results_of(made, arrays), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_largest_numbers_stay_finite_in_other_roundings() -> None:
+    program = pcp.trace(lambda x: x * 2.0, pcp.spec((4,), "f32"))
+    x = np.array([np.finfo(np.float32).max / 2, -np.inf, np.nan, 1 / 3], np.float32)
+    found = results_of(in_other_roundings(program), [x])[0]
+    np.testing.assert_array_equal(found[:3], 2 * x[:3])
+    assert 0 < abs(found[3] - 2 * x[3]) < 1e-6
