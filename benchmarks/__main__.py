@@ -6,11 +6,13 @@ import importlib
 BENCHMARKS = {
     "programs": {
         "compile_depth": "what compiling a training step takes with depth, beside JAX",
-        "gpu": "a training step of GPT-2 on a GPU beside PyTorch's",
         "gpt2": "a training step of GPT-2 beside JAX and PyTorch",
         "gradient": "gradients of losses written in JAX, beside jax.grad",
         "gradient_corpus": "gradients of programs of other frameworks beside their own",
         "prefill": "the logits of a prompt beside JAX and PyTorch",
+    },
+    "gpu": {
+        "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
     },
     "planning": {
         "native_kernels": "native kernels beside XLA's own code for the same sites",

@@ -13,6 +13,7 @@ import numpy as np
 import pcp
 from pcp.inference import Sampling, generate
 from pcp.models import gpt2
+from pcp.models.parameters import Parameters, parameter_count
 from pcp.training.data.batches import Batches
 from pcp.training.data.corpus import load_corpus
 from pcp.training.data.tokenizer import CharacterTokenizer
@@ -44,10 +45,10 @@ def main() -> None:
     )
     parameters = gpt2.initial_parameters(config)
     print(
-        f"{gpt2.parameter_count(parameters)} parameters, {len(text)} characters, {config.vocabulary} of them different"
+        f"{parameter_count(parameters)} parameters, {len(text)} characters, {config.vocabulary} of them different"
     )
 
-    def loss(params: gpt2.Parameters, tokens: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
+    def loss(params: Parameters, tokens: pcp.Tensor, targets: pcp.Tensor) -> pcp.Tensor:
         return gpt2.loss(params, tokens, targets, config)
 
     sequence = pcp.spec((settings.batch, settings.context), "i32")

@@ -13,6 +13,7 @@ import numpy as np
 
 import pcp
 from pcp.models import gpt2
+from pcp.models.parameters import parameter_count
 from pcp.planning.capacity import human
 from pcp.planning.diagnostics.cost import estimate_cost
 
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     settings = parser.parse_args()
 
-    config = dataclasses.replace(gpt2.configuration(settings.model), context=settings.context)
+    config = dataclasses.replace(gpt2.CONFIGURATIONS[settings.model], context=settings.context)
     parameters = gpt2.initial_parameters(config)
     sequence = pcp.spec((settings.batch, settings.context), "i32")
 
@@ -44,7 +45,7 @@ def main() -> None:
     plan = pcp.plan(step, device=settings.device)
     compiled = time.perf_counter()
     cost = estimate_cost(step)
-    print(f"{settings.model}: {gpt2.parameter_count(parameters):,} parameters on {plan.device}")
+    print(f"{settings.model}: {parameter_count(parameters):,} parameters on {plan.device}")
     print(f"traced and differentiated in {traced - began:.2f} s, compiled in {compiled - traced:.2f} s")
     print(
         f"a step: {cost.total.flops / 1e9:.2f} Gflop, {human(plan.memory[str(plan.device)].peak)} of memory"

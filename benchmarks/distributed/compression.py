@@ -53,7 +53,7 @@ def drawn(kind: str) -> Iterator[Array]:
 
 def pseudo_gradients() -> Iterator[Array]:
     """Where gpt2-nano was, minus where it is after some steps, round after round."""
-    config = gpt2.configuration("gpt2-nano")
+    config = gpt2.CONFIGURATIONS["gpt2-nano"]
     tokens = _markov_chain(config.vocabulary, 100_000)
     optimizer = pcp.optimizers.AdamW(1e-3)
     parameters = gpt2.initial_parameters(config)

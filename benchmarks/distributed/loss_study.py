@@ -20,7 +20,7 @@ from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import TokenFile
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 
 KINDS: dict[str, type[Any]] = {name.replace("-", "_"): kind for name, kind in ALGORITHMS.items()}
 """The algorithms by the names that results give them."""
@@ -87,7 +87,7 @@ class Run:
         return max(1, whole // self.inner_steps) * self.inner_steps
 
 
-def recipe_of(run: Run, tokens: TokenFile) -> GPT2Recipe:
+def recipe_of(run: Run, tokens: TokenFile) -> DecoderRecipe:
     """What a run trains with: nanoGPT's recipe for characters."""
     config = TrainingConfig(
         steps=run.steps,
@@ -100,10 +100,10 @@ def recipe_of(run: Run, tokens: TokenFile) -> GPT2Recipe:
     model = GPT2Config(
         run.layers, run.heads, run.width, run.context, vocabulary=tokens.vocabulary_size, bias=False
     )
-    return GPT2Recipe(config, model, tokens)
+    return DecoderRecipe(config, model, tokens)
 
 
-def uploaded_bytes(run: Run, recipe: GPT2Recipe) -> int:
+def uploaded_bytes(run: Run, recipe: DecoderRecipe) -> int:
     """Bytes of the arrays that one worker pushes in the whole run."""
     algorithm = run.described()
     parts = partition(recipe.parameters, algorithm.fragments)
@@ -168,7 +168,7 @@ Trained = Iterator[tuple[Callable[[], float], Sequence[Any]]]
 
 
 def apart(
-    run: Run, recipe: GPT2Recipe, algorithm: Algorithm, batches: StackedBatches, device: str, fleet: bool
+    run: Run, recipe: DecoderRecipe, algorithm: Algorithm, batches: StackedBatches, device: str, fleet: bool
 ) -> Trained:
     """Workers that train apart and merge."""
     tamper = attack(run.attack, range(run.hostile)) if run.attack else None
@@ -187,7 +187,7 @@ def apart(
             losses = []
 
 
-def alone(recipe: GPT2Recipe, workers: int, segment: int, batches: StackedBatches, device: str) -> Trained:
+def alone(recipe: DecoderRecipe, workers: int, segment: int, batches: StackedBatches, device: str) -> Trained:
     """Data parallel training as it is: one process with the batches of all workers as one.
 
     Arguments:

@@ -30,7 +30,7 @@ Arrays = list[np.ndarray[Any, Any]]
 
 def programs() -> Iterator[tuple[str, pcp.Program]]:
     """The programs whose sites are measured."""
-    config = dataclasses.replace(gpt2.configuration("gpt2"), layers=1)
+    config = dataclasses.replace(gpt2.CONFIGURATIONS["gpt2"], layers=1)
     parameters = gpt2.parameter_shapes(config)
 
     def tokens(batch: int, length: int) -> Any:

@@ -27,6 +27,7 @@ from benchmarks.own_process import OwnProcess, Run
 from benchmarks.programs import gpt2_jax
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
+from pcp.models.parameters import parameter_count
 
 RATE = 1e-3
 BUDGET = 300.0
@@ -184,7 +185,7 @@ def compare(
                 seconds, contestants[which].loss = processes[which].call(data)
                 if index:  # the first step warms up
                     contestants[which].seconds.append(seconds)
-    small = gpt2.parameter_count(params) < 10_000_000
+    small = parameter_count(params) < 10_000_000
     exact = (
         reference_loss(config, params, batches)
         if small
@@ -246,7 +247,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _run(name: str, arguments: argparse.Namespace) -> None:
     nano = name == "gpt2-nano"
-    config = gpt2.configuration(name)
+    config = gpt2.CONFIGURATIONS[name]
     context = arguments.context or (64 if nano else 256)
     config = gpt2.GPT2Config(
         config.layers, config.heads, config.width, context, config.vocabulary, config.bias

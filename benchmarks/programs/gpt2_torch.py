@@ -1,5 +1,6 @@
 """GPT-2's training step in PyTorch, eager or compiled, as nanoGPT writes it; parameters are nested as in `pcp.models.gpt2`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,7 +48,9 @@ class Trainer:
 
     Arguments:
         params: arrays.
+        config: what the loss takes.
         autocast: compute products in bf16.
+        loss: of parameters, tokens, targets and config.
         compiled: compile forward and backward pass by `torch.compile` (inductor); the optimizer is fused in both cases.
         device: `cpu` or `cuda`.
     """
@@ -55,11 +58,12 @@ class Trainer:
     def __init__(
         self,
         params: Tree,
-        config: GPT2Config,
+        config: Any,
         rate: float,
         autocast: bool = False,
         device: str = "cpu",
         compiled: bool = False,
+        loss: Callable[..., torch.Tensor] = loss,
     ) -> None:
         self.loss = torch.compile(loss) if compiled else loss
         self.params = map_tree(lambda a: torch.tensor(a, requires_grad=True, device=device), params)

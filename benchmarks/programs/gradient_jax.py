@@ -127,7 +127,7 @@ def lstm(width: int, batch: int, length: int, seed: int = 0) -> Workload:
 
 def transformer(model: str, batch: int, context: int, seed: int = 0) -> Workload:
     """GPT-2 in one of its sizes."""
-    known = gpt2.configuration(model)
+    known = gpt2.CONFIGURATIONS[model]
     config = gpt2.GPT2Config(known.layers, known.heads, known.width, context, known.vocabulary, known.bias)
     rng = np.random.default_rng(seed)
     tokens, targets = (rng.integers(0, config.vocabulary, (batch, context), np.int32) for _ in range(2))

@@ -119,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
-    config = dataclasses.replace(gpt2.configuration(arguments.model), context=arguments.context)
+    config = dataclasses.replace(gpt2.CONFIGURATIONS[arguments.model], context=arguments.context)
     rows = compare(config, arguments.batch, arguments.tolerance, arguments.runs)
     for row in rows:
         if arguments.json:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.programs.step_errors import JudgedStep
+from benchmarks.gpu.step_errors import JudgedStep
 
 import pcp
 from pcp.ir.tree import map_tree

@@ -69,12 +69,16 @@ class _Lines:
 
 def test_json_lines_tell_the_progress_and_the_end(trained: tuple[Path, list[dict[str, Any]]]) -> None:
     folder, records = trained
-    begin, *progress, final = records
+    begin, peak, *progress, final = records
+    assert peak["event"] == "peak"
     assert begin == {"event": "schedule", "steps": 12, "warmup_steps": 2}
     assert [record["step"] for record in progress] == [6, 10, 12]
     for record in progress:
         assert np.log(30) > record["loss"] > 0
         assert record["tokens_per_second"] > 0
+        assert record["mfu"] * peak["flops_per_second"] == pytest.approx(
+            record["tokens_per_second"] * peak["flops_per_step"] / (4 * 64)
+        )
         assert record["gradient_norm"] > 0
     assert [record["step"] for record in progress if "validation_loss" in record] == [6, 12]
     assert progress[-1]["loss"] < progress[0]["loss"]
@@ -83,7 +87,7 @@ def test_json_lines_tell_the_progress_and_the_end(trained: tuple[Path, list[dict
     assert final["validation_loss"] == progress[-1]["validation_loss"]
     assert final["seconds"] > 0
     assert final["run"] == str(folder)
-    assert read_metrics(folder / "metrics.jsonl") == progress
+    assert read_metrics(folder / "metrics.jsonl") == [peak, *progress]
 
 
 def test_everything_of_a_run_lies_in_its_folder(trained: tuple[Path, list[dict[str, Any]]]) -> None:
@@ -124,9 +128,9 @@ def test_an_interrupted_run_goes_on_to_the_same_end(
     _, expected, _ = load_state(RunFolder.open(whole))
     _, found, _ = load_state(RunFolder.open(folder))
     np.testing.assert_array_equal(found["params"]["wte"], expected["params"]["wte"])
-    assert [record["loss"] for record in read_metrics(folder / "metrics.jsonl") if record["step"] == 6] == [
-        records[1]["loss"]
-    ]
+    assert [
+        record["loss"] for record in read_metrics(folder / "metrics.jsonl") if record.get("step") == 6
+    ] == [records[2]["loss"]]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -292,6 +296,7 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
         try:
             assert process.stdout is not None
             assert "schedule" in process.stdout.readline()
+            assert "peak" in process.stdout.readline()
             seen = json.loads(process.stdout.readline())["step"]
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=60)

@@ -36,7 +36,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_everything_of_a_run_lies_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files, folder = plain(tmp_path), tmp_path / "run"
     assert main(["train", *of(files), *SHORT, "--run", str(folder), "--json"]) == 0
-    _, *progress, final = map(json.loads, capsys.readouterr().out.splitlines())
+    _, _, *progress, final = map(json.loads, capsys.readouterr().out.splitlines())
     assert [record["step"] for record in progress] == [10, 20]
     assert progress[-1]["validation_loss"] < progress[0]["validation_loss"]
     assert (final["event"], final["sample"], final["weights"]) == (

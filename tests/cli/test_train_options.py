@@ -105,7 +105,7 @@ def test_workers_do_not_exchange_on_ray(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
-    arguments = ["--workers", "2", "--algorithm", "noloco", "--engine", "ray"]
+    arguments = ["--workers", "2", "--algorithm", "noloco", "--inner-steps", "1", "--engine", "ray"]
     assert main(["train", *arguments, *TINY]) == 2
     assert "--engine ray has no exchanges between workers" in capsys.readouterr().err
     assert not Path("run").exists()

@@ -20,7 +20,7 @@ from pcp.distributed.wire import BlobStore
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from tests.distributed.gossip.lockstep import PairsLockstep
 
 WORKERS, STEPS, VOCABULARY = 4, 1200, 10
@@ -37,16 +37,16 @@ def chain(count: int) -> np.ndarray[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
     folder: Path = tmp_path_factory.mktemp("chain")
     tokens = write_token_file(folder / "tokens.bin", chain(120_000), VOCABULARY)
     config = TrainingConfig(
         steps=STEPS, batch=8, learning_rate=1e-2, final_learning_rate=1e-3, warmup_steps=30
     )
-    return GPT2Recipe(config, GPT2Config(2, 2, 32, 16, VOCABULARY, bias=False), tokens)
+    return DecoderRecipe(config, GPT2Config(2, 2, 32, 16, VOCABULARY, bias=False), tokens)
 
 
-def final_loss(recipe: GPT2Recipe, algorithm: Algorithm) -> float:
+def final_loss(recipe: DecoderRecipe, algorithm: Algorithm) -> float:
     run = Lockstep(recipe, algorithm, WORKERS)
     for _ in range(STEPS * algorithm.fragments // algorithm.inner_steps):
         run.round()
@@ -55,7 +55,7 @@ def final_loss(recipe: GPT2Recipe, algorithm: Algorithm) -> float:
 
 
 @pytest.mark.long
-def test_pairs_without_a_global_step_learn_as_much(recipe: GPT2Recipe, store: BlobStore) -> None:
+def test_pairs_without_a_global_step_learn_as_much(recipe: DecoderRecipe, store: BlobStore) -> None:
     diloco = final_loss(recipe, DiLoCo(30, 0.8, 0.7))
     run = PairsLockstep(recipe, NoLoCo(30, STEPS, 0.9), WORKERS, store)
     variances = run.train()
@@ -65,7 +65,7 @@ def test_pairs_without_a_global_step_learn_as_much(recipe: GPT2Recipe, store: Bl
 
 
 @pytest.mark.long
-def test_low_communication_costs_little(recipe: GPT2Recipe) -> None:
+def test_low_communication_costs_little(recipe: DecoderRecipe) -> None:
     control = final_loss(recipe, DataParallel())
     assert control < 0.5 * np.log(VOCABULARY)
     losses = {

@@ -14,7 +14,7 @@ from pcp.ir.tree import flatten
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.recipe import Recipe
 
 VOCABULARY = 11
@@ -23,7 +23,7 @@ MODEL = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=VOCABULARY
 DILOCO = DiLoCo(3)
 
 
-def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
+def tiny_recipe(folder: Path, **settings: Any) -> DecoderRecipe:
     """A recipe of the tiny model; settings replace those of `TrainingConfig`."""
     chosen: dict[str, Any] = {
         "steps": 12,
@@ -35,7 +35,7 @@ def tiny_recipe(folder: Path, **settings: Any) -> GPT2Recipe:
     }
     tokens = np.random.default_rng(7).integers(0, VOCABULARY, 1500).astype(np.int32)
     token_file = write_token_file(folder / "tokens.bin", tokens, VOCABULARY)
-    return GPT2Recipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
+    return DecoderRecipe(TrainingConfig(**(chosen | settings)), MODEL, token_file)
 
 
 def store_job(recipe: Recipe, store: BlobStore, algorithm: Algorithm = DILOCO, **programs: bytes) -> Job:

@@ -13,7 +13,7 @@ import pytest
 import pcp
 from pcp.importers.weights import NoWeights, WeightsUnreadable
 from pcp.ir.tree import map_tree
-from pcp.models.gpt2_weights import WeightsMismatch
+from pcp.models.transformers_weights import WeightsMismatch
 from pcp.training.data.safetensors_file import SafetensorsCorrupt, SafetensorsForeign, write_arrays
 
 RANDOM = np.random.default_rng(0)

@@ -13,7 +13,8 @@ from tests.execution import run
 import pcp
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
-from pcp.models.gpt2 import GPT2Config, InvalidConfiguration
+from pcp.models.gpt2 import GPT2Config
+from pcp.models.parameters import InvalidConfiguration, parameter_count
 from pcp.tensor import ShapeMismatch
 
 TINY = GPT2Config(layers=2, heads=3, width=12, context=10, vocabulary=17)
@@ -169,7 +170,7 @@ def test_prefill_leaves_what_decoding_token_by_token_does(config: GPT2Config, le
     ],
 )
 def test_published_configurations_have_their_sizes(name: str, count: int) -> None:
-    assert gpt2.parameter_count(gpt2.parameter_shapes(gpt2.configuration(name))) == count
+    assert parameter_count(gpt2.parameter_shapes(gpt2.CONFIGURATIONS[name])) == count
 
 
 def test_every_configuration_has_its_size_tested() -> None:
@@ -179,7 +180,7 @@ def test_every_configuration_has_its_size_tested() -> None:
 def test_initial_parameters_are_as_the_paper_says() -> None:
     config = GPT2Config(layers=8, heads=2, width=64, context=50, vocabulary=90)
     parameters = gpt2.initial_parameters(config, 3)
-    assert gpt2.parameter_count(parameters) == gpt2.parameter_count(gpt2.parameter_shapes(config))
+    assert parameter_count(parameters) == parameter_count(gpt2.parameter_shapes(config))
     leaves, tree = flatten(parameters)
     for name, leaf in zip(tree.names(), leaves, strict=True):
         assert leaf.dtype == np.float32, name
@@ -213,12 +214,6 @@ def test_sizes_that_no_model_has(sizes: tuple[int, ...]) -> None:
     )
     with pytest.raises(InvalidConfiguration, match=message):
         GPT2Config(*sizes)
-
-
-def test_a_name_that_no_configuration_has() -> None:
-    message = "there is no model 'gpt3'; choose one of gpt2, gpt2-medium, gpt2-large, gpt2-xl, gpt2-nano"
-    with pytest.raises(InvalidConfiguration, match=message):
-        gpt2.configuration("gpt3")
 
 
 @pytest.mark.parametrize("shape", [(2, 11), (7,), (2, 3, 4)])

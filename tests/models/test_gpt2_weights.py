@@ -11,14 +11,8 @@ from safetensors.numpy import save_file
 from pcp.importers.weights import map_weights
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
-from pcp.models.gpt2_weights import (
-    MisshapenWeights,
-    MissingWeights,
-    UnexpectedWeights,
-    from_transformers,
-    to_transformers,
-    transformers_name,
-)
+from pcp.models.gpt2_weights import from_transformers, to_transformers, transformers_name
+from pcp.models.transformers_weights import MisshapenWeights, MissingWeights, UnexpectedWeights
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=4, context=6, vocabulary=7)
 

@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pcp.inference import Sampling
+from pcp.inference.text_model import TextModel
 from pcp.models.gpt2 import GPT2Config
+from pcp.models.llama import CONFIGURATIONS, LlamaConfig
 from pcp.training import checkpoint, loop
 from pcp.training.checkpoint import CheckpointMismatch, CheckpointNotSaved
 from pcp.training.data.batches import Batches, TokenArray
 from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.manifest import CheckpointCorrupt, CheckpointForeign
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.prepare import prepare
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder, load_state
@@ -46,7 +49,7 @@ def tiny(folder: RunFolder, stop: int = -1, **settings: Any) -> tuple[Recipe, St
     folder.config_file.write_text(config.to_json())
     found = prepare(folder)
     model = GPT2Config(layers=1, heads=2, width=16, context=8, vocabulary=found.tokens.vocabulary_size)
-    recipe = GPT2Recipe(config, model, found.tokens)
+    recipe = DecoderRecipe(config, model, found.tokens)
     batches = StoppedAt(found.tokens.training, config.batch, 8, config.seed, model.vocabulary)
     object.__setattr__(batches, "stop", stop)
     object.__setattr__(batches, "asked", [])
@@ -157,7 +160,7 @@ def test_checkpoints_that_cannot_be_resumed(tmp_path: Path) -> None:
     recipe, _ = tiny(folder, 7)
     with pytest.raises(KeyboardInterrupt):
         loop.train(recipe, folder, lambda _: None)
-    other = GPT2Recipe(recipe.config, GPT2Config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
+    other = DecoderRecipe(recipe.config, GPT2Config(1, 2, 32, 8, recipe.model.vocabulary), recipe.tokens)
     with pytest.raises(
         CheckpointMismatch, match=r"is of another model: array 'optimizer.*\[.*\] in the model"
     ):
@@ -179,3 +182,19 @@ def test_tokens_beyond_the_vocabulary_stop_the_run_where_they_enter(tmp_path: Pa
     recipe.__dict__["batches"] = Batches(tokens, 4, 8, 3, recipe.model.vocabulary)
     with pytest.raises(TokenOutOfRange, match=r"Token 28 at position 0 of batch 0 is outside the vocabulary"):
         loop.train(recipe, folder, lambda _: None)
+
+
+def test_a_llama_is_trained_and_makes_text_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = LlamaConfig(1, heads=4, key_value_heads=2, width=16, hidden=24, context=8, vocabulary=99)
+    monkeypatch.setitem(CONFIGURATIONS, "llama-tiny", model)
+    (tmp_path / "corpus.txt").write_text(TEXT)
+    settings = CONFIG.replaced(model="llama-tiny", data=str(tmp_path / "corpus.txt"), learning_rate=1e-2)
+    folder, records = RunFolder.create(tmp_path / "run", settings), []
+    loop.train(prepare(folder), folder, records.append)
+    losses = [record["validation_loss"] for record in records if "validation_loss" in record]
+    assert losses[-1] < losses[0] < np.log(27) + 0.1
+    text = "".join(TextModel.of_run(folder).continuation("the", 12, Sampling(), "cpu:0"))
+    assert len(text) == 12
+    assert set(text) <= set(TEXT)

@@ -15,6 +15,7 @@ from pcp.kernels import kernel_named, sites_of
 from pcp.planning import Path, Plan
 from pcp.planning.paths.preparation import prepared
 from pcp.training import checkpoint, loop
+from pcp.training import planned_step as planned_step_module
 from pcp.training.planned_step import describe_path, planned_step
 from pcp.training.run_folder import RunFolder
 from pcp.training.step import TrainingStep
@@ -74,7 +75,7 @@ def test_a_run_says_what_it_plans_and_goes_on_along_the_path_of_its_checkpoint(
     tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = RunFolder.create(tmp_path / "run", replace(CONFIG, tolerance=1e-2, plan_seconds=0.0))
-    recipe, _ = tiny(folder, stop=6)
+    recipe, _ = tiny(folder, stop=10)
     records: list[dict[str, Any]] = []
     with pytest.raises(KeyboardInterrupt):
         loop.train(recipe, folder, records.append)
@@ -92,6 +93,30 @@ def test_a_run_says_what_it_plans_and_goes_on_along_the_path_of_its_checkpoint(
     again, _ = tiny(folder)
     loop.train(again, folder, records.append)
     assert given == [stored]
+
+
+def test_a_run_is_judged_on_a_state_and_a_batch_of_its_own(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", replace(CONFIG, tolerance=1e-2, plan_seconds=0.0))
+    recipe, _ = tiny(folder, stop=9)
+    examples: list[Any] = []
+
+    def watched(*arguments: Any, **keywords: Any) -> Plan:
+        if "tolerance" not in keywords:
+            return pcp.plan(*arguments, **keywords)
+        examples.append(keywords["example"])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planned_step_module, "plan", watched)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(recipe, folder, lambda _: None)
+    ((state, batch),) = examples
+    assert int(state["optimizer"]["count"]) == 8
+    np.testing.assert_array_equal(batch, recipe.data.batches(CONFIG.batch, CONFIG.seed).batch(8))
+    first = recipe.parameters["wte"]
+    moved = np.linalg.norm(state["params"]["wte"] - first) / np.linalg.norm(first)
+    assert 1e-3 < moved < 0.5, "it goes on from the run's first parameters"
 
 
 def _stored_path(folder: RunFolder) -> Path:

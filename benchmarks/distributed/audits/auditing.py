@@ -21,7 +21,7 @@ from benchmarks.distributed.audits.cheating import (
 from pcp.distributed.algorithms import Algorithm, DiLoCo
 from pcp.distributed.coordinator import Coordinator, RunConfig, check_books, effects, encode, events
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
-from pcp.distributed.messages import Blob, Hello, Repeated, Update
+from pcp.distributed.messages import PROTOCOL_VERSION, Blob, Hello, Repeated, Update
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 WORKERS, ROUNDS = 8, 20
@@ -102,7 +102,11 @@ class AuditedRun:
         worker.inbox.clear()
         self.workers[worker.connection] = worker
         incarnation = bytes([worker.incarnation])
-        self.do(events.MemberJoined(self.now, worker.connection, Hello(1, worker.name, incarnation, (), 1)))
+        self.do(
+            events.MemberJoined(
+                self.now, worker.connection, Hello(PROTOCOL_VERSION, worker.name, incarnation, (), 1)
+            )
+        )
 
     def _accident(self, worker: Worker) -> None:
         """Break a connection; the process, or a new one, comes back."""

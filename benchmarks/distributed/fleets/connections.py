@@ -28,7 +28,7 @@ from pcp.distributed.wire import Authority
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.run_folder import RunFolder
 
 MODEL = GPT2Config(layers=1, heads=2, width=32, context=16, vocabulary=65, bias=False)
@@ -42,7 +42,7 @@ def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
         steps=rounds * INNER_STEPS, inner_steps=INNER_STEPS, workers=workers, batch=1, warmup_steps=1
     )
     tokens = np.random.default_rng(1).integers(0, MODEL.vocabulary, 20_000).astype(np.uint16)
-    recipe = GPT2Recipe(config, MODEL, write_token_file(folder / "tokens.bin", tokens, MODEL.vocabulary))
+    recipe = DecoderRecipe(config, MODEL, write_token_file(folder / "tokens.bin", tokens, MODEL.vocabulary))
     authority = Authority.load(folder / "keys")
     credentials = authority.issue("shepherd", "shepherd")
     served = Shepherd(

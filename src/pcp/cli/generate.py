@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pcp.errors import PCPError
-from pcp.importers.gpt2_folder import holds_transformers_model, read_gpt2_folder
+from pcp.importers.transformers_folder import holds_transformers_model, read_transformers_folder
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
 from pcp.training.run_folder import RunFolder
@@ -16,7 +16,7 @@ DESCRIPTION = {
     "epilog": """\
 MODEL is one of:
   the folder of a run that `pcp train` made; its newest checkpoint is used
-  a folder with a GPT-2 that the library transformers saved (save_pretrained): config.json, model.safetensors, and
+  a folder with a GPT-2 or a Llama that the library transformers saved (save_pretrained): config.json, model.safetensors, and
   tokenizer.json or vocab.json with merges.txt. This needs the package `tokenizers`:
   pip install 'planetary-compute-protocol[tokenizers]'
 
@@ -30,8 +30,8 @@ examples:
 }
 
 _EXPECTED = (
-    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 that transformers saved "
-    "(config.json, model.safetensors, tokenizer.json)"
+    "give the folder of a run that `pcp train` made, such as runs/gpt2-nano, or a folder with a GPT-2 or a Llama that "
+    "transformers saved (config.json, model.safetensors, tokenizer.json)"
 )
 
 _PROGRAM = "is a program, without weights and tokenizer; `pcp run` runs it on arrays"
@@ -59,7 +59,9 @@ class NoTextModel(PCPError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command's arguments."""
-    parser.add_argument("model", metavar="MODEL", type=Path, help="folder of a run, or of a GPT-2, see below")
+    parser.add_argument(
+        "model", metavar="MODEL", type=Path, help="folder of a run, or of a model of transformers, see below"
+    )
     parser.add_argument("--prompt", help="text to continue; a line break if not given")
     parser.add_argument("--tokens", type=int, default=300, help="how many tokens to add")
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the most likely token")
@@ -92,7 +94,7 @@ def open_model(path: Path) -> TextModel:
 
     Raises:
         NoTextModel: there is nothing at the path, a file, or a folder of something else.
-        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_gpt2_folder`.
+        PCPError: the model there cannot be used; see `TextModel.of_run` and `read_transformers_folder`.
     """
     if not path.exists():
         raise NoTextModel(f"there is no folder {path}; {_EXPECTED}. PCP downloads no models")
@@ -103,5 +105,7 @@ def open_model(path: Path) -> TextModel:
         found = f". Folders in it that may hold a model: {', '.join(map(str, runs[:6]))}" if runs else ""
         raise NoTextModel(f"{path} holds no model: there is no config.json in it; {_EXPECTED}{found}")
     return (
-        read_gpt2_folder(path) if holds_transformers_model(path) else TextModel.of_run(RunFolder.open(path))
+        read_transformers_folder(path)
+        if holds_transformers_model(path)
+        else TextModel.of_run(RunFolder.open(path))
     )

@@ -75,8 +75,14 @@ trained.safetensors in the folder of the run, under the same names.
 """,
 }
 
+# On an accelerator float32 without a search takes several times as long, and a search takes minutes.
+_ON_ACCELERATORS: dict[str, Any] = {"tolerance": 1e-2, "plan_seconds": 150.0}
+
 # Defaults that follow from other settings.
-_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"}
+_DERIVED = {"warmup_steps": f"a tenth of --steps, at most {LONGEST_WARMUP}", "weights": "none"} | {
+    name: f"{getattr(TrainingConfig(), name):g}; on a GPU {value:g}"
+    for name, value in _ON_ACCELERATORS.items()
+}
 
 
 class EngineNotUsable(PCPError):
@@ -226,6 +232,8 @@ def _folder(arguments: argparse.Namespace) -> RunFolder:
         return RunFolder.open(arguments.resume)
     settings = (read_config(arguments.config) if "config" in arguments else {}) | given
     config = configured(settings)
+    if not config.workers and config.device.partition(":")[0] != "cpu":
+        config = config.replaced(**{k: v for k, v in _ON_ACCELERATORS.items() if k not in settings})
     from pcp.distributed.algorithm_choice import (
         check_settings,  # takes a moment that --help need not wait for
     )

@@ -8,6 +8,9 @@ move on bulk connections.
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+PROTOCOL_VERSION = 2
+"""Raised when the meaning of messages changes in a way that an older peer must not meet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blob:

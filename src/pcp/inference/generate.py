@@ -8,7 +8,9 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.inference.sampling import Sampling
 from pcp.ir import Program, Role
-from pcp.models import gpt2
+from pcp.ir.tree import flatten
+from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models.parameters import Parameters
 from pcp.planning import Plan, plan
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.token_range import check_tokens
@@ -22,8 +24,8 @@ class EmptyPrompt(PCPError):
 
 
 def generate(
-    parameters: gpt2.Parameters,
-    config: gpt2.GPT2Config,
+    parameters: Parameters,
+    config: DecoderConfig,
     prompt: Sequence[int],
     count: int,
     sampling: Sampling | None = None,
@@ -32,7 +34,7 @@ def generate(
     """Yield `count` tokens that follow the prompt.
 
     Arguments:
-        parameters: arrays, nested as `gpt2.initial_parameters` makes them.
+        parameters: arrays, nested as `initial_parameters` of its model makes them.
         config: the model's sizes.
         prompt: tokens to begin with, at least one. Of a prompt that fills the context, only the last half context is read.
         count: how many tokens to yield.
@@ -69,7 +71,7 @@ def prefill_length(length: int, context: int) -> int:
     return min(1 << (length - 1).bit_length(), context)
 
 
-def prefill_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config, padded: int) -> Program:
+def prefill_program(parameters: Parameters, config: DecoderConfig, padded: int) -> Program:
     """The Program that takes in a whole prompt: `(parameters, tokens, length) -> (cache, scores)`.
 
     Arguments:
@@ -78,31 +80,37 @@ def prefill_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config, padded
         padded: length of the tokens with padding.
     """
     return trace(
-        lambda params, tokens, length: gpt2.prefill(params, tokens, length, config),
+        lambda params, tokens, length: decoder_of(config).prefill(params, tokens, length, config),
         specs_of(parameters),
         spec((1, padded), "i32"),
         spec((), "i32"),
     )
 
 
-def decode_program(parameters: gpt2.Parameters, config: gpt2.GPT2Config) -> Program:
+def decode_program(parameters: Parameters, config: DecoderConfig) -> Program:
     """The Program that takes in one token: `(parameters, cache, token, position) -> (cache, scores)`."""
     return trace(
-        lambda params, cache, token, position: gpt2.decode(params, cache, token, position, config),
+        lambda params, cache, token, position: decoder_of(config).decode(
+            params, cache, token, position, config
+        ),
         specs_of(parameters),
-        specs_of(gpt2.empty_cache(config, dtype=parameters["wte"].dtype), Role.state),
+        specs_of(decoder_of(config).empty_cache(config, dtype=_element_type(parameters)), Role.state),
         spec((1,), "i32"),
         spec((), "i32"),
     )
 
 
+def _element_type(parameters: Parameters) -> Any:
+    return flatten(parameters)[0][0].dtype
+
+
 class _Reader:
     """Reads prompts and single tokens; the parameters are placed on the device once, and each program is compiled once."""
 
-    def __init__(self, parameters: gpt2.Parameters, config: gpt2.GPT2Config, device: str | None) -> None:
+    def __init__(self, parameters: Parameters, config: DecoderConfig, device: str | None) -> None:
         self._config = config
         self._parameters = specs_of(parameters)
-        self._dtype = parameters["wte"].dtype
+        self._dtype = _element_type(parameters)
         self._decoder = plan(decode_program(parameters, config), device=device).bind(parameters)
         self._prefills: dict[int, Plan] = {}
 
@@ -113,7 +121,7 @@ class _Reader:
             padded[0, : len(tokens)] = tokens
             cache, scores = self._prefill(padded.shape[1]).run(padded, np.int32(len(tokens)))
             return cache, scores
-        cache, scores = gpt2.empty_cache(self._config, dtype=self._dtype), None
+        cache, scores = decoder_of(self._config).empty_cache(self._config, dtype=self._dtype), None
         for position, token in enumerate(tokens):
             cache, scores = self.token(cache, token, position)
         return cache, scores

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pcp.errors import PCPError
 from pcp.inference.generate import generate
 from pcp.inference.sampling import Sampling
-from pcp.models import gpt2
+from pcp.models.decoder import CONFIGURATIONS, DecoderConfig, configuration
+from pcp.models.parameters import Parameters
 from pcp.training.checkpoint import CheckpointNotFound
 from pcp.training.data.tokenizer import Tokenizer, decode_stream
 from pcp.training.run_folder import RunFolder, load_state
@@ -22,13 +23,13 @@ class TextModel:
     """What text needs.
 
     Arguments:
-        parameters: arrays, nested as `gpt2.initial_parameters` makes them.
+        parameters: arrays, nested as `initial_parameters` of its model makes them.
         config: the sizes of the model.
         tokenizer: text to tokens and back.
     """
 
-    parameters: gpt2.Parameters
-    config: gpt2.GPT2Config
+    parameters: Parameters
+    config: DecoderConfig
     tokenizer: Tokenizer
 
     @staticmethod
@@ -43,7 +44,7 @@ class TextModel:
         if folder.loss_file.exists():
             raise NoTextFromALoss(
                 f"{folder.path} trains the loss {folder.config().model}, and a loss does not say how its model makes text; "
-                f"`pcp generate` knows only {', '.join(gpt2.CONFIGURATIONS)}. To make text, load {folder.trained_file} in the "
+                f"`pcp generate` knows only {', '.join(CONFIGURATIONS)}. To make text, load {folder.trained_file} in the "
                 "framework that the loss came from"
             )
         tokenizer = folder.tokenizer()
@@ -54,7 +55,7 @@ class TextModel:
                 f"There is no checkpoint in {folder.checkpoints}: the run was stopped before its first one. "
                 f"Train on with: pcp train --resume {folder.path}"
             ) from None
-        config = gpt2.configuration(folder.config().model)
+        config = configuration(folder.config().model)
         config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
         return TextModel(state["params"], config, tokenizer)
 

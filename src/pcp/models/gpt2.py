@@ -4,29 +4,18 @@ Source: Radford et al., "Language Models are Unsupervised Multitask Learners", 2
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pcp import nn
-from pcp.errors import PCPError
-from pcp.ir import DType, DTypeLike, TensorSpec
-from pcp.ir.tree import flatten
-from pcp.ir.types import dtype_of
+from pcp.ir import DTypeLike
+from pcp.models import caches
+from pcp.models.parameters import DEVIATION, InvalidConfiguration, Leaf, Parameters, described, drawn
 from pcp.nn.attention import merge, project
-from pcp.ops.indexing.blocks import dynamic_slice, dynamic_update_slice
 from pcp.ops.indexing.reading import take
-from pcp.ops.movement import iota, pad, slice_
+from pcp.ops.movement import iota, slice_
 from pcp.ops.reductions.primitives import mean
-from pcp.tensor import ShapeMismatch, Tensor, TensorLike, as_tensor
-
-Parameters = dict[str, Any]
-
-
-class InvalidConfiguration(PCPError):
-    """A model configuration that no model can have, or a name that no configuration has."""
+from pcp.tensor import Tensor, TensorLike, as_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +57,6 @@ CONFIGURATIONS = {
 }
 
 
-def configuration(name: str) -> GPT2Config:
-    """A published configuration, or `gpt2-nano`, by name.
-
-    Raises:
-        InvalidConfiguration: there is none of that name.
-    """
-    try:
-        return CONFIGURATIONS[name]
-    except KeyError:
-        raise InvalidConfiguration(
-            f"there is no model {name!r}; choose one of {', '.join(CONFIGURATIONS)}"
-        ) from None
-
-
 def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
     """Random float32 parameters: normal with deviation 0.02, residual projections with 0.02 / sqrt(2 layers).
 
@@ -89,26 +64,18 @@ def initial_parameters(config: GPT2Config, seed: int = 0) -> Parameters:
         config: the sizes.
         seed: of a counter-based generator; equal seeds give equal parameters on every machine.
     """
-    generator = np.random.Generator(np.random.Philox(seed))
-
-    def array(shape: tuple[int, ...], deviation: float, mean: float) -> np.ndarray[Any, Any]:
-        if not deviation:
-            return np.full(shape, mean, np.float32)
-        return (generator.standard_normal(shape, np.float32) * np.float32(deviation)).astype(np.float32)
-
-    return _nested(config, array)
+    return _nested(config, drawn(seed))
 
 
 def parameter_shapes(config: GPT2Config) -> Parameters:
     """The `TensorSpec` of each array that `initial_parameters` makes, nested alike; no memory is taken."""
-    return _nested(config, lambda shape, _deviation, _mean: TensorSpec(shape, DType.f32))
+    return _nested(config, described)
 
 
-def _nested(config: GPT2Config, leaf: Callable[[tuple[int, ...], float, float], Any]) -> Parameters:
-    """The parameters, each made from its shape, and the deviation and mean that it begins with."""
-    width, residual = config.width, 0.02 / math.sqrt(2 * config.layers)
+def _nested(config: GPT2Config, leaf: Leaf) -> Parameters:
+    width, residual = config.width, DEVIATION / math.sqrt(2 * config.layers)
 
-    def linear(inputs: int, outputs: int, deviation: float = 0.02) -> Parameters:
+    def linear(inputs: int, outputs: int, deviation: float = DEVIATION) -> Parameters:
         bias = {"bias": leaf((outputs,), 0, 0)} if config.bias else {}
         return {"weight": leaf((inputs, outputs), deviation, 0)} | bias
 
@@ -116,8 +83,8 @@ def _nested(config: GPT2Config, leaf: Callable[[tuple[int, ...], float, float], 
         return {"scale": leaf((width,), 0, 1)} | ({"bias": leaf((width,), 0, 0)} if config.bias else {})
 
     return {
-        "wte": leaf((config.vocabulary, width), 0.02, 0),
-        "wpe": leaf((config.context, width), 0.02, 0),
+        "wte": leaf((config.vocabulary, width), DEVIATION, 0),
+        "wpe": leaf((config.context, width), DEVIATION, 0),
         "blocks": [
             {
                 "ln_1": norm(),
@@ -129,11 +96,6 @@ def _nested(config: GPT2Config, leaf: Callable[[tuple[int, ...], float, float], 
         ],
         "ln_f": norm(),
     }
-
-
-def parameter_count(parameters: Parameters) -> int:
-    """Number of trained values."""
-    return sum(int(np.prod(leaf.shape)) for leaf in flatten(parameters)[0])
 
 
 def logits(parameters: Parameters, tokens: TensorLike, config: GPT2Config) -> Tensor:
@@ -155,12 +117,7 @@ def _residual_stream(
     parameters: Parameters, tokens: TensorLike, config: GPT2Config
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """What the last block leaves of whole sequences, (batch, length, width), and the keys and values of each block."""
-    ids = as_tensor(tokens)
-    if ids.ndim != 2 or ids.shape[1] > config.context:
-        raise ShapeMismatch(
-            f"tokens {ids.shape} do not fit a GPT-2 with a context of {config.context}; expected (batch, length), "
-            f"length at most {config.context}"
-        )
+    ids = caches.checked_tokens(tokens, config.context, "GPT-2")
     positions = slice_(parameters["wpe"], (0, 0), (ids.shape[1], config.width))
     x = nn.embedding(ids, parameters["wte"]) + positions
     seen = []
@@ -186,11 +143,7 @@ def empty_cache(config: GPT2Config, batch: int = 1, dtype: DTypeLike = "f32") ->
         dtype: element type of the parameters.
     """
     shape = (batch, config.context, config.heads, config.width // config.heads)
-    numpy_type = dtype_of(dtype).numpy
-    return [
-        {"key": np.zeros(shape, numpy_type), "value": np.zeros(shape, numpy_type)}
-        for _ in range(config.layers)
-    ]
+    return caches.zeros(config.layers, shape, dtype)
 
 
 def prefill(
@@ -209,11 +162,7 @@ def prefill(
         ShapeMismatch: the tokens have another rank, or are more than the context.
     """
     x, seen = _residual_stream(parameters, tokens, config)
-    batch, padded, width = x.shape
-    rest = [(0, 0), (0, config.context - padded), (0, 0), (0, 0)]
-    cache = [{"key": pad(key, rest), "value": pad(value, rest)} for key, value in seen]
-    last = dynamic_slice(x, (0, as_tensor(length) - 1, 0), (batch, 1, width))
-    return cache, _scores(parameters, last)[:, 0]
+    return caches.of_sequence(seen, config.context), _scores(parameters, caches.last_place(x, length))[:, 0]
 
 
 def decode(
@@ -239,10 +188,9 @@ def decode(
     grown = []
     for block, past in zip(parameters["blocks"], cache, strict=True):
         q, k, v = project(nn.layer_norm(x, **block["ln_1"]), block["attn"], config.heads)
-        key = dynamic_update_slice(past["key"], k, (0, place, 0, 0))
-        value = dynamic_update_slice(past["value"], v, (0, place, 0, 0))
-        grown.append({"key": key, "value": value})
-        x = x + merge(nn.scaled_dot_product_attention(q, key, value, mask=seen), block["attn"])
+        now = caches.grown(past, k, v, place)
+        grown.append(now)
+        x = x + merge(nn.scaled_dot_product_attention(q, now["key"], now["value"], mask=seen), block["attn"])
         x = x + nn.mlp(nn.layer_norm(x, **block["ln_2"]), block["mlp"])
     return grown, _scores(parameters, x)[:, 0]
 

@@ -60,25 +60,31 @@ def scaled_dot_product_attention(
     keys, groups = k.shape[1], k.shape[2]
     if heads % groups:
         raise ShapeMismatch(f"attention: {heads} heads cannot share {groups} groups of keys evenly")
-    if groups != heads:
-        k, v = (_repeated(t, heads // groups) for t in (k, v))
-    shape = (q.shape[0], heads, queries, keys)
-    masks = [] if mask is None else [_broadcasting(as_tensor(mask), shape)]
+    batch, shared = q.shape[0], heads // groups
+    masks = [] if mask is None else [_broadcasting(as_tensor(mask), (batch, heads, queries, keys))]
+    if shared > 1:  # queries that share keys have an axis of their own, so that no key is written twice
+        q = reshape(q, (batch, queries, groups, shared, width))
+        masks = [_in_groups(given, groups) for given in masks]
+    axis = q.ndim - 1
+    shape = (batch, groups, queries, *([shared] if shared > 1 else []), keys)
 
     def scored(q: Tensor, k: Tensor, *masks: Tensor) -> Tensor:
-        scores = dot_general(q, k, ((3,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
+        scores = dot_general(q, k, ((axis,), (3,)), ((0, 2), (0, 2))) * (1 / math.sqrt(width))
         if causal:
-            visible = greater_equal(iota(shape[2:], 0) + (keys - queries), iota(shape[2:], 1))
+            places = (queries, keys)
+            visible = greater_equal(iota(places, 0) + (keys - queries), iota(places, 1))
+            visible = reshape(visible, (queries, 1, keys)) if shared > 1 else visible
             scores = where(visible, scores, -math.inf)
         for given in masks:
             scores = where(given, scores, -math.inf)
         return scores
 
     def mixed(weights: Tensor, v: Tensor) -> Tensor:
-        return dot_general(weights, v, ((3,), (1,)), ((0, 1), (0, 2)))
+        return dot_general(weights, v, ((axis,), (1,)), ((0, 1), (0, 2)))
 
     attributes = _attributes(shape, masks, causal) | {"scale": 1 / math.sqrt(width)}
-    return transpose(attention_of(scored, mixed, (q, k, v), masks, attributes), 0, 2, 1, 3)
+    found = attention_of(scored, mixed, (q, k, v), masks, attributes)
+    return reshape(transpose(found, (0, 2, 1, *range(3, found.ndim))), (batch, queries, heads, width))
 
 
 def _broadcasting(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -89,12 +95,19 @@ def _broadcasting(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
     return mask
 
 
+def _in_groups(mask: Tensor, groups: int) -> Tensor:
+    """A mask for scores with the axes batch, groups, queries, heads of a group, keys."""
+    sizes = (1,) * (4 - mask.ndim) + mask.shape
+    each = (groups, sizes[1] // groups) if sizes[1] > 1 else (1, 1)
+    return transpose(reshape(mask, (sizes[0], *each, *sizes[2:])), (0, 1, 3, 2, 4))
+
+
 def _attributes(shape: tuple[int, ...], masks: Sequence[Tensor], causal: bool) -> dict[str, Number]:
-    """Those of the composite, but the scale, for scores of a shape (batch, heads, queries, keys)."""
-    batch, head, query_axis, key_axis = range(4)
+    """Those of the composite, but the scale, for scores of a shape (batch, groups, queries, [heads of a group,] keys)."""
+    batch, head, query_axis, *shared, key_axis = range(len(shape))
     attributes: dict[str, Number] = {
-        "query": (batch, query_axis, head, CONTRACTED), "key": (batch, key_axis, head, CONTRACTED),
-        "value": (batch, key_axis, head, FREE), "result": (batch, head, query_axis, FREE), "axis": key_axis,
+        "query": (batch, query_axis, head, *shared, CONTRACTED), "key": (batch, key_axis, head, CONTRACTED),
+        "value": (batch, key_axis, head, FREE), "result": (batch, head, query_axis, *shared, FREE), "axis": key_axis,
         "causal": causal,
     }  # fmt: skip
     if causal:
@@ -179,9 +192,3 @@ def merge(mixed: Tensor, parameters: dict[str, Any]) -> Tensor:
     """The heads (batch, length, heads, width / heads) joined and projected to (batch, length, width)."""
     batch, length, heads, width = mixed.shape
     return linear(reshape(mixed, (batch, length, heads * width)), **parameters["out"])
-
-
-def _repeated(tensor: Tensor, times: int) -> Tensor:
-    batch, keys, groups, width = tensor.shape
-    wide = reshape(tensor, (batch, keys, groups, 1, width)).broadcast_to((batch, keys, groups, times, width))
-    return reshape(wide, (batch, keys, groups * times, width))

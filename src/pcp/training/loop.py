@@ -1,8 +1,9 @@
 """Training in this process: steps, evaluations and checkpoints, one after another."""
 
+import functools
+import itertools
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,12 @@ from pcp.planning.search.evidence import Progress
 from pcp.training import checkpoint
 from pcp.training.interruption import uninterrupted
 from pcp.training.plan_record import differences, plan_record
-from pcp.training.planned_step import describe_path, planned_step
+from pcp.training.planned_step import describe_path, planned_step, warm_example
 from pcp.training.recipes.recipe import Recipe
+from pcp.training.reporting import Report, Reporting
 from pcp.training.run_folder import RunFolder, load_state, save_state
 
 log = logging.getLogger("pcp.training.loop")
-
-REPORT_EVERY = 10
-"""Steps between two reports; the loss reported is the mean of these steps."""
-
-Report = Callable[[dict[str, Any]], None]
 
 
 def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
@@ -33,7 +30,8 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     raised again.
 
     Arguments:
-        report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, and `tokens_per_second`.
+        report: receives records with `step`, `loss`, `validation_loss` where it was evaluated, `tokens_per_second`, and `mfu`,
+            the share of the device's peak that the model's products take; an event `peak` says of which.
 
     Raises:
         CheckpointNotSaved: the disk is full; the run can be resumed from the checkpoint before.
@@ -42,14 +40,13 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     """
     config = recipe.config
     done, state, metadata = _start(recipe, folder)
-    training = _planned(recipe, metadata.get("path"), report)
+    training = _planned(recipe, state, done, metadata.get("path"), report)
     evaluation = plan(recipe.evaluation, device=config.device)
     record = plan_record(training)
     made_with = {"plan": record, "path": training.path.to_json()}
     _compare(done, metadata, record, folder)
     saved = done
-    losses: list[Any] = []
-    began = time.perf_counter()
+    reporting = Reporting(recipe, report)
     try:
         while done < config.steps:
             batch = recipe.batches.batch(done)
@@ -57,25 +54,20 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
                 donated, state = state, None
                 state, metrics = training.run(donated, batch)
                 done += 1
-            losses.append(metrics["loss"])
-            evaluates = _due(done, config.evaluate_every, config.steps)
-            if done % REPORT_EVERY == 0 or evaluates:
-                record = {"step": done, "loss": float(np.mean([np.asarray(loss) for loss in losses]))}
-                seconds = time.perf_counter() - began
-                record["tokens_per_second"] = len(losses) * recipe.tokens_per_step / seconds
-                record["learning_rate"] = float(metrics["learning_rate"])
-                record["gradient_norm"] = float(metrics["gradient_norm"])
-                if evaluates:
-                    record["validation_loss"] = recipe.validation_loss(evaluation.bind(state["params"]).run)
-                report(record)
-                losses, began = [], time.perf_counter()
+            reporting.take(done, metrics)
+            if _due(done, config.evaluate_every, config.steps):
+                bound = evaluation.bind(state["params"])
+                reporting.evaluated(done, metrics, functools.partial(recipe.validation_loss, bound.run))
             if _due(done, config.checkpoint_every, config.steps):
+                reporting.flush()
                 _save(recipe, folder, done, state, made_with)
+                reporting.restart()
                 saved = done
     except KeyboardInterrupt:
         if state is None:
             log.warning("interrupted within step %d; --resume continues from the newest checkpoint", done + 1)
         elif done > saved:
+            reporting.flush()
             _save(recipe, folder, done, state, made_with)
         raise
     return map_tree(np.asarray, state["params"])
@@ -88,8 +80,12 @@ def _start(recipe: Recipe, folder: RunFolder) -> tuple[int, Any, dict[str, Any]]
     return load_state(folder, expected=first)
 
 
-def _planned(recipe: Recipe, stored: str | None, report: Report) -> Plan:
+def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: Report) -> Plan:
     config = recipe.config
+
+    def example() -> Sequence[Any]:
+        batches = (recipe.batches.batch(index) for index in itertools.count(done))
+        return warm_example(recipe.step, config.device, state, batches)
 
     def show(progress: Progress) -> None:
         report(
@@ -100,7 +96,9 @@ def _planned(recipe: Recipe, stored: str | None, report: Report) -> Plan:
         )
 
     path = None if stored is None else Path.from_json(stored)
-    found = planned_step(recipe.step, config.device, config.tolerance, config.plan_seconds, path, show)
+    found = planned_step(
+        recipe.step, config.device, config.tolerance, config.plan_seconds, path, show, example
+    )
     if config.tolerance:
         report({"event": "planned", "message": describe_path(found)})
     return found

@@ -1,13 +1,19 @@
 """The plan of a training step: as it is written, or the fastest within a tolerance."""
 
+import itertools
 import logging
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from pcp.ir import Program
+from pcp.ir.tree import map_tree
 from pcp.kernels import UnknownKernel
 from pcp.planning import Path, PathMismatch, Plan, plan
 from pcp.planning.search.evidence import Progress
+from pcp.planning.search.strategy import Strategy
 
 log = logging.getLogger("pcp.training.planned_step")
 
@@ -19,6 +25,7 @@ def planned_step(
     seconds: float,
     stored: Path | None = None,
     progress: Callable[[Progress], object] | None = None,
+    example: Callable[[], Sequence[Any]] | None = None,
 ) -> Plan:
     """Plan a training step.
 
@@ -27,6 +34,7 @@ def planned_step(
             written.
         seconds: that may be spent on measurements; what is known already takes none.
         stored: the path that a run followed before, which is followed again where that can be done exactly.
+        example: gives the arguments of a call that is measured and judged, if one is; None takes random ones.
 
     Raises:
         ToleranceUnreachable: no path is within the tolerance.
@@ -39,7 +47,24 @@ def planned_step(
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
-    return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress)
+    given = None if example is None else example()
+    return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress, example=given)
+
+
+def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any]) -> Sequence[Any]:
+    """What a run's own step is judged on: its state after a few steps as they are written, and the batch after those.
+
+    In the first steps a moment is what one gradient gave, and an update is mostly the sign of it, where rounding is all that
+    decides small elements.
+
+    Arguments:
+        state: of a run, which stays as it is.
+        batches: that it trains on from there.
+    """
+    plain = plan(step, device=device)
+    for batch in itertools.islice(batches, Strategy().warm_calls):
+        state, _ = plain.run(state, batch)
+    return map_tree(np.asarray, state), next(batches)
 
 
 def describe_path(planned: Plan) -> str:

@@ -27,7 +27,17 @@ from pcp.distributed.coordinator.events import (
     Tick,
 )
 from pcp.distributed.coordinator.log.serialisation import storable
-from pcp.distributed.messages import Assign, Blob, Hello, Lease, Message, Ready, Update, Welcome
+from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
+    Assign,
+    Blob,
+    Hello,
+    Lease,
+    Message,
+    Ready,
+    Update,
+    Welcome,
+)
 
 T = TypeVar("T")
 
@@ -138,7 +148,7 @@ class Desk:
         return self.do(Tick(self.now))
 
     def hello(
-        self, connection: int, worker: str, incarnation: bytes = b"first", version: int = 1
+        self, connection: int, worker: str, incarnation: bytes = b"first", version: int = PROTOCOL_VERSION
     ) -> list[Effect]:
         """Let a worker say hello."""
         return self.do(MemberJoined(self.now, connection, Hello(version, worker, incarnation, ("cpu:0",), 1)))

@@ -7,6 +7,7 @@ import pytest
 from pcp.distributed.coordinator.effects import Close, LeaseProgressed, Trouble, WorkerChanged
 from pcp.distributed.coordinator.events import ConnectionLost, Tick
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Adoption,
     Failure,
     FailureKind,
@@ -207,8 +208,8 @@ def test_the_limit_of_a_lease_follows_the_worker_s_past() -> None:
 @pytest.mark.parametrize(
     ("worker", "version", "reason"),
     [
-        ("c", 9, "protocol version 9; this run speaks 1: install the same PCP"),
-        ("", 1, "a worker needs a name"),
+        ("c", 9, f"protocol version 9; this run speaks {PROTOCOL_VERSION}: install the same PCP"),
+        ("", PROTOCOL_VERSION, "a worker needs a name"),
     ],
 )
 def test_a_worker_that_cannot_take_part_is_told_why(

@@ -11,7 +11,7 @@ from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 
 WORKERS, HOSTILE = 8, (2, 5)
 STEPS, ROUNDS = 10, 30
@@ -33,7 +33,7 @@ def second_order_chain(length: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
     config = TrainingConfig(
         steps=STEPS * ROUNDS,
         batch=8,
@@ -47,11 +47,11 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
     model = GPT2Config(layers=1, heads=2, width=32, context=16, vocabulary=VOCABULARY, bias=False)
     tokens = second_order_chain(60_000)
     file = write_token_file(tmp_path_factory.mktemp("study") / "tokens.bin", tokens, VOCABULARY)
-    return GPT2Recipe(config, model, file)
+    return DecoderRecipe(config, model, file)
 
 
 @pytest.fixture(scope="module")
-def final_loss(recipe: GPT2Recipe) -> Callable[[str, str | None], float]:
+def final_loss(recipe: DecoderRecipe) -> Callable[[str, str | None], float]:
     """The validation loss at the end, by merge and attack."""
     known: dict[tuple[str, str | None], float] = {}
 

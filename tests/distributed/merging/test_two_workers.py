@@ -15,7 +15,7 @@ from pcp.distributed.round_arithmetic.lockstep import Lockstep
 from pcp.models.gpt2 import GPT2Config
 from pcp.training.data.token_file import write_token_file
 from pcp.training.recipes.config import TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from tests.distributed.merging.contributions import SEGMENTS, SIZE, distance, honest, loaders
 
 ROUNDS = 12
@@ -23,7 +23,7 @@ VOCABULARY = 24
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> DecoderRecipe:
     """A model that learns within a few rounds which token follows which."""
     config = TrainingConfig(
         steps=10 * ROUNDS,
@@ -41,7 +41,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> GPT2Recipe:
         next_one = (tokens[-1] * 5 + 7) % VOCABULARY
         tokens.append(next_one if generator.random() > 0.1 else int(generator.integers(0, VOCABULARY)))
     folder: Path = tmp_path_factory.mktemp("two")
-    return GPT2Recipe(
+    return DecoderRecipe(
         config, model, write_token_file(folder / "tokens.bin", np.array(tokens, np.int32), VOCABULARY)
     )
 
@@ -65,7 +65,7 @@ def noise(vector: np.ndarray) -> np.ndarray:
     return found.astype(np.float32)
 
 
-def losses(recipe: GPT2Recipe, name: str, tamper: Attack | None) -> tuple[float, float]:
+def losses(recipe: DecoderRecipe, name: str, tamper: Attack | None) -> tuple[float, float]:
     run = Lockstep(recipe, DiLoCo(10, merge=name), 2, tamper=tamper)
     before = run.validation_loss()
     for _ in range(ROUNDS):
@@ -82,14 +82,14 @@ def losses(recipe: GPT2Recipe, name: str, tamper: Attack | None) -> tuple[float,
     ],
     ids=["sign flip x10 from the fourth round on", "noise x1000", "next to nothing from the fourth round on"],
 )
-def test_one_of_two_poisons_and_the_run_still_learns(recipe: GPT2Recipe, tamper: Attack) -> None:
+def test_one_of_two_poisons_and_the_run_still_learns(recipe: DecoderRecipe, tamper: Attack) -> None:
     before, clean = losses(recipe, "mean", None)
     assert clean < before - 2.0
     assert losses(recipe, "default", tamper)[1] < clean + 0.2
 
 
 def test_what_contradicts_from_the_first_round_on_stops_the_training_and_undoes_nothing(
-    recipe: GPT2Recipe,
+    recipe: DecoderRecipe,
 ) -> None:
     before, after = losses(recipe, "default", poisoned(lambda vector: -10 * vector))
     assert after == before

@@ -11,6 +11,7 @@ import numpy as np
 from tests.distributed.tiny_run import tiny_recipe
 
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Assign,
     Blob,
     Heartbeat,
@@ -154,7 +155,7 @@ class Run:
 
     async def connected(self, name: str) -> ControlConnection:
         """A connection of a worker of that name to the Shepherd that is driven."""
-        hello = Hello(1, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30)
+        hello = Hello(PROTOCOL_VERSION, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30)
         return await connect(self.address, self.authority.issue(name), hello)
 
 

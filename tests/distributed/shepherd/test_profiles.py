@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.distributed.shepherd.scripted import Run, Worker
 
-from pcp.distributed.messages import Hello, Profile, SiteMeasurement, Welcome
+from pcp.distributed.messages import PROTOCOL_VERSION, Hello, Profile, SiteMeasurement, Welcome
 from pcp.distributed.shepherd import profiles
 from pcp.distributed.shepherd.profiles import CHOSEN_LETTERS, Profiles
 from pcp.distributed.wire import connect
@@ -71,7 +71,7 @@ def test_a_profile_goes_from_one_worker_to_the_next(tmp_path: Path) -> None:
     run = Run(tmp_path)
 
     async def connected(name: str, hardware: str) -> Any:
-        hello = Hello(1, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30, hardware)
+        hello = Hello(PROTOCOL_VERSION, name, f"process of {name:>5}".encode(), ("cpu:0",), 1 << 30, hardware)
         return await connect(run.address, run.authority.issue(name), hello)
 
     async def script(_: Worker) -> None:

@@ -12,6 +12,7 @@ from tests.distributed.tiny_run import assert_equal_arrays
 
 from pcp.distributed.coordinator import RunLocked
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Blob,
     Goodbye,
     Hello,
@@ -242,7 +243,7 @@ def test_a_worker_that_comes_too_late_hears_that_the_run_is_complete(
         for round in range(2):
             await worker.answer(await worker.lease(), run.delta(round))
         await worker.next(Goodbye)
-        late = Hello(1, "bob", b"an-incarnation-2", ("cpu:0",), 1 << 30)
+        late = Hello(PROTOCOL_VERSION, "bob", b"an-incarnation-2", ("cpu:0",), 1 << 30)
         async with await connect(worker.connection.address, run.authority.issue("bob"), late) as connection:
             assert connection.answer == Goodbye(True, "the run is complete")
             assert connection.welcome is None

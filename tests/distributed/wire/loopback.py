@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from pcp.distributed.messages import Hello, Welcome
+from pcp.distributed.messages import PROTOCOL_VERSION, Hello, Welcome
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.wire.bulk.permissions import Announcements
 from pcp.distributed.wire.control import ControlConnection
@@ -24,7 +24,7 @@ LIMITS = WireLimits(
 )
 
 
-def hello(name: str = "ada", version: int = 1) -> Hello:
+def hello(name: str = "ada", version: int = PROTOCOL_VERSION) -> Hello:
     return Hello(version, name, b"incarnation-1", ("cpu:0",), 1 << 30)
 
 

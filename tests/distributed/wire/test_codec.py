@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pcp.distributed import messages
-from pcp.distributed.messages import Blob, Message, Ready, Revoke, Update, Welcome
+from pcp.distributed.messages import PROTOCOL_VERSION, Blob, Message, Ready, Revoke, Update, Welcome
 from pcp.distributed.wire import codec
 from pcp.distributed.wire.bulk.messages import Fetch, TransferMessage
 from pcp.distributed.wire.codec import (
@@ -188,7 +188,8 @@ def test_a_message_of_a_newer_peer(tmp_path: Path) -> None:
 
     unknown = schema.ControlMessage.new_message(newest={"reason": "x"}).to_bytes()
     with pytest.raises(
-        PeerIsNewer, match="a kind of message that protocol version 1 does not have; it runs a newer"
+        PeerIsNewer,
+        match=f"a kind of message that protocol version {PROTOCOL_VERSION} does not have; it runs a newer",
     ):
         decode_control(Frame(FrameKind.CONTROL, unknown))
 

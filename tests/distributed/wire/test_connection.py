@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Adoption,
     Assign,
     Blob,
@@ -40,7 +41,7 @@ from pcp.distributed.wire.connection import (
 from pcp.distributed.wire.frames import FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
 
-HELLO = Hello(1, "ada", b"incarnation-1", ("cpu:0",), 1 << 30)
+HELLO = Hello(PROTOCOL_VERSION, "ada", b"incarnation-1", ("cpu:0",), 1 << 30)
 WELCOME = Welcome(4, 2, "run-1", 0.5, "{}")
 BLOB = Blob(bytes(32), 5)
 LEASE = Lease(1, 2, 3, DataRange(0, 20), 0, 0, (), True, (Adoption(0, 0, 0, BLOB, None),), 60.0)
@@ -101,9 +102,9 @@ def test_how_the_stream_is_cut_does_not_matter(cuts: list[int], seed: int) -> No
 
 def test_versions_that_differ() -> None:
     shepherd, worker = ControlMachine(Side.SHEPHERD), ControlMachine(Side.WORKER)
-    worker.send(dataclasses.replace(HELLO, protocol_version=2))
+    worker.send(dataclasses.replace(HELLO, protocol_version=PROTOCOL_VERSION - 1))
     reason = (
-        "the Shepherd speaks protocol version 1 and the worker version 2; "
+        f"the Shepherd speaks protocol version {PROTOCOL_VERSION} and the worker version {PROTOCOL_VERSION - 1}; "
         "install the same version of PCP on both"
     )
     refusal = Refusal(RefusalCode.VERSION, reason)

@@ -17,6 +17,7 @@ from pcp.distributed.wire.frames import (
     FrameDecoder,
     FrameError,
     FrameKind,
+    FrameMemory,
     encode_frame,
 )
 
@@ -125,3 +126,18 @@ def test_a_connection_accepts_only_its_own_kinds() -> None:
         FrameDecoder(TRANSFER_LIMITS).feed(encode_frame(FrameKind.CONTROL, b"abc"))
     with pytest.raises(FrameError, match="received a frame of kind 77"):
         FrameDecoder().feed(header(77, 0))
+
+
+def test_memory_of_frames_is_used_again_within_its_bound() -> None:
+    memory = FrameMemory(250)
+    first, second = memory.take(100), memory.take(100)
+    assert first is not second
+    memory.give_back(first)
+    memory.give_back(b"not a buffer")
+    assert memory.take(60) is not first
+    assert memory.take(100) is first
+    third = bytearray(100)
+    for buffer in (first, second, third):  # one too many: those before it are forgotten
+        memory.give_back(buffer)
+    assert memory.take(100) is third
+    assert not any(memory.take(100) is each for each in (first, second))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Adoption,
     Assign,
     Blob,
@@ -251,7 +252,7 @@ def test_workers_that_are_not_let_in(run: Run, tmp_path: Path, caplog: pytest.Lo
         with pytest.raises(RefusedByPeer, match="itself 'grace', but its certificate was issued to 'ada'"):
             await connect(address, run.worker(), hello("grace"))
         with pytest.raises(
-            RefusedByPeer, match="speaks protocol version 1 and the worker version 9"
+            RefusedByPeer, match=f"speaks protocol version {PROTOCOL_VERSION} and the worker version 9"
         ) as caught:
             await connect(address, run.worker(), hello(version=9))
         assert caught.value.refusal.kind is RefusalCode.VERSION

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Assign,
     Failure,
     FailureKind,
@@ -58,7 +59,7 @@ def test_a_lease_from_hello_to_the_accepted_update(bench: Bench) -> None:
     assert bench.effects == [Connect(0.0)]
     bench.connection = 1
     bench.do(Connected(0.0, 1))
-    assert bench.said() == [Hello(1, "a", b"process", ("cpu:0",), 5)]
+    assert bench.said() == [Hello(PROTOCOL_VERSION, "a", b"process", ("cpu:0",), 5)]
     bench.hear(WELCOME)
     assert bench.effects == [Prepare("{}", (PROGRAM,))]
     bench.do(Prepared(0.0, "{}"))

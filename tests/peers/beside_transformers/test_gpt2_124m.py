@@ -15,7 +15,7 @@ from pcp.ir.tree import flatten
 from pcp.models import gpt2
 from pcp.models.gpt2_weights import from_transformers
 
-CONFIG = gpt2.configuration("gpt2")
+CONFIG = gpt2.CONFIGURATIONS["gpt2"]
 
 
 def distance(ours: Any, theirs: Any) -> float:

@@ -174,9 +174,10 @@ def test_float32_knows_what_it_misses(make: Any) -> None:
     """What other roundings say is the true error, neither much less nor much more."""
     case = Case(make(), warm=0)
     true = named(case.judge(None).plain)
-    for each in case.doubting(1e-12).plain:
+    for each, value in zip(case.doubting(1e-12).plain, case.exact, strict=True):
         right = true[each.name]
-        if each.judged is Judged.norm and 1e-7 < right.plain < 0.1:
+        # A single number may come out the same by chance.
+        if each.judged is Judged.norm and np.size(value) > 1 and 1e-7 < right.plain < 0.1:
             assert right.plain < each.plain < 8 * SAFETY * right.plain
             assert right.plain_slice <= 2 * each.plain_slice
 
@@ -196,3 +197,11 @@ def test_a_reference_doubts_no_bits() -> None:
     arrays = random_arguments(program.arguments, Recipe(), 0)
     for a, b in zip(results_of(program, arrays), results_of(made, arrays), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_the_largest_numbers_stay_finite_in_other_roundings() -> None:
+    program = pcp.trace(lambda x: x * 2.0, pcp.spec((4,), "f32"))
+    x = np.array([np.finfo(np.float32).max / 2, -np.inf, np.nan, 1 / 3], np.float32)
+    found = results_of(in_other_roundings(program), [x])[0]
+    np.testing.assert_array_equal(found[:3], 2 * x[:3])
+    assert 0 < abs(found[3] - 2 * x[3]) < 1e-6

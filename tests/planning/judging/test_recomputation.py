@@ -24,7 +24,7 @@ SQUARE = pcp.spec((30, 30), "f32")
 
 def step(layers: int, batch: int) -> Program:
     """A training step of gpt2-nano."""
-    config = replace(gpt2.configuration("gpt2-nano"), layers=layers)
+    config = replace(gpt2.CONFIGURATIONS["gpt2-nano"], layers=layers)
     tokens = pcp.spec((batch, config.context), "i32")
 
     def loss(parameters: Any, x: Tensor, y: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ TINY = gpt2.GPT2Config(layers=1, heads=2, width=8, context=8, vocabulary=6, bias
 def records_of(recipe: Recipe, folder: RunFolder) -> list[Record]:
     records: list[Record] = []
     train(recipe, folder, records.append)
-    return records
+    return [record for record in records if "step" in record]
 
 
 @pytest.mark.parametrize("make", [traced, plain])
@@ -88,7 +88,7 @@ def test_an_interrupted_run_goes_on_without_the_files_it_was_made_from(tmp_path:
     recipe, folder = files.prepared(tmp_path / "run", checkpoint_every=10)
 
     def stop(record: Record) -> None:
-        if record["step"] == 20:
+        if record.get("step") == 20:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -88,7 +88,7 @@ def test_one_command_trains_a_file_without_weights_on_a_text(
     command = ["train", "--model", str(model), "--weights", "random", "--data", str(text), "--run", str(run)]
     short = ["--steps", "30", "--learning-rate", "0.03", "--evaluate-every", "10", "--json"]
     assert main([*command, *short]) == 0
-    _, *records, _ = map(json.loads, capsys.readouterr().out.splitlines())
+    _, _, *records, _ = map(json.loads, capsys.readouterr().out.splitlines())
     losses = [record["validation_loss"] for record in records]
     assert losses[0] < np.log(64)
     assert losses == sorted(losses, reverse=True)

@@ -66,7 +66,6 @@ class RunConfig:
             H / P.
         audits: how often the work of one worker is repeated by another.
         checkpoint_every: rounds between checkpoints.
-        protocol_version: of the messages; another version is turned away.
 
     Raises:
         InvalidRunConfig: naming the value and the bound it breaks.
@@ -98,7 +97,6 @@ class RunConfig:
     round_batches: int = 0
     audits: AuditPolicy = field(default_factory=AuditPolicy)
     checkpoint_every: int = 10
-    protocol_version: int = 1
 
     def __post_init__(self) -> None:
         for name in ("workers", "batches", "minimum_workers", "missed_heartbeats", "checkpoint_every"):

@@ -6,7 +6,16 @@ from pcp.distributed.coordinator.log.records import WorkerNamed
 from pcp.distributed.coordinator.rounds import leases
 from pcp.distributed.coordinator.state import EPOCH_STRIDE, Member, Turn
 from pcp.distributed.coordinator.timing import SHORT_REST
-from pcp.distributed.messages import Assign, Goodbye, Heartbeat, HeartbeatReply, Hello, Ready, Welcome
+from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
+    Assign,
+    Goodbye,
+    Heartbeat,
+    HeartbeatReply,
+    Hello,
+    Ready,
+    Welcome,
+)
 
 # Two machines that use one name would fence each other for ever; after so many times the newcomer has to
 # wait.
@@ -54,12 +63,10 @@ def join(turn: Turn, event: MemberJoined) -> None:
 
 
 def _unacceptable(turn: Turn, event: MemberJoined) -> str:
-    config = turn.state.run.config
     if event.connection in turn.state.connections:
         return "this connection already said hello"
-    if event.hello.protocol_version != config.protocol_version:
-        theirs, ours = event.hello.protocol_version, config.protocol_version
-        return f"protocol version {theirs}; this run speaks {ours}: install the same PCP"
+    if (theirs := event.hello.protocol_version) != PROTOCOL_VERSION:
+        return f"protocol version {theirs}; this run speaks {PROTOCOL_VERSION}: install the same PCP"
     if not event.hello.worker:
         return "a worker needs a name"
     if reason := turn.state.run.barred.get(event.hello.worker):

@@ -73,7 +73,7 @@ class BulkServer:
             self._responder.receive(frame)
             if not self.process.alive:  # the power failed in the middle of a write
                 return
-        answers: list[bytes] = []
+        answers: list[bytes | bytearray] = []
         while (answer := self._responder.next_frame()) is not None:
             answers.append(answer)
         if answers:
@@ -205,7 +205,7 @@ class Transfer:
     def _advance(self) -> None:
         machine, network = self._machine, self.process.world.network
         assert machine is not None
-        frames: list[bytes] = []
+        frames: list[bytes | bytearray] = []
         try:
             while (frame := machine.next_frame()) is not None:
                 frames.append(frame)

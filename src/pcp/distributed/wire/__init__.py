@@ -31,6 +31,7 @@ that touches a socket is thin. The Shepherd opens one port for control and bulk 
         await control.send(Update(...))
 """
 
+from pcp.distributed.messages import PROTOCOL_VERSION
 from pcp.distributed.wire.backoff import Backoff
 from pcp.distributed.wire.blob_files import (
     BlobMissing,
@@ -47,7 +48,7 @@ from pcp.distributed.wire.bulk.permissions import Announcements, Permissions
 from pcp.distributed.wire.bulk.striped import StripedFetcher
 from pcp.distributed.wire.bulk.striped_push import StripedPusher
 from pcp.distributed.wire.bulk.transfer import BadTransferSettings, TransferSettings
-from pcp.distributed.wire.codec import PROTOCOL_VERSION, MessageError, PeerIsNewer
+from pcp.distributed.wire.codec import MessageError, PeerIsNewer
 from pcp.distributed.wire.connection import MessageNotAllowed, TooMuchInFlight
 from pcp.distributed.wire.connection_errors import ConnectionLost, PeerNotAcceptable, RefusedByPeer
 from pcp.distributed.wire.control import ControlConnection

@@ -1,8 +1,10 @@
 """What names a blob, a blob opened for reading, and what can be wrong with its file."""
 
+import contextlib
 import errno
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -63,16 +65,38 @@ class BlobReader:
         Raises:
             StoreError: the file is shorter than the blob, or cannot be read.
         """
-        try:
+        with self._explained():
             data = os.pread(self._file.fileno(), length, offset)
+        self._check_end(offset + len(data), offset + length)
+        return data
+
+    def read_into(self, offset: int, space: memoryview) -> None:
+        """Fills the space with the bytes from the offset on.
+
+        Raises:
+            StoreError: the file is shorter than the blob, or cannot be read.
+        """
+        count = 0
+        with self._explained():
+            while count < len(space) and (
+                got := os.preadv(self._file.fileno(), [space[count:]], offset + count)
+            ):
+                count += got  # the system reads 2 GiB at once, at most
+        self._check_end(offset + count, offset + len(space))
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StoreError(f"cannot read blob {self.blob.digest.hex()[:16]}: {error}") from error
-        if len(data) != length:
+
+    def _check_end(self, end: int, expected: int) -> None:
+        if end != expected:
             raise StoreError(
                 f"blob {self.blob.digest.hex()[:16]} should have {self.blob.size} bytes, but its file ends "
-                f"at {offset + len(data)}; remove the file and fetch it again"
+                f"at {end}; remove the file and fetch it again"
             )
-        return data
 
     def close(self) -> None:
         """Closes the file."""

@@ -228,6 +228,7 @@ class BlobStore:
         if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
             partial.close()
             raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
+        partial.set_room_aside()
         self._arriving[path] = partial
         self._sizes[path.name] = blob.size
         return partial

@@ -19,6 +19,7 @@ import capnp
 
 from pcp.distributed import messages
 from pcp.distributed.messages import (
+    PROTOCOL_VERSION,
     Adoption,
     Blob,
     DataRange,
@@ -33,9 +34,6 @@ from pcp.distributed.wire.bulk.messages import TransferMessage
 from pcp.distributed.wire.frames import Frame, FrameKind, encode_frame
 from pcp.distributed.wire.refusal import Refusal
 from pcp.errors import PCPError
-
-PROTOCOL_VERSION = 1
-"""Raised when the meaning of messages changes in a way that an older peer must not meet."""
 
 _DIGEST_BYTES = 32
 _TRANSFERS_KEPT = 512

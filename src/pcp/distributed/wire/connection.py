@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pcp.distributed import messages
-from pcp.distributed.messages import Goodbye, Hello, Message, Welcome
+from pcp.distributed.messages import PROTOCOL_VERSION, Goodbye, Hello, Message, Welcome
 from pcp.distributed.wire.codec import (
-    PROTOCOL_VERSION,
     MessageError,
     PeerIsNewer,
     decode_control,
@@ -136,7 +135,6 @@ class ControlMachine:
         side: which end this is.
         certified_name: for the Shepherd, the name in the worker's certificate; Hello must carry the same.
         maximum_bytes_in_flight: unsent bytes that `send` may leave waiting.
-        protocol_version: what this side speaks.
     """
 
     def __init__(
@@ -145,12 +143,10 @@ class ControlMachine:
         certified_name: str | None = None,
         *,
         maximum_bytes_in_flight: int = 4 << 20,
-        protocol_version: int = PROTOCOL_VERSION,
     ) -> None:
         self.side = side
         self._certified_name = certified_name
         self._maximum = maximum_bytes_in_flight
-        self._version = protocol_version
         self._decoder = FrameDecoder(CONTROL_LIMITS)
         self._phase = _Phase.HELLO
         self._to_send = bytearray()
@@ -289,9 +285,9 @@ class ControlMachine:
         return f"the {turn.value}'s {_OPENS[turn].__name__} must come first"
 
     def _hello_problem(self, hello: Hello) -> tuple[RefusalCode, str] | None:
-        if hello.protocol_version != self._version:
+        if hello.protocol_version != PROTOCOL_VERSION:
             return RefusalCode.VERSION, (
-                f"the Shepherd speaks protocol version {self._version} and the worker version "
+                f"the Shepherd speaks protocol version {PROTOCOL_VERSION} and the worker version "
                 f"{hello.protocol_version}; install the same version of PCP on both"
             )
         if self._certified_name is not None and hello.worker != self._certified_name:

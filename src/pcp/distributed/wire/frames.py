@@ -10,6 +10,7 @@ The length is checked against the kind's limit before anything is allocated.
 """
 
 import struct
+import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class FrameKind(IntEnum):
 
 
 CHUNK_PREFIX_BYTES = 8
+_CHUNK_DATA = HEADER_BYTES + CHUNK_PREFIX_BYTES
 MAXIMUM_CHUNK_BYTES = 4 << 20
 
 PAYLOAD_LIMITS: Mapping[FrameKind, int] = MappingProxyType(
@@ -73,6 +75,42 @@ class Frame:
     payload: bytes | bytearray
 
 
+class FrameMemory:
+    """Buffers of large frames that are used again, from any thread: the system takes longer to give fresh memory than it
+    takes to fill it.
+
+    Arguments:
+        maximum_bytes: what is kept, at most.
+    """
+
+    def __init__(self, maximum_bytes: int) -> None:
+        self._maximum = maximum_bytes
+        self._lock = threading.Lock()
+        self._kept: dict[int, list[bytearray]] = {}
+        self._bytes = 0
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of that size, which holds anything."""
+        with self._lock:
+            if kept := self._kept.get(size):
+                self._bytes -= size
+                return kept.pop()
+        return bytearray(size)
+
+    def give_back(self, buffer: object) -> None:
+        """Keeps a buffer that nobody reads any more; what is no `bytearray` is left alone."""
+        if isinstance(buffer, bytearray):
+            with self._lock:
+                if self._bytes + len(buffer) > self._maximum:  # some may be of sizes that nobody wants now
+                    self._kept.clear()
+                    self._bytes = 0
+                self._kept.setdefault(len(buffer), []).append(buffer)
+                self._bytes += len(buffer)
+
+
+FRAME_MEMORY = FrameMemory(16 << 20)
+
+
 def encode_frame(kind: FrameKind, *payload: bytes | bytearray | memoryview) -> bytes:
     """The bytes of one frame.
 
@@ -92,11 +130,23 @@ def encode_frame(kind: FrameKind, *payload: bytes | bytearray | memoryview) -> b
         raise FrameError(
             f"a {kind.name} frame may hold {limit} bytes and was given {size}; send large values as blobs"
         )
+    return b"".join((_header(kind, size), *payload))
+
+
+def begin_chunk(offset: int, size: int) -> tuple[bytearray, memoryview]:
+    """A chunk frame, and the part of it where that many bytes of the blob, from this offset on, belong."""
+    frame = FRAME_MEMORY.take(_CHUNK_DATA + size)
+    frame[:HEADER_BYTES] = _header(FrameKind.CHUNK, CHUNK_PREFIX_BYTES + size)
+    frame[HEADER_BYTES:_CHUNK_DATA] = offset.to_bytes(CHUNK_PREFIX_BYTES, "little")
+    return frame, memoryview(frame)[_CHUNK_DATA:]
+
+
+def _header(kind: FrameKind, size: int) -> bytes:
     fields = _FIELDS.pack(MAGIC, kind, size)
-    return b"".join((fields, _CHECKSUM.pack(zlib.crc32(fields)), *payload))
+    return fields + _CHECKSUM.pack(zlib.crc32(fields))
 
 
-def kind_of(frame: bytes) -> FrameKind:
+def kind_of(frame: bytes | bytearray) -> FrameKind:
     """The kind of an encoded frame."""
     return FrameKind(frame[len(MAGIC)])
 
@@ -161,7 +211,7 @@ class FrameDecoder:
         if self._kind is None:
             kind, size = self._read_header()
             if size:
-                self._kind, self._target, self._filled = kind, bytearray(size), 0
+                self._kind, self._target, self._filled = kind, FRAME_MEMORY.take(size), 0
                 return None
             frame = Frame(kind, b"")
         else:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pcp.distributed.messages import Adoption, Blob, Hello, Lease, Repeat, Update
+from pcp.distributed.messages import PROTOCOL_VERSION, Adoption, Blob, Hello, Lease, Repeat, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,6 @@ class WorkerConfig:
         devices: what it computes on, for display.
         memory_bytes: memory of its largest device.
         hardware: the digest of what it computes on.
-        protocol_version: of the messages.
         first_retry_seconds, longest_retry_seconds: pause before the first new connection, and its bound as
             it doubles.
         greeting_seconds: how long the Shepherd may take to answer a hello.
@@ -31,7 +30,6 @@ class WorkerConfig:
     devices: tuple[str, ...] = ("cpu:0",)
     memory_bytes: int = 0
     hardware: str = ""
-    protocol_version: int = 1
     first_retry_seconds: float = 0.25
     longest_retry_seconds: float = 30.0
     greeting_seconds: float = 10.0
@@ -42,7 +40,7 @@ class WorkerConfig:
     def hello(self) -> Hello:
         """What the worker says first on each connection."""
         return Hello(
-            self.protocol_version,
+            PROTOCOL_VERSION,
             self.worker,
             self.incarnation,
             self.devices,

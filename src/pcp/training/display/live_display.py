@@ -58,7 +58,7 @@ class LiveDisplay(MetricSink):
         event = record.get("event")
         if event == "planned":
             self._print(printable(self.fleet.progress.preparing, 200))
-        elif event == "trouble":
+        elif event in ("trouble", "peak"):
             self._print(printable(str(record["message"]), 500))
         if self._live is not None:
             return

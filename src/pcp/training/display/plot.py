@@ -57,7 +57,7 @@ def plot_losses(records: Iterable[Record], path: Path, name: str, axis: str = CR
     smoothed = _draw_training(axes, training)
     _draw_validation(axes, validation)
     _dress(axes, axis, training, smoothed, validation)
-    _title(axes, name, training, smoothed, validation)
+    _title(axes, name, training, smoothed, validation, _speed(rows))
     _write(canvas, path)
 
 
@@ -169,7 +169,12 @@ def _set_loss_ticks(axes: Axes, low: float, high: float) -> None:
 
 
 def _title(
-    axes: Axes, name: str, training: Curve, smoothed: npt.NDArray[np.float64], validation: Curve
+    axes: Axes,
+    name: str,
+    training: Curve,
+    smoothed: npt.NDArray[np.float64],
+    validation: Curve,
+    speed: Sequence[str],
 ) -> None:
     last_step = int(max(part[0][-1] for part in (training, validation) if part[0].size))
     facts = [f"step {last_step:,}"]
@@ -180,8 +185,18 @@ def _title(
         facts.append(f"validation {validation[1][-1]:.3f}")
         if best != validation[1].size - 1:
             facts.append(f"best {validation[1][best]:.3f} at step {validation[0][best]:,}")
+    facts += speed
     axes.set_title(name, loc="left", color=_INK, fontsize=13, fontweight="bold", pad=24, parse_math=False)
     axes.text(0, 1.025, "  ·  ".join(facts), transform=axes.transAxes, color="#6b7080", fontsize=10)
+
+
+def _speed(rows: Sequence[Record]) -> list[str]:
+    """Median tokens a second and model FLOP utilisation, as far as records have them."""
+    return [
+        form.format(np.median(values))
+        for key, form in (("tokens_per_second", "{:,.0f} tokens/s"), ("mfu", "MFU {:.1%}"))
+        if (values := _finite_curve(rows, key)[1]).size
+    ]
 
 
 def _write(canvas: FigureCanvasAgg, path: Path) -> None:

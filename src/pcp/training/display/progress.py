@@ -16,6 +16,7 @@ class RunProgress:
         loss: the latest training loss.
         validation_loss: the latest validation loss.
         tokens_per_second: the latest speed.
+        mfu: the latest model FLOP utilisation.
         anchor: the first step that was reported and when, from which the speed and the remaining time follow.
     """
 
@@ -25,6 +26,7 @@ class RunProgress:
     loss: float | None = None
     validation_loss: float | None = None
     tokens_per_second: float | None = None
+    mfu: float | None = None
     anchor: tuple[int, float] | None = None
     preparing: str = "preparing the first steps"
 
@@ -33,7 +35,7 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
     """Take one record into the state.
 
     Arguments:
-        record: with `step`: any of `loss`, `validation_loss`, `tokens_per_second`. With `event` "planning" or "planned":
+        record: with `step`: any of `loss`, `validation_loss`, `tokens_per_second`, `mfu`. With `event` "planning" or "planned":
             `message`. Other records change nothing.
         now: the time on the display's clock, in seconds.
     """
@@ -56,6 +58,7 @@ def advance(progress: RunProgress, record: Record, now: float) -> RunProgress:
         loss=record.get("loss", progress.loss),
         validation_loss=record.get("validation_loss", progress.validation_loss),
         tokens_per_second=record.get("tokens_per_second", progress.tokens_per_second),
+        mfu=record.get("mfu", progress.mfu),
     )
 
 

@@ -63,6 +63,7 @@ def numbers_of(summary: Row) -> dict[str, str]:
         "loss": (summary["loss"], "{:.4f}"),
         "validation loss": (summary["validation_loss"], "{:.4f}"),
         "tokens/s": (summary["tokens_per_second"], "{:,.0f}"),
+        "MFU": (summary["mfu"], "{:.1%}"),
     }
     numbers = {label: text.format(value) for label, (value, text) in found.items() if value is not None}
     if summary["remaining_seconds"] is not None:

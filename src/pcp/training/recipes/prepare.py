@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pcp.ir.program_file import write_atomically
-from pcp.models import gpt2
+from pcp.models.decoder import CONFIGURATIONS, configuration
 from pcp.training.data.array_file import SUFFIXES
 from pcp.training.data.batches import TinyCorpus
 from pcp.training.data.byte_pairs import BytePairTokenizer
@@ -31,7 +31,7 @@ from pcp.training.data.token_range import TokenOutOfRange
 from pcp.training.data.tokenizer import ByteTokenizer, CharacterTokenizer, Tokenizer, Tokens
 from pcp.training.data.validation import validation_windows
 from pcp.training.recipes.config import InvalidTrainingConfig, TrainingConfig
-from pcp.training.recipes.gpt2_recipe import GPT2Recipe
+from pcp.training.recipes.decoder_recipe import DecoderRecipe
 from pcp.training.recipes.imported_recipe import ImportedRecipe
 from pcp.training.recipes.loss_program import LossProgram, read_loss
 from pcp.training.recipes.recipe import Recipe
@@ -50,7 +50,7 @@ TOKENIZERS: dict[str, Callable[[Corpus, int], Tokenizer]] = {
 def names_a_file(model: str) -> bool:
     """Whether a model is a loss in a file, and not a configuration that PCP knows by name."""
     path = Path(model)
-    return model not in gpt2.CONFIGURATIONS and bool(path.suffix or len(path.parts) > 1 or path.exists())
+    return model not in CONFIGURATIONS and bool(path.suffix or len(path.parts) > 1 or path.exists())
 
 
 def configured(settings: Mapping[str, Any]) -> TrainingConfig:
@@ -102,9 +102,9 @@ def prepare(folder: RunFolder) -> Recipe:
     config = folder.config()
     if folder.loss_file.exists() or names_a_file(config.model):
         return _imported(folder, config)
-    model = gpt2.configuration(config.model)
+    model = configuration(config.model)
     tokens = _tokens(folder, config)
-    recipe = GPT2Recipe(config, dataclasses.replace(model, vocabulary=tokens.vocabulary_size), tokens)
+    recipe = DecoderRecipe(config, dataclasses.replace(model, vocabulary=tokens.vocabulary_size), tokens)
     _ = recipe.batches  # refuses a corpus that is too small before anything is compiled
     next(validation_windows(tokens.validation, model.context, recipe.evaluation_batch))
     return recipe

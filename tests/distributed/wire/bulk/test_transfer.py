@@ -231,8 +231,8 @@ def test_pushes_are_charged_once_per_blob() -> None:
 class LyingSource:
     """Gives other bytes than those of the blob."""
 
-    def read(self, offset: int, length: int) -> bytes:  # noqa: ARG002
-        return bytes(length)
+    def read_into(self, offset: int, space: memoryview) -> None:  # noqa: ARG002
+        space[:] = bytes(len(space))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -436,8 +436,8 @@ def test_sender_and_receiver_agree_on_every_window() -> None:
         content, taken = rng.randbytes(size), bytearray()
 
         class Source:
-            def read(self, offset: int, length: int, content: bytes = content) -> bytes:
-                return content[offset : offset + length]
+            def read_into(self, offset: int, space: memoryview, content: bytes = content) -> None:
+                space[:] = content[offset : offset + len(space)]
 
             def close(self) -> None: ...
 

@@ -139,7 +139,9 @@ class ShepherdActor(Switchboard):
             if reference is None:
                 source = self._shepherd.arrivals.open(blob)
                 try:
-                    reference = ray.put(np.frombuffer(source.read(0, blob.size), np.uint8))
+                    content = np.empty(blob.size, np.uint8)
+                    source.read_into(0, content.data)
+                    reference = ray.put(content)
                 finally:
                     source.close()
             self._objects[blob] = (reference, now)

@@ -21,9 +21,9 @@ class Reader:
     def __init__(self, content: bytes) -> None:
         self._content = content
 
-    def read(self, offset: int, length: int) -> bytes:
-        """Return some of its bytes."""
-        return self._content[offset : offset + length]
+    def read_into(self, offset: int, space: memoryview) -> None:
+        """Fill the space with its bytes from the offset on."""
+        space[:] = self._content[offset : offset + len(space)]
 
     def close(self) -> None:
         """Read no more."""

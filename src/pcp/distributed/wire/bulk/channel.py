@@ -10,6 +10,8 @@ from pcp.distributed.wire.identity.tls import TlsMachine
 
 _UNIT_BYTES = 1 << 17
 """What goes to the system at once, about. A connection keeps twice so much in memory once it has moved blobs."""
+_REST_BYTES = 1 << 12
+"""What would be left of a frame goes along with its last unit."""
 _HANDSHAKE_BYTES = 1 << 14
 
 
@@ -67,7 +69,7 @@ class TlsChannel:
             OSError: the connection broke.
         """
         self.flush()
-        taken = plain[:_UNIT_BYTES]
+        taken = plain[:_UNIT_BYTES] if len(plain) > _UNIT_BYTES + _REST_BYTES else plain
         self.tls.send(taken)
         self._unsent = memoryview(self.tls.bytes_to_send())
         with contextlib.suppress(BlockingIOError):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pcp.distributed.wire.bulk.messages import Credit
 from pcp.distributed.wire.codec import encode_transfer
-from pcp.distributed.wire.frames import CHUNK_PREFIX_BYTES, Frame, FrameKind, encode_frame
+from pcp.distributed.wire.frames import CHUNK_PREFIX_BYTES, Frame, begin_chunk
 from pcp.distributed.wire.refusal import Refusal
 from pcp.errors import PCPError
 
@@ -41,8 +41,8 @@ class TransferRefused(TransferError):
 class Source(Protocol):
     """Where the bytes of a blob come from."""
 
-    def read(self, offset: int, length: int) -> bytes:
-        """The bytes `offset <= i < offset + length`."""
+    def read_into(self, offset: int, space: memoryview) -> None:
+        """Fills the space with the bytes from the offset on."""
 
     def close(self) -> None:
         """Nothing more will be read."""
@@ -54,7 +54,7 @@ class Sink(Protocol):
     offset: int
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Takes the next bytes."""
+        """Takes the next bytes; their memory may be used again afterwards."""
 
     def finish(self) -> None:
         """All bytes are here: check and publish the blob."""
@@ -91,14 +91,14 @@ class ChunkSender:
         """Whether the receiver has taken every byte."""
         return self._credited == self._stop
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytearray | None:
         """The next chunk, or None until there is credit for one (or all is sent)."""
         room = self._window - (self._sent - self._credited)
         length = min(self._chunk, self._stop - self._sent, room)
         if length <= 0:
             return None
-        data = self._source.read(self._sent, length)
-        frame = encode_frame(FrameKind.CHUNK, _OFFSET.pack(self._sent), data)
+        frame, data = begin_chunk(self._sent, length)
+        self._source.read_into(self._sent, data)
         self._sent += length
         return frame
 

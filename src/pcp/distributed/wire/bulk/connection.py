@@ -11,6 +11,7 @@ from pcp.distributed.wire.bulk.channel import TlsChannel
 from pcp.distributed.wire.bulk.responder import TransferResponder
 from pcp.distributed.wire.frames import (
     CHUNK_PREFIX_BYTES,
+    FRAME_MEMORY,
     HEADER_BYTES,
     TRANSFER_LIMITS,
     FrameDecoder,
@@ -136,6 +137,8 @@ class BulkConnection:
             return bool(self.socket.recv(_DRAIN_BYTES))
         if self._unsent:
             self._unsent = self._unsent[self._channel.send(self._unsent) :]
+            if not self._unsent:
+                FRAME_MEMORY.give_back(self._unsent.obj)
             return True
         if self._responder.finished:
             self._channel.flush()
@@ -156,6 +159,8 @@ class BulkConnection:
         if frame is not None:
             self._traffic.count_received(frame.kind, HEADER_BYTES + len(frame.payload))
             self._responder.receive(frame)
+            if frame.kind is FrameKind.CHUNK:
+                FRAME_MEMORY.give_back(frame.payload)
         return True
 
     def _linger(self) -> Pause:

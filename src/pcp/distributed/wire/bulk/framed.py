@@ -6,7 +6,14 @@ from typing import Protocol
 
 from pcp.distributed.wire.bulk.channel import TlsChannel
 from pcp.distributed.wire.connection_errors import ConnectionLost
-from pcp.distributed.wire.frames import HEADER_BYTES, TRANSFER_LIMITS, Frame, FrameDecoder, kind_of
+from pcp.distributed.wire.frames import (
+    FRAME_MEMORY,
+    HEADER_BYTES,
+    TRANSFER_LIMITS,
+    Frame,
+    FrameDecoder,
+    kind_of,
+)
 from pcp.distributed.wire.identity.tls import CertificateRefused, explain
 from pcp.distributed.wire.traffic import Traffic
 from pcp.errors import PCPError
@@ -19,7 +26,7 @@ class Machine(Protocol):
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | bytearray | None:
         """What to send now, if anything."""
 
     def receive(self, frame: Frame) -> None:
@@ -41,8 +48,8 @@ class FramedChannel:
         self._channel = channel
         self._decoder = FrameDecoder(TRANSFER_LIMITS)
 
-    def send(self, frame: bytes) -> None:
-        """Sends one encoded frame.
+    def send(self, frame: bytes | bytearray) -> None:
+        """Sends one encoded frame, whose memory may be used again afterwards.
 
         Raises:
             ConnectionLost: the other side is gone, or takes nothing any more.
@@ -54,6 +61,7 @@ class FramedChannel:
         except OSError as error:
             raise self._lost(error) from error
         self.traffic.count_sent(kind_of(frame), len(frame))
+        FRAME_MEMORY.give_back(frame)
 
     def receive(self) -> Frame:
         """Waits for one frame.

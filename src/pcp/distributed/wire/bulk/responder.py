@@ -131,7 +131,7 @@ class TransferResponder:
         """The largest chunk that may arrive now: none where no push was granted, so that nothing is held for it."""
         return self._chunk_bytes if self._receiver is not None else 0
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | bytearray | None:
         """What to send now, if anything."""
         if self._answers:
             return self._answers.popleft()
@@ -182,7 +182,7 @@ class TransferResponder:
                 f"{'between two transfers' if self.idle else 'in the middle of a transfer'}"
             )
 
-    def _next_chunk(self) -> bytes | None:
+    def _next_chunk(self) -> bytes | bytearray | None:
         if self._source is not None:
             frame = self._senders[-1].next_frame()
             if self._senders[-1].all_sent:

@@ -21,6 +21,7 @@ from pcp.distributed.wire.bulk.client import (
     TransferFailed,
     is_worth_another_attempt,
 )
+from pcp.distributed.wire.frames import FRAME_MEMORY
 from pcp.distributed.wire.partial_blob import PartialBlob
 
 _log = logging.getLogger("pcp.wire.bulk")
@@ -96,6 +97,7 @@ class StripedFetcher:
         try:
             while (data := pieces.next_data()) is not None:
                 partial.write(data)
+                FRAME_MEMORY.give_back(data.obj)
         finally:
             pieces.close()
             self._pieces = None
@@ -166,7 +168,7 @@ class _Pieces:
     def __init__(self, offset: int, size: int, piece_bytes: int, streams: int) -> None:
         self._changed = threading.Condition()
         self._todo = [(each, min(size, each + piece_bytes)) for each in range(offset, size, piece_bytes)]
-        self._arrived: dict[int, bytes | bytearray | memoryview] = {}
+        self._arrived: dict[int, memoryview] = {}
         self._taken = offset
         self._size = size
         self._ahead_bytes = PIECES_AHEAD * piece_bytes
@@ -207,11 +209,11 @@ class _Pieces:
         """
         with self._changed:
             self._refuse_when_closed()
-            self._arrived[offset] = data
+            self._arrived[offset] = memoryview(data)
             if offset == self._taken:
                 self._changed.notify_all()
 
-    def next_data(self) -> bytes | bytearray | memoryview | None:
+    def next_data(self) -> memoryview | None:
         """The bytes that follow those taken before, once they are here; None at the end of the blob.
 
         Raises:

@@ -96,7 +96,7 @@ class FetchRequester:
         """Bytes of the blob that are here."""
         return self._sink.offset
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | bytearray | None:
         """What to send now, if anything."""
         if self._request is not None:
             request, self._request = self._request, None
@@ -162,7 +162,7 @@ class PiecesRequester:
         self.taken = 0  # bytes of pieces that are here
         self.finished = False
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | bytearray | None:
         """What to send now, if anything."""
         if self._asked:
             frame = self._asked[0].next_frame()
@@ -219,7 +219,7 @@ class PushRequester:
         self.taken = 0  # bytes that the peer had when this transfer began
         self.finished = False
 
-    def next_frame(self) -> bytes | None:
+    def next_frame(self) -> bytes | bytearray | None:
         """What to send now, if anything."""
         if self._request is not None:
             request, self._request = self._request, None

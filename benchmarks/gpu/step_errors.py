@@ -12,8 +12,8 @@ import numpy as np
 
 import pcp
 from pcp.backends import Target
-from pcp.ir.tree import flatten
-from pcp.models import gpt2
+from pcp.ir.tree import flatten, map_tree
+from pcp.models.decoder import DecoderConfig, decoder_of
 from pcp.planning.judging.comparison import Comparison
 from pcp.planning.judging.judge import Judge, result_name
 from pcp.planning.judging.tolerance import worst
@@ -41,14 +41,22 @@ class StepError:
     gradients: float
 
 
-def gpt2_step(config: gpt2.GPT2Config, params: Tree, batch: int) -> pcp.TrainingStep:
-    """GPT-2's training step: AdamW that decays matrices, clipping at 1."""
+def loss_of(config: DecoderConfig, params: Tree, batch: int) -> pcp.Program:
+    """The mean cross entropy of a batch of whole contexts."""
     tokens = pcp.spec((batch, config.context), "i32")
-    loss = pcp.trace(lambda p, x, y: gpt2.loss(p, x, y, config), pcp.specs_of(params), tokens, tokens)
+    decoder = decoder_of(config)
+    return pcp.trace(
+        lambda p, x, y: decoder.loss(p, x, y, config), map_tree(pcp.specs_of, params), tokens, tokens
+    )
+
+
+def decoder_step(config: DecoderConfig, params: Tree, batch: int) -> pcp.TrainingStep:
+    """A decoder's training step: AdamW that decays matrices, clipping at 1."""
+    loss = loss_of(config, params, batch)
     return pcp.training_step(loss, pcp.optimizers.adamw(RATE, betas=BETAS, weight_decay=DECAY), clip_norm=1.0)
 
 
-def tokens_of(config: gpt2.GPT2Config, batch: int, index: int) -> tuple[Array, Array]:
+def tokens_of(config: DecoderConfig, batch: int, index: int) -> tuple[Array, Array]:
     """The batch of one step: random tokens, and random targets."""
     rng = np.random.default_rng([7, index])
     size = (batch, config.context)
@@ -65,10 +73,10 @@ class JudgedStep:
         folder: where the state before the step and its right results lie.
     """
 
-    def __init__(self, config: gpt2.GPT2Config, batch: int, folder: str) -> None:
+    def __init__(self, config: DecoderConfig, batch: int, folder: str) -> None:
         self.config, self.batch, self.folder = config, batch, Path(folder)
-        self.params = gpt2.initial_parameters(config, 0)
-        self.program = gpt2_step(config, self.params, batch)
+        self.params = decoder_of(config).initial_parameters(config, 0)
+        self.program = decoder_step(config, self.params, batch)
         self.tokens = tokens_of(config, batch, WARM)
 
     def compute(self, device: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from pcp.cli import main
-from pcp.importers.gpt2_folder import read_gpt2_folder
+from pcp.importers.transformers_folder import read_transformers_folder
 from pcp.inference import Sampling, generate
 from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
@@ -94,14 +94,14 @@ def test_the_older_files_of_a_tokenizer_and_several_files_of_weights_do_as_well(
     places = {name: file for file, half in halves.items() for name in half}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     assert text_of(folder, capsys) == expected
-    leaves = flatten(read_gpt2_folder(folder).parameters)[0]
+    leaves = flatten(read_transformers_folder(folder).parameters)[0]
     assert {leaf.dtype for leaf in leaves} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("model_type", "llama", "holds a model of type 'llama'; `pcp generate` runs only 'gpt2'"),
+        ("model_type", "bert", "holds a model of type 'bert'; `pcp generate` runs only 'gpt2' and 'llama'"),
         (
             "activation_function",
             "relu",
@@ -117,6 +117,32 @@ def test_another_model_is_refused_with_what_to_do(
     folder: Path, setting: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "config.json").write_text(json.dumps(SETTINGS | {setting: value}))
+    assert main(["generate", str(folder)]) == 2
+    assert message in capsys.readouterr().err
+
+
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 8, "intermediate_size": 6,
+    "max_position_embeddings": 9, "vocab_size": 270,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "gelu"}, "sets hidden_act to 'gelu'; PCP's Llama supports only 'silu' or 'swish'"),
+        ({"head_dim": 8}, "sets head_dim to 8; PCP's Llama supports only None or 4"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "sets rope_scaling to {'rope_type': 'llama3'"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "sets rope_parameters to {'rope_type': 'yarn'}; PCP's Llama"),
+        ({"vocab_size": None}, "lacks vocab_size; expected the config.json of a Llama that transformers wrote"),
+        ({"num_key_value_heads": 3}, "key_value_heads must divide heads"),
+        ({}, "missing, and LlamaConfig(layers=1"),
+    ],
+)  # fmt: skip
+def test_a_llama_that_computes_something_else_is_refused(
+    folder: Path, changes: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "config.json").write_text(json.dumps(LLAMA | changes))
     assert main(["generate", str(folder)]) == 2
     assert message in capsys.readouterr().err
 

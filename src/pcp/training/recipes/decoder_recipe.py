@@ -1,4 +1,4 @@
-"""What a run of a GPT-2 by name trains with."""
+"""What a run of a decoder by name trains with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from pcp.ir import Program
-from pcp.models import gpt2
+from pcp.models.decoder import DecoderConfig, decoder_of
+from pcp.models.parameters import Parameters
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.run_data import TextData
 from pcp.training.data.shards.sharded_tokens import ShardedTokens
@@ -18,16 +19,16 @@ from pcp.training.recipes.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class GPT2Recipe(Recipe):
-    """A GPT-2 from random parameters, on a text."""
+class DecoderRecipe(Recipe):
+    """A decoder from random parameters, on a text."""
 
-    model: gpt2.GPT2Config
+    model: DecoderConfig
     tokens: TokenFile | ShardedTokens
 
     @cached_property
-    def parameters(self) -> gpt2.Parameters:
+    def parameters(self) -> Parameters:
         """The parameters before the first step."""
-        return gpt2.initial_parameters(self.model, self.config.seed)
+        return decoder_of(self.model).initial_parameters(self.model, self.config.seed)
 
     @cached_property
     def data(self) -> TextData:
@@ -37,12 +38,12 @@ class GPT2Recipe(Recipe):
     @cached_property
     def loss(self) -> Program:
         """The loss of one micro-batch: `(parameters, tokens, targets) -> scalar`."""
-        return self._program(gpt2.loss, "loss", self.config.batch // self.config.accumulate)
+        return self._program(decoder_of(self.model).loss, "loss", self.config.batch // self.config.accumulate)
 
     @cached_property
     def evaluation(self) -> Program:
         """The losses of validation windows: `(parameters, tokens, targets) -> (windows,)`."""
-        return self._program(gpt2.window_losses, "window_losses", self.evaluation_batch)
+        return self._program(decoder_of(self.model).window_losses, "window_losses", self.evaluation_batch)
 
     @property
     def evaluation_batch(self) -> int:

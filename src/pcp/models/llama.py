@@ -1,0 +1,265 @@
+"""Llama: a decoder-only transformer with rotary positions, root mean square norms, SwiGLU and heads that share keys.
+
+Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023, section 2.2; shared keys: "Llama 2", 2023.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pcp import nn
+from pcp.ir import DTypeLike
+from pcp.models import caches
+from pcp.models.parameters import DEVIATION, InvalidConfiguration, Leaf, Parameters, described, drawn
+from pcp.nn.attention import merge
+from pcp.ops.movement import iota, reshape
+from pcp.ops.reductions.primitives import mean
+from pcp.tensor import Tensor, TensorLike, as_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig:
+    """The sizes of a Llama.
+
+    Arguments:
+        layers: transformer blocks.
+        heads: attention heads of each block; they share the width.
+        key_value_heads: heads of keys and values; each serves heads / key_value_heads queries.
+        width: size of the residual stream.
+        hidden: size between the two halves of the feed-forward block.
+        context: longest sequence, in tokens.
+        vocabulary: number of tokens.
+        tied: whether the token embedding is also the head; otherwise the head has weights of its own.
+        rotary_base: the slowest angle of rotary positions is about position / rotary_base.
+        epsilon: added to the mean square in norms.
+    """
+
+    layers: int
+    heads: int
+    key_value_heads: int
+    width: int
+    hidden: int
+    context: int
+    vocabulary: int
+    tied: bool = False
+    rotary_base: float = 10000.0
+    epsilon: float = 1e-5
+
+    def __post_init__(self) -> None:
+        sizes = (self.layers, self.heads, self.key_value_heads, self.width, self.hidden)
+        if (
+            min(*sizes, self.context, self.vocabulary) < 1
+            or self.width % (2 * self.heads)
+            or self.heads % self.key_value_heads
+        ):
+            raise InvalidConfiguration(
+                f"{self} is not a valid Llama: sizes must be positive, twice the heads must divide width, "
+                "and key_value_heads must divide heads"
+            )
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of a query or key of one head."""
+        return self.width // self.heads
+
+
+CONFIGURATIONS = {
+    # Zhang et al., "TinyLlama", 2024, table 1.
+    "llama-1b": LlamaConfig(
+        layers=22, heads=32, key_value_heads=4, width=2048, hidden=5632, context=2048, vocabulary=32000
+    ),
+    "llama-nano": LlamaConfig(
+        layers=4, heads=4, key_value_heads=2, width=128, hidden=352, context=64, vocabulary=65, tied=True
+    ),
+}
+
+
+def initial_parameters(config: LlamaConfig, seed: int = 0) -> Parameters:
+    """Random float32 parameters: normal with deviation 0.02, residual projections with 0.02 / sqrt(2 layers).
+
+    Arguments:
+        config: the sizes.
+        seed: of a counter-based generator; equal seeds give equal parameters on every machine.
+    """
+    return _nested(config, drawn(seed))
+
+
+def parameter_shapes(config: LlamaConfig) -> Parameters:
+    """The `TensorSpec` of each array that `initial_parameters` makes, nested alike; no memory is taken."""
+    return _nested(config, described)
+
+
+def _nested(config: LlamaConfig, leaf: Leaf) -> Parameters:
+    width, residual = config.width, DEVIATION / math.sqrt(2 * config.layers)
+    shared = config.key_value_heads * config.head_width
+
+    def linear(inputs: int, outputs: int, deviation: float = DEVIATION) -> Parameters:
+        return {"weight": leaf((inputs, outputs), deviation, 0)}
+
+    def norm() -> Parameters:
+        return {"scale": leaf((width,), 0, 1)}
+
+    def embedding() -> Any:
+        return leaf((config.vocabulary, width), DEVIATION, 0)
+
+    return {
+        "embedding": embedding(),
+        "blocks": [
+            {
+                "norm_1": norm(),
+                "attn": {
+                    "query": linear(width, width),
+                    "key": linear(width, shared),
+                    "value": linear(width, shared),
+                    "out": linear(width, width, residual),
+                },
+                "norm_2": norm(),
+                "mlp": {
+                    "gate": linear(width, config.hidden),
+                    "up": linear(width, config.hidden),
+                    "down": linear(config.hidden, width, residual),
+                },
+            }
+            for _ in range(config.layers)
+        ],
+        "norm": norm(),
+    } | ({} if config.tied else {"head": embedding()})
+
+
+def logits(parameters: Parameters, tokens: TensorLike, config: LlamaConfig) -> Tensor:
+    """Scores of every next token.
+
+    Arguments:
+        tokens: integers of shape (batch, length), length at most the context.
+
+    Returns:
+        Shape (batch, length, vocabulary).
+
+    Raises:
+        ShapeMismatch: the tokens have another rank, or are more than the context.
+    """
+    return _scores(parameters, _residual_stream(parameters, tokens, config)[0], config)
+
+
+def _residual_stream(
+    parameters: Parameters, tokens: TensorLike, config: LlamaConfig
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """What the last block leaves of whole sequences, (batch, length, width), and the keys and values of each block."""
+    ids = caches.checked_tokens(tokens, config.context, "Llama")
+    places = iota((ids.shape[1],))
+    x = nn.embedding(ids, parameters["embedding"])
+    seen = []
+    for block in parameters["blocks"]:
+        q, k, v = _projected(x, block, places, config)
+        seen.append((k, v))
+        x = x + merge(nn.scaled_dot_product_attention(q, k, v, causal=True), block["attn"])
+        x = x + _feed_forward(x, block, config)
+    return x, seen
+
+
+def _projected(
+    x: Tensor, block: Parameters, places: Tensor, config: LlamaConfig
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, of shape (batch, length, heads or key_value_heads, head width), the first two turned by place."""
+    normed = nn.rms_norm(x, block["norm_1"]["scale"], config.epsilon)
+    q, k, v = (
+        reshape(nn.linear(normed, **block["attn"][kind]), (*x.shape[:2], heads, config.head_width))
+        for kind, heads in (
+            ("query", config.heads),
+            ("key", config.key_value_heads),
+            ("value", config.key_value_heads),
+        )
+    )
+    return nn.rotary(q, places, config.rotary_base), nn.rotary(k, places, config.rotary_base), v
+
+
+def _feed_forward(x: Tensor, block: Parameters, config: LlamaConfig) -> Tensor:
+    """SwiGLU: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6."""
+    normed, weights = nn.rms_norm(x, block["norm_2"]["scale"], config.epsilon), block["mlp"]
+    gate, up = nn.linear(normed, **weights["gate"]), nn.linear(normed, **weights["up"])
+    return nn.linear(nn.silu(gate) * up, **weights["down"])
+
+
+def _scores(parameters: Parameters, x: Tensor, config: LlamaConfig) -> Tensor:
+    """Scores of the next token from the residual stream."""
+    head = parameters["embedding" if config.tied else "head"]
+    return nn.rms_norm(x, parameters["norm"]["scale"], config.epsilon) @ as_tensor(head).T
+
+
+def empty_cache(config: LlamaConfig, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:
+    """Zeros for the keys and values of a whole context, per block of shape (batch, context, key_value_heads, head width).
+
+    Arguments:
+        config: the sizes.
+        batch: sequences that are decoded together.
+        dtype: element type of the parameters.
+    """
+    shape = (batch, config.context, config.key_value_heads, config.head_width)
+    return caches.zeros(config.layers, shape, dtype)
+
+
+def prefill(
+    parameters: Parameters, tokens: TensorLike, length: TensorLike, config: LlamaConfig
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in the first tokens of each sequence at once and score the next: what `decode` does one token at a time.
+
+    Arguments:
+        tokens: integers of shape (batch, padded), padded at most the context. What follows the first `length` does not matter.
+        length: how many tokens count, an integer scalar from 1 to padded.
+
+    Returns:
+        The cache, in which positions from `length` on hold what `decode` does not see, and scores of shape (batch, vocabulary).
+
+    Raises:
+        ShapeMismatch: the tokens have another rank, or are more than the context.
+    """
+    x, seen = _residual_stream(parameters, tokens, config)
+    scores = _scores(parameters, caches.last_place(x, length), config)
+    return caches.of_sequence(seen, config.context), scores[:, 0]
+
+
+def decode(
+    parameters: Parameters,
+    cache: list[dict[str, Tensor]],
+    token: TensorLike,
+    position: TensorLike,
+    config: LlamaConfig,
+) -> tuple[list[dict[str, Tensor]], Tensor]:
+    """Take in one token of each sequence and score the next.
+
+    Arguments:
+        cache: keys and values of the tokens before, as of `empty_cache`.
+        token: integers of shape (batch,).
+        position: how many tokens came before, an integer scalar below the context.
+
+    Returns:
+        The cache with this token's keys and values, and scores of shape (batch, vocabulary).
+    """
+    ids, place = as_tensor(token), as_tensor(position)
+    x = nn.embedding(ids[:, None], parameters["embedding"])
+    seen = iota((config.context,)) <= place
+    grown = []
+    for block, past in zip(parameters["blocks"], cache, strict=True):
+        q, k, v = _projected(x, block, reshape(place, (1,)), config)
+        now = caches.grown(past, k, v, place)
+        grown.append(now)
+        x = x + merge(nn.scaled_dot_product_attention(q, now["key"], now["value"], mask=seen), block["attn"])
+        x = x + _feed_forward(x, block, config)
+    return grown, _scores(parameters, x, config)[:, 0]
+
+
+def loss(parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: LlamaConfig) -> Tensor:
+    """The mean cross entropy of the next token, in nats.
+
+    Arguments:
+        tokens: integers of shape (batch, length).
+        targets: the token that follows each, of the same shape.
+    """
+    return nn.cross_entropy(logits(parameters, tokens, config), targets)
+
+
+def window_losses(
+    parameters: Parameters, tokens: TensorLike, targets: TensorLike, config: LlamaConfig
+) -> Tensor:
+    """The mean cross entropy of each sequence alone, of shape (batch,): what validation averages exactly."""
+    return mean(nn.negative_log_likelihood(logits(parameters, tokens, config), targets), axis=1)
