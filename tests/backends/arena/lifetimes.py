@@ -64,6 +64,9 @@ def run(instructions: Sequence[Instruction], owners: Owners, repeats: int = 2) -
                 run(body, owners)
         else:
             for body in bodies * (repeats if bodies else 0):
+                for place, view in views:  # what the function itself fills for its body
+                    if place in each.writes:
+                        owners.write(view)
                 run(body, owners)
         for place, view in views:
             if place in each.writes:

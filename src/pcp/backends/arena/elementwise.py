@@ -251,10 +251,9 @@ def _saturated(x: Array, out: Array) -> None:
     above, below = wide >= float(high), wide <= float(low)
     inside = np.where(above | below | np.isnan(wide), 0.0, wide)
     whole = np.trunc(inside).astype(np.uint64 if low == 0 and high > 2**62 else np.int64)
-    kept = whole.astype(out.dtype)
-    np.copyto(kept, np.asarray(high).astype(out.dtype), where=above)
-    np.copyto(kept, np.asarray(low).astype(out.dtype), where=below)
-    np.copyto(out, kept)
+    np.copyto(out, whole.astype(out.dtype))
+    np.copyto(out, np.asarray(high).astype(out.dtype), where=above)
+    np.copyto(out, np.asarray(low).astype(out.dtype), where=below)
 
 
 def _complex(real: Array, imag: Array, out: Array) -> None:

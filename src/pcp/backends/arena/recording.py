@@ -230,7 +230,7 @@ class Recorder:
             return
         lowering = self.lowerings.get(op.name)
         if lowering is None:
-            raise refused(op, "it has no such operation")
+            raise refused(op, "it speaks to what is outside of the program, or is none of StableHLO's")
         operands = [self._views[value] for value in op.operands]
         before, self._current = self._current, op
         for view in operands:

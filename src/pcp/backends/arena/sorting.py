@@ -15,7 +15,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _sort(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
-    axis, rank = integer_of(op.attributes["dimension"]), len(operands[0].shape)
+    axis = integer_of(op.attributes["dimension"]) if "dimension" in op.attributes else -1
+    rank = len(operands[0].shape)
     axis += rank if axis < 0 else 0
     block = op.regions[0].blocks[0]
     outs = [r.result(op, index) for index in range(len(operands))]

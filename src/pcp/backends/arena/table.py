@@ -5,6 +5,7 @@ from pcp.backends.arena import (
     elementwise,
     indexing,
     movement,
+    outside,
     products,
     reductions,
     solvers,
@@ -13,7 +14,18 @@ from pcp.backends.arena import (
 )
 from pcp.backends.arena.recording import Lowering
 
-FAMILIES = (elementwise, movement, reductions, products, windows, indexing, sorting, solvers, control)
+FAMILIES = (
+    elementwise,
+    movement,
+    reductions,
+    products,
+    windows,
+    indexing,
+    sorting,
+    solvers,
+    control,
+    outside,
+)
 LOWERINGS: dict[str, Lowering] = {
     f"stablehlo.{name}": lowering for family in FAMILIES for name, lowering in family.LOWERINGS.items()
 }
