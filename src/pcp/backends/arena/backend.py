@@ -53,11 +53,10 @@ class ArenaBackend:
     def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> ArenaArray:
         """An array of the host; it shares memory only if nobody can write to that."""
         del device
-        given = np.asarray(array)
-        made = np.ascontiguousarray(given, spec.dtype.numpy).reshape(spec.shape)
-        if np.may_share_memory(made, given) and not (alias and is_read_only(given)):
-            made = made.copy()
-        return ArenaArray(made)
+        given, dtype = np.asarray(array), spec.dtype.numpy
+        if alias and given.dtype == dtype and given.flags.c_contiguous and is_read_only(given):
+            return ArenaArray(given)
+        return ArenaArray(np.array(given, dtype, order="C"))
 
     def is_buffer(self, value: object) -> bool:
         """Whether a value is an array of the arena."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pcp.backends.arena.array import ArenaArray
+from pcp.backends.arena.native import Table, runner, runs_of
 from pcp.backends.arena.placement import Peak, peak_of, placed
 from pcp.backends.arena.recording import Recording
 from pcp.backends.arena.storage import ALIGNMENT, Instruction, Kind, Storage, View
@@ -44,6 +45,8 @@ class ArenaExecutable:
         self._steps: Steps | None = None
         self._readers: dict[Storage, list[tuple[Steps, int, list[tuple[int, View]]]]] = defaultdict(list)
         """The steps, by list and place, that take views of an array of the caller, and which of their arguments are."""
+        self._tables: dict[Storage, list[tuple[Array, int, str, int]]] = defaultdict(list)
+        """The same for steps of the native library: table, row and column, and the offset of the view."""
         self._given: dict[Storage, Array] = {}
         """The array of the caller that each storage of theirs is now."""
         self._donated = [n for n, entry in enumerate(program.arguments) if entry.alias is not None]
@@ -118,6 +121,7 @@ class ArenaExecutable:
         start = -raw.ctypes.data % ALIGNMENT
         self._space = raw[start : start + self.workspace]
         self._views: dict[object, Array] = {}
+        self._held: list[Table] = []
         self._steps = self._bound(self.recording.instructions)
         arguments, results = self.recording.arguments, self.recording.results
         touched = set(self.recording.storages)
@@ -136,7 +140,22 @@ class ArenaExecutable:
 
     def _bound(self, instructions: Sequence[Instruction]) -> Steps:
         steps: Steps = []
-        for place, each in enumerate(instructions):
+        native = runner()
+        for run, is_native in runs_of(instructions) if native else [([i], False) for i in instructions]:
+            if native and is_native:
+                table = Table(run, self._address)
+                for view, row, name in table.open:
+                    self._tables[view.storage].append((table.rows, row, name, view.offset))
+                self._held.append(table)
+                steps.append((native, table.arguments))
+                continue
+            steps += self._called(run, steps)
+        return steps
+
+    def _called(self, instructions: Sequence[Instruction], steps: Steps) -> Steps:
+        """Instructions that are calls of their own, to stand at the end of `steps`."""
+        made: Steps = []
+        for place, each in enumerate(instructions, len(steps)):
             outside: dict[Storage, list[tuple[int, View]]] = defaultdict(list)
             arguments: list[Any] = []
             for position, argument in enumerate(each.arguments):
@@ -150,8 +169,12 @@ class ArenaExecutable:
                     arguments.append(argument)
             for storage, views in outside.items():
                 self._readers[storage].append((steps, place, views))
-            steps.append((each.function, tuple(arguments)))
-        return steps
+            made.append((each.function, tuple(arguments)))
+        return made
+
+    def _address(self, view: View) -> int | None:
+        array = self._array(view)
+        return None if array is None else int(array.ctypes.data)
 
     def _array(self, view: View) -> Array | None:
         """The array of a view; None if it is one of the caller's, which come with each call."""
@@ -173,6 +196,10 @@ class ArenaExecutable:
             for position, view in views:
                 arguments[position] = view.over(memory)
             steps[place] = (function, tuple(arguments))
+        if storage in self._tables:
+            start = int(memory.ctypes.data)
+            for rows, row, name, offset in self._tables[storage]:
+                rows[name][row] = start + offset
 
 
 def _bytes_of(array: Array) -> Array:
