@@ -16,7 +16,7 @@ from tests.rewrite.simplification.test_rows import CHANGED, cases, inputs, refer
 import pcp
 from pcp.backends import CompilationFailed, Target
 from pcp.backends.arena.executable import ArenaExecutable
-from pcp.backends.arena.table import LOWERINGS
+from pcp.backends.arena.lowerings.table import LOWERINGS
 from pcp.ir.tree import flatten
 from pcp.ops.record import RECORDS, Kind
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from pcp.backends.arena.array import ArenaArray, Facts
 from pcp.backends.arena.executable import ArenaExecutable
+from pcp.backends.arena.lowerings.table import LOWERINGS
 from pcp.backends.arena.recording import recorded
-from pcp.backends.arena.table import LOWERINGS
 from pcp.backends.base import CompilationFailed, CompileOptions, Device
 from pcp.backends.host_memory import host_capacity, is_read_only
 from pcp.backends.processors import processor_hardware

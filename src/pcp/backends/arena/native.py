@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.arena.elementwise import maximum, minimum
+from pcp.backends.arena.lowerings.elementwise import maximum, minimum
 from pcp.backends.arena.storage import Instruction, View
 from pcp.kernels.native import LIBRARIES, NativeUnavailable
 from pcp.kernels.native.building import kept

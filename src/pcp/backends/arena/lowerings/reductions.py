@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.arena.elementwise import maximum, minimum
+from pcp.backends.arena.lowerings.elementwise import maximum, minimum
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.arena.bits import count_leading_zeros, reduce_precision, total_order
+from pcp.backends.arena.lowerings.bits import count_leading_zeros, reduce_precision, total_order
 from pcp.backends.arena.recording import Lowering, Recorder, refused
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir

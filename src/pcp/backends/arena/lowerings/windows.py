@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.arena.movement import padded
-from pcp.backends.arena.products import computing_type, matrix_product
+from pcp.backends.arena.lowerings.movement import padded
+from pcp.backends.arena.lowerings.products import computing_type, matrix_product
+from pcp.backends.arena.lowerings.reductions import combined, folded, ufunc_of
 from pcp.backends.arena.recording import Lowering, Recorder
-from pcp.backends.arena.reductions import combined, folded, ufunc_of
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import integer_of, integers_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends.arena.constants import array_of
+from pcp.backends.arena.lowerings.constants import array_of
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import Kind, View, row_major
 from pcp.ir.bindings import ir

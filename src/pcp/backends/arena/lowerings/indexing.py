@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pcp.backends.arena.lowerings.reductions import ufunc_of
 from pcp.backends.arena.recording import Lowering, Recorder
-from pcp.backends.arena.reductions import ufunc_of
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
 from pcp.ir.toolkit.attributes import dimension_numbers, integers_of

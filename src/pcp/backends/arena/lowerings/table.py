@@ -1,6 +1,6 @@
 """How every operation is run: one table, from the files of the families."""
 
-from pcp.backends.arena import (
+from pcp.backends.arena.lowerings import (
     control,
     elementwise,
     indexing,
