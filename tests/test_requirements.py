@@ -45,6 +45,7 @@ def versions(file: str, python: str) -> dict[str, str]:
         ("lock.txt", "web"),
         ("peers.txt", "peers"),
         ("peers.txt", "ray"),
+        ("peers.txt", "iree"),
         ("docs.txt", "docs"),
     ],
 )

@@ -7,6 +7,9 @@ import pytest
 
 import pcp
 from pcp.autodiff.rematerialisation.apart import with_gradients_apart
+from pcp.backends import Device
+from pcp.backends.full_precision import with_full_precision
+from pcp.backends.xla import XLABackend
 from pcp.ir.tree import flatten
 from pcp.nn import scaled_dot_product_attention
 from tests.execution import run
@@ -59,3 +62,14 @@ def test_what_has_no_such_gradient_is_left_as_it_is() -> None:
     assert with_gradients_apart(program) is program
     other = pcp.grad(pcp.trace(lambda x: pcp.mean(pcp.nn.layer_norm(x)), heads(4, 8)))
     assert with_gradients_apart(other) is other
+
+
+def test_a_gpu_gets_them_apart_and_a_processor_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = pcp.value_and_grad(pcp.trace(attention, *CASES["attention"][1]))
+    compiled: list[pcp.Program] = []
+    monkeypatch.setattr(XLABackend, "_compiled", lambda _, each, *__: compiled.append(each))
+    for kind in ("cuda", "cpu"):
+        XLABackend().compile(program, Device(kind, 0, 2**40), {}, cache=False)
+    on_gpu, *on_processor = compiled
+    assert on_gpu.digest == with_gradients_apart(with_full_precision(program)).digest
+    assert all(each.digest == program.digest for each in on_processor)

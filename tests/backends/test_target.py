@@ -54,11 +54,11 @@ def test_a_path_of_a_backend_is_followed_by_that_backend(eager: Target, tmp_path
 
 
 def test_a_path_of_a_backend_that_is_not_here_is_refused() -> None:
-    path = replace(Path.plain(PROGRAM), backend="abacus")
+    path = replace(Path.plain(PROGRAM), backend="soroban")
     with pytest.raises(
         PathMismatch,
-        match=r"the path was made for backend 'abacus', which is not here; there are: iree, xla; plan again for one of them, "
-        r"or register it with pcp.backends.register_backend",
+        match=r"the path was made for backend 'soroban', which is not here; there are: arena, iree, xla; "
+        r"plan again for one of them, or register it with pcp.backends.register_backend",
     ):
         pcp.plan(PROGRAM, path=path)
 
@@ -131,7 +131,7 @@ def test_what_is_no_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_LOCATIONS", dict(registry._LOCATIONS))
     with pytest.raises(
         UnknownBackend,
-        match=r"'abacus' is not a backend here; there are: iree, xla; choose one of them, or register",
+        match=r"'abacus' is not a backend here; there are: arena, iree, xla; choose one of them, or register",
     ):
         pcp.plan(PROGRAM, Target("abacus", (DEVICES[0],)))
     with pytest.raises(

@@ -16,13 +16,14 @@ from pcp.ir.tree import flatten, map_tree
 from pcp.models import gpt2
 from pcp.optimizers import sgd
 from pcp.planning import PathMismatch
-from pcp.planning.fitting import MemoryUnreachable
+from pcp.planning.capacity import human
+from pcp.planning.fitting import Fit, MemoryUnreachable
 from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.entries import NotAPath
 from pcp.tracing import spec, specs_of
 
 RANDOM = np.random.default_rng(0)
-LAYERS, ROWS, WIDTH, HIDDEN = 6, 256, 16, 64
+LAYERS, ROWS, WIDTH, HIDDEN = 4, 256, 16, 64
 
 
 def loss(parameters: Any, x: Any) -> Any:
@@ -32,11 +33,11 @@ def loss(parameters: Any, x: Any) -> Any:
     return pcp.mean(x * x)
 
 
-def drawn(dtype: Any = np.float64) -> tuple[Any, Any]:
+def drawn(dtype: Any = np.float64, rows: int = ROWS) -> tuple[Any, Any]:
     def draw(*shape: int) -> Any:
         return (RANDOM.normal(size=shape) / 4).astype(dtype)
 
-    return tuple((draw(WIDTH, HIDDEN), draw(HIDDEN, WIDTH)) for _ in range(LAYERS)), draw(ROWS, WIDTH)
+    return tuple((draw(WIDTH, HIDDEN), draw(HIDDEN, WIDTH)) for _ in range(LAYERS)), draw(rows, WIDTH)
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +60,16 @@ def assert_near(found: Any, expected: Any, tolerance: float) -> None:
         assert np.linalg.norm(np.asarray(one) - exact) <= tolerance * np.linalg.norm(exact)
 
 
-@pytest.mark.parametrize("share", [0.7, 0.5])
+@pytest.mark.parametrize("share", [0.7, 0.3])
 def test_a_plan_stays_within_what_was_asked(program: pcp.Program, whole: int, share: float) -> None:
     plan = pcp.plan(program, memory=int(share * whole))
     assert peak(plan) <= int(share * whole)
     assert plan.fit is not None
     assert (plan.fit.asked, plan.fit.peak, plan.fit.without) == (int(share * whole), peak(plan), whole)
-    assert plan.fit.remade > 0
+    assert plan.fit.remade > 0 or plan.fit.parts > 1
+    assert plan.fit.more < 0.05
     given = drawn()
     assert_near(plan.run(*given), run(program, *given), 1e-12)
-
-
-def test_less_memory_takes_more_operations(program: pcp.Program, whole: int) -> None:
-    fits = [pcp.plan(program, memory=int(share * whole)).fit for share in (1.0, 0.7, 0.45)]
-    more = [fit.more for fit in fits if fit is not None]
-    assert more == sorted(more)
-    assert more[0] == 0.0
-    assert more[2] > more[0]
 
 
 def test_what_fits_is_left_as_it_is_written(program: pcp.Program) -> None:
@@ -83,7 +77,7 @@ def test_what_fits_is_left_as_it_is_written(program: pcp.Program) -> None:
     assert plan.path.is_plain
     assert plan.fit is not None
     assert plan.fit.remade == 0
-    assert "of 1.0 GiB asked for: nothing is computed again for that" in str(plan)
+    assert "of 1.0 GiB asked for: nothing is given up for that" in str(plan)
     assert pcp.plan(program).fit is None
 
 
@@ -91,30 +85,47 @@ def test_what_a_plan_says_of_it(program: pcp.Program, whole: int) -> None:
     plan = pcp.plan(program, memory=whole // 2)
     fit = plan.fit
     assert fit is not None
+    assert f"  {human(peak(plan))} of {human(whole // 2)} asked for: " in str(plan)
     assert (
         f"{fit.remade} operations run again, {fit.more:.1%} more floating-point operations; without that"
         in str(plan)
     )
-    assert f"path        {plan.path.digest[:12]}: as it is written, but values are computed again" in str(
-        plan
-    )
+    assert f"path        {plan.path.digest[:12]}: as it is written, in less memory" in str(plan)
     assert plan.to_json()["fit"] == {
-        "asked": whole // 2, "peak": peak(plan), "without": whole, "remade": fit.remade, "more": fit.more
+        "asked": whole // 2, "peak": peak(plan), "without": whole, "parts": fit.parts, "remade": fit.remade, "more": fit.more
     }  # fmt: skip
 
 
-def test_what_cannot_fit_names_the_least_and_what_would_help(program: pcp.Program, whole: int) -> None:
-    asked = int(1.01 * (sum(entry.spec.bytes for entry in (*program.arguments, *program.results))))
-    message = (
-        r"nothing that was tried runs program [0-9a-f]{12} in .* KiB: the least takes .* KiB \(arguments and results .* KiB, "
-        r"temporaries .* KiB\), and .* MiB if nothing is computed again; give memory of at least (\d+) bytes, or: "
-        r"a smaller batch or shorter sequences take less, as do more micro-batches \(accumulate=\)"
+def test_words_for_what_is_given_up() -> None:
+    fit = Fit(pcp.Path(""), 2**20, 2**19, 2**21, parts=4, remade=3, more=0.015)
+    assert str(fit) == (
+        "512.0 KiB of 1.0 MiB asked for: the batch is computed in 4 parts, 3 operations run again, 1.5% more floating-point "
+        "operations; without that 2.0 MiB"
     )
-    with pytest.raises(MemoryUnreachable, match=message) as caught:
-        pcp.plan(program, memory=asked)
-    least = int(str(caught.value).split("at least ")[1].split()[0])
-    assert asked < least < whole
-    assert peak(pcp.plan(program, memory=least)) <= least
+
+
+@pytest.mark.parametrize(
+    ("rows", "help_"),
+    [
+        (
+            7,
+            "of this, arguments and results take the most: use a smaller model, optimizer state in fewer bytes",
+        ),
+        (251, "a smaller batch or shorter sequences take less, as do more micro-batches"),
+    ],
+)
+def test_what_cannot_fit_names_the_least_and_what_would_help(rows: int, help_: str) -> None:
+    program = pcp.value_and_grad(pcp.trace(loss, *drawn(rows=rows)))
+    held = sum(entry.spec.bytes for entry in (*program.arguments, *program.results))
+    message = (
+        r"nothing that was tried runs program [0-9a-f]{12} in .* KiB: the least takes .* [KM]iB \(arguments and results "
+        r".* KiB, temporaries .* KiB\), and .* [KM]iB as it is written; give memory of at least (\d+) bytes, or: "
+    )
+    with pytest.raises(MemoryUnreachable, match=message + help_) as caught:
+        pcp.plan(program, memory=held + 1000)
+    least = caught.value.least
+    assert held < least
+    assert f"at least {least} bytes" in str(caught.value)
 
 
 def test_arguments_alone_may_be_too_large(program: pcp.Program) -> None:
@@ -145,12 +156,14 @@ def test_a_path_whose_numbers_mean_something_else_is_refused(program: pcp.Progra
         pcp.plan(program, path=pcp.Path.from_json(json.dumps(entry)))
 
 
-@pytest.mark.parametrize("changed", [{"kept": [-1]}, {"kept": 3}, {"begin": "x"}, {"makes": "0"}])
+@pytest.mark.parametrize(
+    "changed", [{"kept": [-1]}, {"kept": 3}, {"begin": "x"}, {"makes": "0"}, {"parts": 0}]
+)
 def test_what_is_no_recomputation(program: pcp.Program, whole: int, changed: Any) -> None:
     entry = json.loads(pcp.plan(program, memory=whole // 2).path.to_json())
     entry["recomputation"] |= changed
     with pytest.raises(
-        NotAPath, match=r"the recomputation of the path is .* expected begin and kept, numbers from 0"
+        NotAPath, match=r"the recomputation of the path is .* expected parts, begin and kept, numbers from 0"
     ):
         pcp.Path.from_json(json.dumps(entry))
 

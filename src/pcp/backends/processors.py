@@ -1,4 +1,4 @@
-"""The processors and the memory that this process may use."""
+"""The processors that this process may use."""
 
 import functools
 import os
@@ -11,32 +11,8 @@ def core_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def host_memory() -> int:
-    """Bytes of memory that this process may use at most."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_cgroup_limits()])
-
-
-def _cgroup_limits() -> list[int]:
-    limits = []
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                limits.append(int(file.read()))
-        except (OSError, ValueError):  # no such hierarchy, or "max"
-            continue
-    return limits
-
-
-def processor_model() -> tuple[str, str]:
-    """The model and how many cores may be used, for people; and the instructions, one fact a line."""
-    machine, cores, model, *flags = processor_facts().split("\n")
-    name = model.partition(":")[2].strip() or machine
-    return f"{name}, {cores} cores", "\n".join(flags)
-
-
 @functools.cache
-def processor_facts() -> str:
+def processor() -> str:
     """The processor's instructions and how many cores this process may use: code is generated for both."""
     cores = str(core_count())
     try:
@@ -53,3 +29,10 @@ def processor_facts() -> str:
             facts.get("Features", ""),
         ]
     )
+
+
+def processor_hardware() -> tuple[str, str]:
+    """The model of the processor, for people, and all facts about it that speed and numbers depend on."""
+    machine, cores, model, *flags = processor().split("\n")
+    name = model.partition(":")[2].strip() or machine
+    return f"{name}, {cores} cores", "\n".join(flags)

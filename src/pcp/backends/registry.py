@@ -8,7 +8,11 @@ from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
 
 DEFAULT = "xla"
 """The backend of whoever names none."""
-_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend", "iree": "pcp.backends.iree.backend:IREEBackend"}
+_LOCATIONS = {
+    DEFAULT: "pcp.backends.xla:XLABackend",
+    "arena": "pcp.backends.arena.backend:ArenaBackend",
+    "iree": "pcp.backends.iree.backend:IREEBackend",
+}
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
 
 

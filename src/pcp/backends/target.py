@@ -40,10 +40,10 @@ class Target:
         """The target of one device.
 
         Arguments:
-            place: the device or its name, which may begin with a backend (`iree:llvm-cpu`); None takes the default one. A
-                target is returned as it is.
+            place: the device or its name, with or without that of a backend before it: `cpu:0`, `arena:cpu`; None takes the
+                default one. A target is returned as it is.
             options: of the compiler.
-            backend: its name, where the place says none.
+            backend: its name.
 
         Raises:
             UnknownBackend: no backend has that name.
@@ -58,8 +58,9 @@ class Target:
                     "give options in the target only"
                 )
             return place
-        if isinstance(place, str) and place.partition(":")[0] in backend_names():
-            backend, _, place = place.partition(":")
+        head, _, rest = place.partition(":") if isinstance(place, str) else ("", "", "")
+        if head in backend_names():
+            backend, place = head, rest or None
         return Target(backend, (device(place, backend),), given)
 
     @property

@@ -35,9 +35,9 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
-from pcp.backends.host_memory import keep_freed_memory
+from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory
 from pcp.backends.interruption import interruptible
-from pcp.backends.processors import host_memory, processor_facts, processor_model
+from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
@@ -140,7 +140,7 @@ class XLABackend:
         native = _devices()[device]
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
-            alias = alias and _is_read_only(array)
+            alias = alias and is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         return xla_client.batched_device_put(
             _aval(spec),
@@ -185,7 +185,7 @@ class XLABackend:
         native = _devices()[device]
         if native.platform != "cpu":
             return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
-        return processor_model()
+        return processor_hardware()
 
     @property
     def versions(self) -> str:
@@ -228,7 +228,7 @@ def _capacity(native: Any) -> int:
     stats = native.memory_stats() if native.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return host_memory()
+    return host_capacity()
 
 
 @functools.cache
@@ -301,15 +301,5 @@ def _identity(program: Program, native: Any, options: Any) -> list[str | bytes]:
         native.client.platform_version,
         native.device_kind,
         os.environ.get("XLA_FLAGS", ""),
-        processor_facts(),
+        processor(),
     ]
-
-
-def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
-    """Whether no NumPy array over this memory can be written to."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return False
-        base = base.base
-    return isinstance(base, bytes)

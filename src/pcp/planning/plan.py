@@ -233,14 +233,14 @@ def plan(
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
+        device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
             or a `Target`, which names a backend, a device and options.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
             searched, and the program runs as it is written.
-        memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again behind
-            the place where the most is alive, as few operations as were found to fit; `Plan.fit` says what. None takes what
-            the device has, or PCP_MEMORY_LIMIT says, and computes nothing again.
+        memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
+            the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
+            the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
         cache: whether the compiled form is kept on disk, and taken from there.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.

@@ -74,9 +74,9 @@ def seconds(value: float) -> str:
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
-    again = "" if path.recomputation is None else "values are computed again"
+    again = "" if path.recomputation is None else "in less memory"
     if not path.choices and not path.prepared:
-        return [f"  path        {_named(path)}: as it is written, but {again}"]
+        return [f"  path        {_named(path)}: as it is written, {again}"]
     counts = Counter(choice.kernel for choice in path.choices)
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     given = [kernels or "simplified only", *([again] if again else [])]

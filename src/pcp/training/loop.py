@@ -85,7 +85,7 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
 
     def example() -> Sequence[Any]:
         batches = (recipe.batches.batch(index) for index in itertools.count(done))
-        return warm_example(recipe.step, config.device, state, batches)
+        return warm_example(recipe.step, config.device, state, batches, config.memory)
 
     def show(progress: Progress) -> None:
         report(

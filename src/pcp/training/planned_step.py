@@ -59,7 +59,9 @@ def planned_step(
     )
 
 
-def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any]) -> Sequence[Any]:
+def warm_example(
+    step: Program, device: str, state: Any, batches: Iterator[Any], memory: str = ""
+) -> Sequence[Any]:
     """What a run's own step is judged on: its state after a few steps as they are written, and the batch after those.
 
     In the first steps a moment is what one gradient gave, and an update is mostly the sign of it, where rounding is all that
@@ -68,8 +70,9 @@ def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any])
     Arguments:
         state: of a run, which stays as it is.
         batches: that it trains on from there.
+        memory: bytes that a call may take; empty for what the device has.
     """
-    plain = plan(step, device=device)
+    plain = plan(step, device=device, memory=memory or None)
     for batch in itertools.islice(batches, Strategy().warm_calls):
         state, _ = plain.run(state, batch)
     return map_tree(np.asarray, state), next(batches)
@@ -78,11 +81,12 @@ def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any])
 def describe_path(planned: Plan) -> str:
     """What was chosen, in one line for people."""
     path, row = planned.path, planned.measurement
+    if path.is_plain and planned.tolerance is None:
+        return f"the step runs as it is written: {planned.fit}"
     if path.is_plain:
         return "the step runs as it is written: nothing faster is known within the tolerance"
-    line = f"path {path.digest[:12]}: other kernels at {len(path.choices)} places"
-    if planned.fit is not None:
-        line += f", {planned.fit}"
+    done = [f"other kernels at {len(path.choices)} places"] * bool(path.choices)
+    line = f"path {path.digest[:12]}: {', '.join([*done, *([str(planned.fit)] if planned.fit else [])])}"
     if row is None or not row.seconds or not row.plain_seconds:
         return line
     error = "" if row.error is None else f", error {row.error:.1e}"

@@ -48,7 +48,7 @@ class _Emission:
         self.operations = operations
         self.builder = Builder(module, block)
         self.builder.pinned = ir.Location.unknown()
-        self.values: list[Value] = list(block.arguments)
+        self.values: list[Value] = [*block.arguments, *graph.outside]
         for op in operations:
             self.values += op.results
         self.remade: dict[int, Value] = {}

@@ -11,7 +11,7 @@ from pcp.backends.iree import running
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.compiling import compiled_for
 from pcp.backends.iree.running import Array, IREEExecutable
-from pcp.backends.processors import processor_model
+from pcp.backends.processors import processor_hardware
 from pcp.ir import Program, TensorSpec
 
 
@@ -61,7 +61,7 @@ class IREEBackend:
 
     def hardware(self, device: Device) -> tuple[str, str]:
         """The model of a device's hardware, for people, and all facts about it that speed and numbers depend on."""
-        name, facts = processor_model()
+        name, facts = processor_hardware()
         if device.kind == "llvm-cpu":
             return name, facts
         return running.device_name(device), f"{Chip.of(device.kind)} beside {name}"

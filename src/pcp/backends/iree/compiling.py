@@ -7,7 +7,7 @@ from pcp.backends.base import CompilationFailed, CompileOptions
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.prepared import with_safe_forms
-from pcp.backends.processors import processor_facts
+from pcp.backends.processors import processor
 from pcp.ir import Program
 from pcp.ir.bindings import context
 from pcp.ir.toolkit.walking import named_operations
@@ -47,7 +47,7 @@ def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache
     if not cache:
         return compiled()
     store = default_cache()
-    key = cache_key(["iree", version("iree-base-compiler"), *flags, processor_facts(), source])
+    key = cache_key(["iree", version("iree-base-compiler"), *flags, processor(), source])
     kept = store.get(key)
     if kept is None:
         with store.building(key):

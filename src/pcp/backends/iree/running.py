@@ -9,8 +9,8 @@ import iree.runtime as rt
 import numpy as np
 
 from pcp.backends.base import Device, ExecutionFailed, MemoryUse, OutOfMemory
+from pcp.backends.host_memory import host_capacity
 from pcp.backends.iree.chips import FAMILIES
-from pcp.backends.processors import host_memory
 from pcp.ir import Program, TensorSpec
 
 log = logging.getLogger("pcp.backends.iree")
@@ -117,7 +117,7 @@ def _native() -> dict[Device, Any]:
             log.debug("no device of %s: %s", kind, error)
             continue
         for index, info in enumerate(infos):
-            found[Device(kind, index, host_memory())] = (driver, info)
+            found[Device(kind, index, host_capacity())] = (driver, info)
     return found
 
 

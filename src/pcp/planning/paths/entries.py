@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pcp.autodiff.rematerialisation.recomputation import Recomputation
 from pcp.errors import PCPError
+from pcp.rewrite.memory.recomputation import Recomputation
 
 FORMAT = 1
 
@@ -79,14 +79,18 @@ def recomputation_of(value: Any) -> Recomputation | None:
     if value is None:
         return None
     entries: dict[str, Any] = value if isinstance(value, dict) else {}
-    begin, kept, makes = (entries.get(name) for name in ("begin", "kept", "makes"))
-    numbers = [begin, *kept] if isinstance(kept, list) else [-1]
-    if not all(_is_integer(number) and number >= 0 for number in numbers) or not _is_digest(makes):
+    parts, begin, kept, makes = (entries.get(name) for name in ("parts", "begin", "kept", "makes"))
+    numbers = [parts, begin, *kept] if isinstance(kept, list) else [-1]
+    if (
+        not all(_is_integer(number) and number >= 0 for number in numbers)
+        or not numbers[0]
+        or not _is_digest(makes)
+    ):
         raise NotAPath(
-            f"the recomputation of the path is {value!r:.60}; expected begin and kept, numbers from 0, and makes, "
-            "64 hexadecimal digits: plan again and save that"
+            f"the recomputation of the path is {value!r:.60}; expected parts, begin and kept, numbers from 0, and "
+            "makes, 64 hexadecimal digits: plan again and save that"
         )
-    return Recomputation(numbers[0], tuple(sorted(numbers[1:])), str(makes))
+    return Recomputation(numbers[0], numbers[1], tuple(sorted(numbers[2:])), str(makes))
 
 
 def _is_digest(value: object) -> bool:

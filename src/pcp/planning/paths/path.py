@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
 
-from pcp.autodiff.rematerialisation.recomputation import Recomputation, recomputed
 from pcp.backends import Device, Target, backend_names
 from pcp.backends.base import CompileOptions
 from pcp.backends.registry import DEFAULT
@@ -21,6 +20,7 @@ from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, 
 from pcp.kernels.features import KINDS
 from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, recomputation_of
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 
 class PathMismatch(PCPError):

@@ -53,7 +53,7 @@ MEANINGS = {
     "batch": "sequences in a batch; a loss from a file fixes this number",
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
     "remat": "what is kept for the backward pass: a policy such as dots_saveable",
-    "memory": "bytes that a step may take, such as 40GiB; to fit, values are computed again; empty: what the device has",
+    "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
     "warmup_steps": "steps in which the learning rate rises linearly",
