@@ -86,14 +86,13 @@ class Comparison:
                     continue
                 cold = self._planned(task, tolerance) if kind == "planned" else None
                 process = stack.enter_context(OwnProcess(contestant, kind, task, tolerance, self.budget))
-                if cold is not None and process.made is not None:
-                    warm = f"planned again in {process.made.ready_seconds:.1f} s"
-                    process.made = replace(
-                        process.made, ready_seconds=cold, about=f"{process.made.about}; {warm}"
-                    )
                 if process.made is None or process.made.error is None:
                     done(self._failed(kind, process.made, task.batch))
                     continue
+                if cold is not None:
+                    warm = f"planned again in {process.made.ready_seconds:.1f} s"
+                    about = f"{process.made.about}; {warm}"
+                    process.made = replace(process.made, ready_seconds=cold, about=about)
                 processes.append(process)
                 self._say(process.made)
             seconds: list[list[float]] = [[] for _ in processes]
