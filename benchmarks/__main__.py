@@ -13,12 +13,15 @@ BENCHMARKS = {
     },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
+        "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
+        "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
     "planning": {
         "native_kernels": "native kernels beside XLA's own code for the same sites",
         "plan_depth": "what planning takes with depth",
         "plan_overhead": "what calling a Plan costs",
         "plan_repeat": "how alike plannings of one program are that know nothing of each other",
+        "small_programs": "a call, and the first answer, of a small program in the arena beside XLA and jax.jit",
         "prediction": "how well measured regions predict the times of others",
     },
     "distributed": {
@@ -43,7 +46,7 @@ def main() -> None:
     modules = {}
     for room, benchmarks in BENCHMARKS.items():
         for name, summary in benchmarks.items():
-            modules[name] = importlib.import_module(f"benchmarks.{room}.{name}")
+            modules[name] = importlib.import_module(f"benchmarks.{room}.{name.replace('-', '_')}")
             modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
     for name in [arguments.name] if arguments.name else [n for n in modules if n not in LONG]:
