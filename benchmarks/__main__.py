@@ -21,6 +21,7 @@ BENCHMARKS = {
         "plan_depth": "what planning takes with depth",
         "plan_overhead": "what calling a Plan costs",
         "plan_repeat": "how alike plannings of one program are that know nothing of each other",
+        "small_programs": "a call, and the first answer, of a small program in the arena beside XLA and jax.jit",
         "prediction": "how well measured regions predict the times of others",
     },
     "distributed": {

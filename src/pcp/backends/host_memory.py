@@ -8,6 +8,9 @@ time of a small training step.
 import ctypes
 import functools
 import os
+from typing import Any
+
+import numpy as np
 
 from pcp.backends.switches import is_switched_off
 
@@ -44,3 +47,30 @@ def is_glibc() -> bool:
         return bool(os.confstr("CS_GNU_LIBC_VERSION"))
     except (AttributeError, OSError, ValueError):  # no such function, or no such name
         return False
+
+
+def host_capacity() -> int:
+    """The memory of the host, or of what this process may use of it, in bytes."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *_cgroup_limits()])
+
+
+def _cgroup_limits() -> list[int]:
+    limits = []
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path) as file:
+                limits.append(int(file.read()))
+        except (OSError, ValueError):  # no such hierarchy, or "max"
+            continue
+    return limits
+
+
+def is_read_only(array: np.ndarray[Any, Any]) -> bool:
+    """Whether no NumPy array over this memory can be written to."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return isinstance(base, bytes)

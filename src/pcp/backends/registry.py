@@ -8,7 +8,7 @@ from pcp.backends.base import Backend, Device, UnknownBackend, UnknownDevice
 
 DEFAULT = "xla"
 """The backend of whoever names none."""
-_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend"}
+_LOCATIONS = {DEFAULT: "pcp.backends.xla:XLABackend", "arena": "pcp.backends.arena.backend:ArenaBackend"}
 """Where each backend is imported from when it is first asked for: their libraries take their time."""
 
 

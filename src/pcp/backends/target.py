@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pcp.backends.base import Backend, Buffer, CompileOptions, Device, Executable
-from pcp.backends.registry import DEFAULT, backend, device, location_of, register_backend
+from pcp.backends.registry import DEFAULT, backend, backend_names, device, location_of, register_backend
 from pcp.errors import PCPError
 from pcp.ir import Program, TensorSpec
 
@@ -40,7 +40,8 @@ class Target:
         """The target of one device.
 
         Arguments:
-            place: the device or its name; None takes the default one. A target is returned as it is.
+            place: the device or its name, with or without that of a backend before it: `cpu:0`, `arena:cpu`; None takes the
+                default one. A target is returned as it is.
             options: of the compiler.
             backend: its name.
 
@@ -57,6 +58,9 @@ class Target:
                     "give options in the target only"
                 )
             return place
+        head, _, rest = place.partition(":") if isinstance(place, str) else ("", "", "")
+        if head in backend_names():
+            backend, place = head, rest or None
         return Target(backend, (device(place, backend),), given)
 
     @property

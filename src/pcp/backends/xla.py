@@ -9,11 +9,9 @@ must be told its device, or it runs on the first.
 import functools
 import logging
 import os
-import platform
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -37,9 +35,9 @@ from pcp.backends.base import (
 )
 from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.full_precision import with_full_precision
-from pcp.backends.host_memory import keep_freed_memory
+from pcp.backends.host_memory import host_capacity, is_read_only, keep_freed_memory
 from pcp.backends.interruption import interruptible
-from pcp.backends.processors import core_count
+from pcp.backends.processors import processor, processor_hardware
 from pcp.backends.propagated_nan import with_propagated_nan
 from pcp.backends.segmented import compiled_in_segments
 from pcp.ir import Program, TensorSpec
@@ -142,7 +140,7 @@ class XLABackend:
         native = _devices()[device]
         if not self.is_buffer(array):
             array = np.ascontiguousarray(array, spec.dtype.numpy).reshape(spec.shape)
-            alias = alias and _is_read_only(array)
+            alias = alias and is_read_only(array)
         semantics = xla_client.HostBufferSemantics
         return xla_client.batched_device_put(
             _aval(spec),
@@ -187,9 +185,7 @@ class XLABackend:
         native = _devices()[device]
         if native.platform != "cpu":
             return str(native.device_kind), f"{native.client.platform_version} {device.capacity}"
-        machine, cores, model, *flags = _processor().split("\n")
-        name = model.partition(":")[2].strip() or machine
-        return f"{name}, {cores} cores", "\n".join(flags)
+        return processor_hardware()
 
     @property
     def versions(self) -> str:
@@ -232,19 +228,7 @@ def _capacity(native: Any) -> int:
     stats = native.memory_stats() if native.platform != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *_cgroup_limits()])
-
-
-def _cgroup_limits() -> list[int]:
-    limits = []
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path) as file:
-                limits.append(int(file.read()))
-        except (OSError, ValueError):  # no such hierarchy, or "max"
-            continue
-    return limits
+    return host_capacity()
 
 
 @functools.cache
@@ -317,35 +301,5 @@ def _identity(program: Program, native: Any, options: Any) -> list[str | bytes]:
         native.client.platform_version,
         native.device_kind,
         os.environ.get("XLA_FLAGS", ""),
-        _processor(),
+        processor(),
     ]
-
-
-@functools.cache
-def _processor() -> str:
-    """The processor's instructions and how many cores this process may use: code is generated for both."""
-    cores = str(core_count())
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return " ".join([*platform.uname()[4:], cores])
-    facts = {line.partition("\t")[0]: line for line in lines}
-    return "\n".join(
-        [
-            platform.machine(),
-            cores,
-            facts.get("model name", ""),
-            facts.get("flags", ""),
-            facts.get("Features", ""),
-        ]
-    )
-
-
-def _is_read_only(array: np.ndarray[Any, Any]) -> bool:
-    """Whether no NumPy array over this memory can be written to."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return False
-        base = base.base
-    return isinstance(base, bytes)

@@ -233,7 +233,7 @@ def plan(
 
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
-        device: `cpu:0`, `cuda:1`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
+        device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
             or a `Target`, which names a backend, a device and options.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is

@@ -1,4 +1,5 @@
-"""Every operation at the edges of its types and shapes: NumPy's numbers, whatever the layout, simplified or not.
+"""Every operation at the edges of its types and shapes: NumPy's numbers, whatever the layout, simplified or not, by XLA and in
+the arena.
 
 The quick part takes six element types and a few shapes; the long one is the whole product of operations, element types,
 shapes and fillings. An operation that has no row in the tables of `tests/ops` has none here and fails.
@@ -18,6 +19,8 @@ from pcp.ir import DType
 from pcp.ir.tree import flatten
 from pcp.rewrite.simplify import simplify
 from pcp.tensor import OPERATIONS
+
+ARENA = "arena:cpu"
 
 
 def _traced(cases: list[Case], apply: Any = lambda case, operands: case.row.apply(*operands)) -> pcp.Program:
@@ -96,6 +99,7 @@ def check(name: str, thorough: bool) -> None:
     operands = [case.operands for case in cases]
     results = _run(program, operands)
     assert _complaints(cases, results) == []
+    assert _complaints(cases, pcp.plan(program, ARENA).run(operands)) == []
     plain = [np.asarray(leaf) for leaf in flatten(results)[0]]
     plan = pcp.plan(program, cache=False, options=QUICK)
     for layout, laid in LAYOUTS.items():

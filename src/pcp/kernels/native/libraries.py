@@ -16,21 +16,23 @@ class Library:
         name: what it is called in features and allow-lists: `library:normalisation`.
         handlers: of XLA's foreign function interface that it defines; `norm` is the symbol `pcp_norm`.
         headers: files beside the source that it includes.
+        folder: where the source is.
     """
 
     name: str
     handlers: tuple[str, ...]
     headers: tuple[str, ...] = ()
+    folder: Path = FOLDER
 
     @property
     def source(self) -> Path:
         """The file that is compiled."""
-        return FOLDER / f"{self.name}.cc"
+        return self.folder / f"{self.name}.cc"
 
     @property
     def source_digest(self) -> str:
         """Of the source and its headers."""
-        return _digest_of((self.source, *(FOLDER / name for name in self.headers)))
+        return _digest_of((self.source, *(self.folder / name for name in self.headers)))
 
 
 @functools.cache
@@ -66,6 +68,7 @@ LIBRARIES = {
             ("product_f32", "product_bf16"),
             ("arrays.h", "elementwise.h", "panels.h", "rows.h", "scratch.h"),
         ),
+        Library("steps", (), folder=FOLDER.parents[1] / "backends" / "arena"),
     )
 }
 """Every library by its name."""

@@ -1,0 +1,91 @@
+"""The arena: a Program planned once into a workspace, and run there operation by operation. Nothing is compiled."""
+
+from collections.abc import Callable
+from importlib.metadata import version
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.arena.array import ArenaArray, Facts
+from pcp.backends.arena.executable import ArenaExecutable
+from pcp.backends.arena.lowerings.table import LOWERINGS
+from pcp.backends.arena.recording import recorded
+from pcp.backends.base import CompilationFailed, CompileOptions, Device
+from pcp.backends.host_memory import host_capacity, is_read_only
+from pcp.backends.processors import processor_hardware
+from pcp.ir import Program, TensorSpec
+from pcp.ir.toolkit.functions import main_of
+from pcp.ir.toolkit.inlining import inline_calls, inline_composites
+from pcp.ir.toolkit.legalisation import legalise, legalise_chlo
+
+
+class ArenaBackend:
+    """Runs programs by NumPy in the memory of the host."""
+
+    name = "arena"
+    is_deleted = staticmethod(attrgetter("is_deleted"))
+
+    def devices(self) -> list[Device]:
+        """The host, as `cpu:0`."""
+        return [Device("cpu", 0, host_capacity())]
+
+    def compile(
+        self, program: Program, device: Device, options: CompileOptions, *, cache: bool
+    ) -> ArenaExecutable:
+        """The program planned; that takes milliseconds, so nothing is kept on disk.
+
+        Raises:
+            CompilationFailed: the arena has no such operation, or options are given: it has none.
+        """
+        del device, cache
+        if options:
+            raise CompilationFailed(
+                f"the arena was given the options {', '.join(sorted(options))}; it has none: leave them out"
+            )
+        module = program.module()
+        inline_composites(module)
+        inline_calls(module)
+        legalise_chlo(module)
+        legalise(module)
+        return ArenaExecutable(recorded(program, main_of(module), LOWERINGS), program)
+
+    def place(self, array: Any, spec: TensorSpec, device: Device, *, alias: bool) -> ArenaArray:
+        """An array of the host; it shares memory only if nobody can write to that."""
+        del device
+        given, dtype = np.asarray(array), spec.dtype.numpy
+        if alias and given.dtype == dtype and given.flags.c_contiguous and is_read_only(given):
+            return ArenaArray(given)
+        return ArenaArray(np.array(given, dtype, order="C"))
+
+    def is_buffer(self, value: object) -> bool:
+        """Whether a value is an array of the arena."""
+        return isinstance(value, ArenaArray)
+
+    def facts(self, device: Device) -> Callable[[ArenaArray], Facts]:
+        """Shape and element type."""
+        del device
+        return attrgetter("facts")
+
+    def is_on(self, buffer: ArenaArray, device: Device) -> bool:
+        """There is one device."""
+        del buffer
+        return device == self.devices()[0]
+
+    def wait(self, buffers: Any) -> None:
+        """A call returns when its results are there."""
+
+    def hardware(self, device: Device) -> tuple[str, str]:
+        """The model of the processor, and its instructions."""
+        del device
+        return processor_hardware()
+
+    @property
+    def versions(self) -> str:
+        """The version of NumPy, which computes."""
+        return f"numpy {version('numpy')}"
+
+    def quick_options(self, device: Device) -> CompileOptions:
+        """None: nothing is compiled."""
+        del device
+        return {}

@@ -1,0 +1,270 @@
+"""Reading and writing at places that are known only while the program runs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pcp.backends.arena.lowerings.reductions import ufunc_of
+from pcp.backends.arena.recording import Lowering, Recorder
+from pcp.backends.arena.storage import View
+from pcp.ir.bindings import ir
+from pcp.ir.toolkit.attributes import dimension_numbers, integers_of
+from pcp.ir.toolkit.regions import combiner, returned_by
+from pcp.ir.toolkit.tensor_types import spec_of
+
+Array = np.ndarray[Any, Any]
+
+
+def _starts(shape: Sequence[int], sizes: Sequence[int], given: Sequence[Array]) -> tuple[slice, ...]:
+    """The block of that size that begins at some place, moved to where it is inside."""
+    places = (min(max(int(i), 0), n - size) for i, n, size in zip(given, shape, sizes, strict=True))
+    return tuple(slice(a, a + size) for a, size in zip(places, sizes, strict=True))
+
+
+def _read_block(x: Array, out: Array, *starts: Array) -> None:
+    np.copyto(out, x[_starts(x.shape, out.shape, starts)])
+
+
+def _write_block(out: Array, update: Array, *starts: Array) -> None:
+    np.copyto(out[_starts(out.shape, update.shape, starts)], update)
+
+
+def _dynamic_slice(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    out = r.result(op)
+    r.emit(_read_block, operands[0], out, *operands[1:], writes=(1,))
+    return [out]
+
+
+def _dynamic_update_slice(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    x, update, *starts = operands
+    out = r.result(op, reuse=[x])
+    if any(view.storage is out.storage for view in (update, *starts)):
+        out = r.new(x.shape, x.dtype)
+    r.copy(x, out)
+    r.emit(_write_block, out, update, *starts, writes=(0,))
+    return [out]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """How indices lead to slices of an operand.
+
+    Arguments:
+        shape: of the operand.
+        sizes: of a slice.
+        start_axes: of the operand, one for each number of an index.
+        batching: axes of the operand and of the indices that run together.
+        index_axis: where the numbers of an index lie.
+        window_axes: of the operand, those that a slice has and that are not collapsed.
+    """
+
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    start_axes: tuple[int, ...]
+    batching: tuple[tuple[int, int], ...]
+    index_axis: int
+    window_axes: tuple[int, ...]
+
+    def starts(self, indices: Array) -> list[Array]:
+        """For each index, in row-major order, where its slice begins along each axis; unclamped."""
+        if self.index_axis == indices.ndim:
+            indices = indices[..., None]
+        moved = np.moveaxis(indices, self.index_axis, -1)
+        batch = moved.shape[:-1]
+        starts = [np.zeros(batch, np.int64) for _ in self.shape]
+        for number, axis in enumerate(self.start_axes):
+            column = moved[..., number]
+            if column.dtype == np.uint64:
+                column = np.minimum(column, np.uint64(2**62))
+            starts[axis] = column.astype(np.int64)
+        for axis, of_indices in self.batching:
+            place = of_indices - (of_indices > self.index_axis)
+            along = [1] * len(batch)
+            along[place] = batch[place]
+            starts[axis] = np.broadcast_to(np.arange(batch[place]).reshape(along), batch)
+        return starts
+
+    def flat(self, starts: Sequence[Array]) -> Array:
+        """The place in the flat operand of each element of each slice: indices first, then the axes of a window."""
+        steps = [math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
+        first = sum((s * step for s, step in zip(starts, steps, strict=True)), np.zeros((), np.int64))
+        inside = np.zeros((), np.int64)
+        for axis in self.window_axes:
+            inside = inside[..., None] + np.arange(self.sizes[axis]) * steps[axis]
+        return np.asarray(np.add.outer(first, inside))
+
+
+def _gather(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    x, indices = operands
+    numbers = dimension_numbers(str(op.attributes["dimension_numbers"]))
+    sizes = integers_of(op.attributes["slice_sizes"])
+    offsets = numbers.get("offset_dims", ())
+    batching = tuple(
+        zip(
+            numbers.get("operand_batching_dims", ()),
+            numbers.get("start_indices_batching_dims", ()),
+            strict=True,
+        )
+    )
+    gone = {*numbers.get("collapsed_slice_dims", ()), *(axis for axis, _ in batching)}
+    window = tuple(a for a in range(len(x.shape)) if a not in gone)
+    starts = numbers.get("start_index_map", ())
+    (index_axis,) = numbers.get("index_vector_dim", (0,))
+    places = Places(x.shape, sizes, starts, batching, index_axis, window)
+    out = r.result(op)
+    rank = len(out.shape)
+    batch_axes = [a for a in range(rank) if a not in offsets]
+    target = out.transposed([*batch_axes, *offsets])
+    if not out.size:
+        return [out]
+    whole = r.contiguous(x)
+    rows = starts == (0,) and gone == {0} and not batching and sizes == (1, *x.shape[1:])
+    if rows and target.is_contiguous and indices.dtype != np.uint64:
+        one = indices.at(0, index_axis) if index_axis < len(indices.shape) else indices
+        r.emit(_take, whole, r.contiguous(one, np.dtype(np.intp)), target)
+        return [out]
+
+    def compute(x: Array, indices: Array, out: Array) -> None:
+        begins = places.starts(indices)
+        inside = [
+            np.clip(s, 0, n - size) for s, n, size in zip(begins, places.shape, places.sizes, strict=True)
+        ]
+        np.copyto(out, x.reshape(-1)[places.flat(inside)])
+
+    r.emit(compute, whole, indices, target)
+    return [out]
+
+
+def _take(x: Array, indices: Array, out: Array) -> None:
+    x.take(indices, 0, out, "clip")
+
+
+def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    half = len(operands) // 2
+    inputs, indices, updates = operands[:half], operands[half], operands[half + 1 :]
+    numbers = dimension_numbers(str(op.attributes["scatter_dimension_numbers"]))
+    window_axes = numbers.get("update_window_dims", ())
+    batching = tuple(
+        zip(
+            numbers.get("input_batching_dims", ()),
+            numbers.get("scatter_indices_batching_dims", ()),
+            strict=True,
+        )
+    )
+    gone = {*numbers.get("inserted_window_dims", ()), *(axis for axis, _ in batching)}
+    window = tuple(a for a in range(len(inputs[0].shape)) if a not in gone)
+    sizes = [1] * len(inputs[0].shape)
+    for axis, of_update in zip(window, window_axes, strict=True):
+        sizes[axis] = updates[0].shape[of_update]
+    (index_axis,) = numbers.get("index_vector_dim", (0,))
+    starts = numbers.get("scatter_dims_to_operand_dims", ())
+    places = Places(inputs[0].shape, tuple(sizes), starts, batching, index_axis, window)
+    outs = []
+    for index, x in enumerate(inputs):
+        out = r.result(op, index, reuse=[x])
+        if any(v.storage is out.storage for v in (indices, *updates)) or not out.is_whole:
+            out = r.new(x.shape, x.dtype)
+        r.copy(x, out)
+        outs.append(out)
+    scattered = [a for a in range(len(updates[0].shape)) if a not in window_axes]
+    moved = [u.transposed([*scattered, *window_axes]) for u in updates]
+    if not outs[0].size or not updates[0].size:
+        return outs
+    flat = [r.reshaped(out, (out.size,)) for out in outs]
+    block = op.regions[0].blocks[0]
+    name = combiner(op.regions[0]) if half == 1 else None
+    ufunc = ufunc_of(name, inputs[0].dtype)
+    replaces = half == 1 and returned_by(block) == [block.arguments[1]]
+    if ufunc is not None or replaces:
+        r.emit(_scattering(places, ufunc), flat[0], indices, moved[0], writes=(0,))
+        return outs
+    old, new = ([r.new((1,), u.dtype) for u in updates] for _ in range(2))
+    kept = [r.new((1,), u.dtype) for u in updates]
+    with r.looping():
+        with r.apart() as steps:
+            for source, target in zip(r.body(block, [*old, *new]), kept, strict=True):
+                r.copy(source, target)
+        r.emit(
+            _scatter_by_body(places, half), steps, indices, *flat, *moved, *old, *new, *kept,
+            writes=(*range(2, 2 + half), *range(2 + 2 * half, 2 + 5 * half)),
+        )  # fmt: skip
+    return outs
+
+
+def _inside(places: Places, indices: Array) -> tuple[Array, Array]:
+    """The flat place of every element, and which of the slices lie inside: the others are left out."""
+    begins = places.starts(indices)
+    inside = np.ones(begins[0].shape if begins else (), bool)
+    for start, n, size in zip(begins, places.shape, places.sizes, strict=True):
+        inside &= (start >= 0) & (start <= n - size)
+    return places.flat(begins), inside
+
+
+def _scattering(places: Places, ufunc: Any) -> Any:
+    def compute(out: Array, indices: Array, updates: Array) -> None:
+        flat, inside = _inside(places, indices)
+        if not inside.all():
+            flat, updates = flat[inside], updates[inside]
+        if ufunc is None:
+            out[flat] = updates
+        elif out.dtype.kind == "V":
+            wide = out.astype(np.float32)
+            ufunc.at(wide, flat.reshape(-1), updates.reshape(-1).astype(np.float32))
+            np.copyto(out, wide, casting="unsafe")
+        else:
+            ufunc.at(out, flat.reshape(-1), updates.reshape(-1))
+
+    return compute
+
+
+def _scatter_by_body(places: Places, half: int) -> Any:
+    def compute(steps: Any, indices: Array, *arrays: Array) -> None:
+        outs, updates, old, new, kept = (arrays[i : i + half] for i in range(0, 5 * half, half))
+        flat, inside = _inside(places, indices)
+        window = flat.shape[inside.ndim :]
+        for index in zip(*np.nonzero(inside), strict=True) if inside.ndim else [()] * int(inside):
+            for place in np.ndindex(*window):
+                at = flat[(*index, *place)]
+                for cell, out in zip(old, outs, strict=True):
+                    cell[0] = out[at]
+                for cell, update in zip(new, updates, strict=True):
+                    cell[0] = update[(*index, *place)]
+                for function, arguments in steps:
+                    function(*arguments)
+                for cell, out in zip(kept, outs, strict=True):
+                    out[at] = cell[0]
+
+    return compute
+
+
+def _torch_index_select(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    x, indices = operands
+    axis, batch = (ir.IntegerAttr(op.attributes[name]).value for name in ("dim", "batch_dims"))
+    out = r.result(op)
+
+    def compute(x: Array, indices: Array, out: Array) -> None:
+        for place in np.ndindex(*x.shape[:batch]):
+            np.copyto(
+                out[place], np.take(x[place], indices[place].astype(np.intp), axis - batch, mode="clip")
+            )
+
+    r.emit(compute, x, indices, out)
+    return [out]
+
+
+def _get_dimension_size(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
+    axis = ir.IntegerAttr(op.attributes["dimension"]).value
+    return [r.constant(np.array(operands[0].shape[axis], spec_of(op.results[0].type).dtype.numpy))]
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "gather": _gather,
+    "scatter": _scatter,
+    "torch_index_select": _torch_index_select,
+    "get_dimension_size": _get_dimension_size,
+}
