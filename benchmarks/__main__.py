@@ -13,6 +13,8 @@ BENCHMARKS = {
     },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
+        "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
+        "gpu-kernels": "attention, norms, cross entropy and AdamW on a GPU beside PyTorch's",
     },
     "planning": {
         "native_kernels": "native kernels beside XLA's own code for the same sites",
@@ -44,7 +46,7 @@ def main() -> None:
     modules = {}
     for room, benchmarks in BENCHMARKS.items():
         for name, summary in benchmarks.items():
-            modules[name] = importlib.import_module(f"benchmarks.{room}.{name}")
+            modules[name] = importlib.import_module(f"benchmarks.{room}.{name.replace('-', '_')}")
             modules[name].add_arguments(commands.add_parser(name, help=summary))
     arguments = parser.parse_args()
     for name in [arguments.name] if arguments.name else [n for n in modules if n not in LONG]:

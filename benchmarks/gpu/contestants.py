@@ -11,6 +11,7 @@ import numpy as np
 
 import pcp
 from benchmarks.gpu import gpt2_jax, llama_jax
+from benchmarks.gpu.fastest import fastest
 from benchmarks.gpu.step_errors import RATE, JudgedStep, StepError
 from benchmarks.own_process import Run
 from benchmarks.programs import gpt2_jax as jax_step
@@ -18,10 +19,6 @@ from pcp.errors import PCPError
 from pcp.ir.tree import map_tree
 from pcp.models.decoder import DecoderConfig
 from pcp.models.gpt2 import GPT2Config
-from pcp.planning.paths.path import Path
-from pcp.planning.paths.preparation import prepared
-from pcp.planning.search.everywhere import together
-from pcp.planning.search.site_classes import kernels_by_site, site_classes
 
 Tree = Any
 
@@ -105,11 +102,7 @@ class WithPCP(Contestant):
             )
             self.about = f"the plan's error {self.plan.error:.2g}"
         else:
-            program = prepared(step.program)
-            classes = site_classes(program, task.device.partition(":")[0])
-            chosen = kernels_by_site(classes, next(together(classes)))
-            path = Path.of(program, chosen)
-            self.plan = pcp.plan(program, device=task.device, path=path, cache=False)
+            self.plan = fastest(step.program, task.device)
         self.name = f"PCP within {tolerance:.2g}" if tolerance else "PCP, fastest kernels"
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now: Any = (step.program.initial_state(step.params), {})

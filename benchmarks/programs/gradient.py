@@ -151,9 +151,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--runs", type=int, default=None, help="measured runs (default: 20, 5 of gpt2)")
     parser.add_argument("--device", default="cpu:0", help="where PCP runs; JAX runs on its default device")
-    parser.add_argument(
-        "--remat", default=None, help="also PCP with this policy or budget, like dots_saveable or 1GiB"
-    )
+    parser.add_argument("--remat", default=None, help="also PCP with this policy, like dots_saveable")
 
 
 def run(arguments: argparse.Namespace) -> None:

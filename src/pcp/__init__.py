@@ -5,7 +5,6 @@ from pcp import nn as nn
 from pcp import ops as ops
 from pcp import optimizers as optimizers
 from pcp import rewrite as rewrite
-from pcp.autodiff import ByteBudget as ByteBudget
 from pcp.autodiff import checkpoint as checkpoint
 from pcp.autodiff import grad as grad
 from pcp.autodiff import hvp as hvp
@@ -36,7 +35,6 @@ from pcp.planning import explore as explore
 from pcp.planning import find_nan as find_nan
 from pcp.planning import paths as paths
 from pcp.planning import plan as plan
-from pcp.planning import plan_within as plan_within
 from pcp.planning.profile.database import ProfileDatabase as ProfileDatabase
 from pcp.tensor import Tensor as Tensor
 from pcp.tracing import call as call

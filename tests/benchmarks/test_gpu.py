@@ -1,13 +1,14 @@
 """The comparison on a GPU: its sizes, batches that do not fit, what is left out; and that its peers compute the same loss."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from benchmarks.gpu import gpt2_jax, gpu, llama_jax
+from benchmarks.gpu import gpt2_jax, gpu, gpu_curve, llama_jax
 from benchmarks.gpu.contestants import Made, Task, _is_lack_of_memory, contestant
 from benchmarks.gpu.gpu import Comparison, line_of
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
@@ -18,6 +19,7 @@ from pcp.backends.base import OutOfMemory
 from pcp.models.decoder import DecoderConfig, decoder_of
 from pcp.models.gpt2 import GPT2Config
 from pcp.models.llama import LlamaConfig
+from pcp.training.recipes.config import TrainingConfig
 
 TINY = GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=16)
 
@@ -93,7 +95,7 @@ def test_a_lack_of_memory_is_told_from_other_problems() -> None:
 
 
 @pytest.mark.long
-def test_a_contestant_has_an_error_where_it_is_judged(tmp_path: Any) -> None:
+def test_a_contestant_has_an_error_where_it_is_judged(tmp_path: Path) -> None:
     task = Task(TINY, 2, "cpu:0", str(tmp_path))
     task.step.compute("cpu:0")
     made = contestant("jax", task, 0.0, 0.0)
@@ -113,3 +115,21 @@ def test_the_losses_of_jax_are_those_of_pcp(config: DecoderConfig, theirs: Any) 
     program = pcp.trace(lambda p, x, y: decoder_of(config).loss(p, x, y, config), params, *tokens)
     found = jax.jit(lambda p: theirs.loss(p, *tokens, config))(params)
     assert float(found) == pytest.approx(float(pcp.plan(program)(params, *tokens)), rel=3e-3)
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    draws = np.random.default_rng(1)
+    curves = {name: [4 - draws.random(50) for _ in range(2)] for name in ("as written", "planned")}
+    gpu_curve.draw(curves, tmp_path / "curves.png", "a run")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.long
+def test_curves_of_a_tiny_run() -> None:
+    config = TrainingConfig(steps=12, batch=2, tolerance=1e-2, plan_seconds=5.0)
+    text = gpu_curve.text_of_the_repository()[: 2**15]
+    model = replace(TINY, vocabulary=256)
+    curves, found = gpu_curve.compared(model, config, text, 2)
+    assert [len(losses) for losses in curves["planned"]] == [12, 12]
+    assert found["largest_difference_of_paths"] < 1e-2
+    assert found["text_bytes"] == 2**15

@@ -111,10 +111,9 @@ def test_inspect_simplified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_grad_by_a_policy(module: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = pcp.load(module)
-    for remat in ("nothing_saveable", "1GiB"):
-        code, _, _ = command(capsys, "grad", module, "--remat", remat, "-o", tmp_path / "g.pcp")
-        assert code == 0
-        assert pcp.load(tmp_path / "g.pcp").digest == pcp.grad(program, remat=remat).digest
+    code, _, _ = command(capsys, "grad", module, "--remat", "nothing_saveable", "-o", tmp_path / "g.pcp")
+    assert code == 0
+    assert pcp.load(tmp_path / "g.pcp").digest == pcp.grad(program, remat="nothing_saveable").digest
     assert pcp.grad(program, remat="nothing_saveable").digest != pcp.grad(program).digest
     code, _, said = command(capsys, "grad", module, "--remat", "dots", "-o", tmp_path / "g.pcp")
     assert code != 0

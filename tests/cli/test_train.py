@@ -1,5 +1,6 @@
 """`pcp train` in this process: records, files, resuming, refusals and interruption."""
 
+import argparse
 import json
 import os
 import random
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcp.cli import main
+from pcp.cli import main, train
 from pcp.training import checkpoint
 from pcp.training.display.metrics import JSONLinesStream, read_metrics
 from pcp.training.recipes.config import TrainingConfig
@@ -308,3 +309,22 @@ def test_control_c_leaves_a_checkpoint_and_exit_code_130(text: Path, tmp_path: P
     step, state, _ = load_state(RunFolder.open(folder))
     assert step >= seen
     assert int(state["step"]) == step
+
+
+@pytest.mark.parametrize(
+    ("given", "tolerance", "seconds"),
+    [
+        ([], 0.0, 60.0),
+        (["--device", "cuda:0"], 1e-2, 150.0),
+        (["--device", "cuda:0", "--tolerance", "0", "--plan-seconds", "20"], 0.0, 20.0),
+        (["--device", "cuda:0", "--workers", "2"], 0.0, 60.0),
+    ],
+    ids=["cpu", "gpu", "gpu, said otherwise", "workers"],
+)
+def test_on_a_gpu_a_faster_step_is_searched_for(
+    given: list[str], tolerance: float, seconds: float, tmp_path: Path
+) -> None:
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    config = train._folder(parser.parse_args(["--run", str(tmp_path / "run"), *given])).config()
+    assert (config.tolerance, config.plan_seconds) == (tolerance, seconds)

@@ -39,29 +39,30 @@ def test_arguments_that_do_not_fit_are_refused_before_compiling(
         r"  give the role 'state' to arguments that the program replaces"
     )
     with pytest.raises(OutOfMemory, match=message):
-        pcp.plan(chain, memory_limit=2048)
+        pcp.plan(chain, memory=2048)
 
 
-def test_temporaries_that_do_not_fit_are_refused_before_running(chain: pcp.Program) -> None:
+def test_temporaries_that_do_not_fit_are_refused_before_running(
+    chain: pcp.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (device, use), *_ = pcp.plan(chain).memory.items()
     assert use.temporaries >= 200 * 200 * 4
+    monkeypatch.setenv("PCP_MEMORY_LIMIT", str(use.peak - 1))
     with pytest.raises(OutOfMemory, match=r"temporaries .* KiB, less 0 bytes") as caught:
-        pcp.plan(chain, memory_limit=use.peak - 1)
+        pcp.plan(chain)
     assert f"the program needs {human(use.peak)} on {device}" in str(caught.value)
     assert "largest values inside: dot_general i32[200,200], 156.2 KiB, at " in str(caught.value)
     assert "test_capacity.py:" in str(caught.value)
     assert "use a smaller batch" in str(caught.value)
-    assert "remat='dots_saveable', or a number of bytes below those of the device (pcp train --remat)" in str(
-        caught.value
-    )
-    pcp.plan(chain, memory_limit=use.peak)
+    assert "give pcp.plan memory='...', or pcp train --memory" in str(caught.value)
+    pcp.plan(chain, memory=use.peak)
 
 
 def test_the_environment_can_limit_it(chain: pcp.Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PCP_MEMORY_LIMIT", "1000")
     with pytest.raises(OutOfMemory, match="which has 1000 bytes"):
         pcp.plan(chain)
-    pcp.plan(chain, memory_limit=2**30)
+    pcp.plan(chain, memory=2**30)
     monkeypatch.setenv("PCP_MEMORY_LIMIT", "plenty")
     with pytest.raises(
         InvalidMemoryLimit, match="the memory limit 'plenty' is not a positive number of bytes"
@@ -69,10 +70,20 @@ def test_the_environment_can_limit_it(chain: pcp.Program, monkeypatch: pytest.Mo
         pcp.plan(chain)
 
 
-@pytest.mark.parametrize("limit", [0, -5])
-def test_a_limit_must_be_positive(limit: int) -> None:
-    with pytest.raises(InvalidMemoryLimit, match=f"the memory limit {limit} is not a positive number"):
+@pytest.mark.parametrize("limit", [0, -5, "2 XiB", "0MB", True, "1.5.2GiB", "much"])
+def test_a_limit_must_be_positive(limit: Any) -> None:
+    with pytest.raises(
+        InvalidMemoryLimit,
+        match=f"the memory limit {limit!r} is not a positive number of bytes; give one like 1073741824, '2GiB' or '500MB'",
+    ):
         memory_limit(Device("cpu", 0, 100), limit)
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [(5, 5), ("2GiB", 2**31), ("1.5 KiB", 1536), ("3MB", 3_000_000), ("7", 7), ("8 B", 8)]
+)
+def test_limits(limit: Any, count: int) -> None:
+    assert memory_limit(Device("cpu", 0, 2**40), limit) == count
 
 
 def test_a_limit_never_exceeds_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:

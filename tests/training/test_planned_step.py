@@ -123,3 +123,17 @@ def _stored_path(folder: RunFolder) -> Path:
     step = checkpoint.latest(folder.checkpoints)
     assert step is not None
     return Path.from_json(json.loads(json.dumps(checkpoint.load(folder.checkpoints).metadata["path"])))
+
+
+def test_a_step_fits_in_the_memory_that_is_asked_for() -> None:
+    weights = [np.ones((8, 256), np.float32) / 8, np.ones((256, 4), np.float32) / 16]
+    program = pcp.trace(lambda w, x: (pcp.tanh(x @ w[0]) @ w[1]).mean(), weights, pcp.spec((1024, 8), "f32"))
+    step = pcp.training_step(program, pcp.optimizers.sgd(1e-2))
+    plain = planned_step(step, "cpu:0", 0.0, 0.0, memory="1GiB")
+    assert describe_path(plain).startswith("the step runs as it is written: ")
+    assert describe_path(plain).endswith("of 1.0 GiB asked for: nothing is given up for that")
+    whole = plain.memory["cpu:0"].peak
+    plan = planned_step(step, "cpu:0", 0.0, 0.0, memory=f"{whole // 2}B")
+    assert plan.memory["cpu:0"].peak <= whole // 2
+    assert describe_path(plan).startswith(f"path {plan.path.digest[:12]}: ")
+    assert planned_step(step, "cpu:0", 0.0, 0.0, stored=plan.path, memory=f"{whole // 2}B").path == plan.path

@@ -37,6 +37,8 @@ WORKERS = ("ada", "grace", "edsger")
 BLOB_BYTES = 1 << 20
 BEAT_SECONDS = 0.05
 NEWCOMER_SECONDS = 0.5
+KEPT_MEGABYTES = 15
+"""Memory that the Shepherd may hold more than before, once the strangers have gone."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,10 @@ async def measure(folder: Path, connections: int) -> Outcome:
             async with asyncio.timeout(30):
                 while server.open_connections > 2 * len(WORKERS) + 1:
                     await asyncio.sleep(0.05)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    while Held.now().megabytes > before.megabytes + KEPT_MEGABYTES:
+                        await asyncio.sleep(0.05)
             after = Held.now()
             served = Served(**await _output(workers))
     finally:

@@ -15,11 +15,8 @@ from pcp.autodiff.jvp import jvp as jvp
 from pcp.autodiff.loops.memory import UnknownLoopMemory as UnknownLoopMemory
 from pcp.autodiff.phases import Phases as Phases
 from pcp.autodiff.phases import two_phases as two_phases
-from pcp.autodiff.rematerialisation.budget import BudgetUnreachable as BudgetUnreachable
 from pcp.autodiff.rematerialisation.checkpointing import checkpoint as checkpoint
 from pcp.autodiff.rematerialisation.policy import POLICIES as POLICIES
-from pcp.autodiff.rematerialisation.policy import ByteBudget as ByteBudget
-from pcp.autodiff.rematerialisation.policy import InvalidByteBudget as InvalidByteBudget
 from pcp.autodiff.rematerialisation.policy import Remat as Remat
 from pcp.autodiff.rematerialisation.policy import UnknownPolicy as UnknownPolicy
 from pcp.autodiff.rematerialisation.policy import save_only_these_names as save_only_these_names

@@ -41,7 +41,7 @@ class Memory:
         """What is meant. A policy that keeps everything is none: composites then stay whole.
 
         Raises:
-            UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
+            UnknownPolicy: `remat` names no policy.
         """
         keeps_all = policy_of(remat) is POLICIES["everything_saveable"]
         return Memory(LoopMemory.parse(loops), None if keeps_all else remat)
@@ -64,8 +64,8 @@ def vjp(
             carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
             that many checkpoints.
         remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
-            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
-            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a function of operations. None keeps everything, except
+            in blocks of `pcp.checkpoint`. Within a number of bytes, `pcp.plan` chooses: `memory="2GiB"`.
 
     Returns:
         A Program `(arguments..., cotangents...) -> gradients`: its arguments are those of `program` and then, as one
@@ -76,8 +76,7 @@ def vjp(
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
-        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
-        BudgetUnreachable: nothing fits in the budget.
+        UnknownPolicy: `remat` names no policy.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
@@ -163,8 +162,8 @@ def value_and_grad(
             carries before a trip allow, "sqrt" residuals of about the square root of the number of trips at a time, a number
             that many checkpoints.
         remat: which values the backward pass keeps of the forward pass, and does not make again: `"dots_saveable"` or
-            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a budget of bytes (`"2GiB"`, `pcp.ByteBudget`), within
-            which as little as possible is made again. None keeps everything, except in blocks of `pcp.checkpoint`.
+            another name in `pcp.autodiff.POLICIES`, which are JAX's; or a function of operations. None keeps everything, except
+            in blocks of `pcp.checkpoint`. Within a number of bytes, `pcp.plan` chooses: `memory="2GiB"`.
 
     Returns:
         For a Program, a Program with the same arguments; for a function, a function to be called inside a traced one, so
@@ -177,8 +176,7 @@ def value_and_grad(
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
-        UnknownPolicy, InvalidByteBudget: `remat` names no policy and no budget.
-        BudgetUnreachable: nothing fits in the budget.
+        UnknownPolicy: `remat` names no policy.
 
     Source: Griewank and Walther, "Evaluating Derivatives", 2nd edition, 2008, section 3.2.
     """
@@ -231,7 +229,7 @@ def grad(
         UnknownArgument: `wrt` names no argument.
         NotDifferentiable: an argument that `wrt` names has leaves of integers or booleans.
         NoDerivative: an operation on the way has no rule.
-        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `value_and_grad`.
+        UnknownPolicy: as `value_and_grad`.
     """
     memory = Memory.of(loops, remat)
     if isinstance(function, Program):

@@ -22,6 +22,7 @@ from jax._src.core import ShapedArray
 from jax._src.lib import xla_client
 from jax.sharding import SingleDeviceSharding
 
+from pcp.autodiff.rematerialisation.apart import with_gradients_apart
 from pcp.backends.base import (
     Buffer,
     CompilationFailed,
@@ -95,6 +96,7 @@ class XLABackend:
     ) -> Executable:
         """The program compiled by XLA; products of floats have their full precision, where the program does not say less.
 
+        On a GPU, gradients of attention and cross entropy compute scores and exponentials again instead of keeping them.
         For a processor, a deep program is compiled in segments, unless it would not fit in memory so. On a GPU that takes no
         less time, and the program runs more slowly (`docs/rejected.md`).
 
@@ -102,7 +104,7 @@ class XLABackend:
             CompilationFailed: XLA refuses the program or an option.
         """
         if device.kind == "cuda":
-            program = with_full_precision(program)
+            program = with_gradients_apart(with_full_precision(program))
         if device.kind == "cpu":
             program = with_propagated_nan(program)
             segmented = compiled_in_segments(

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--remat",
-        help="what the backward pass keeps: a policy like dots_saveable, or a budget of bytes like 2GiB (default: everything)",
+        help="what the backward pass keeps: a policy like dots_saveable (default: everything)",
     )
 
 

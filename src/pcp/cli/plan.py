@@ -31,6 +31,7 @@ examples:
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --ignore 1.gradient_norm         leave a result out of what is judged
   pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
+  pcp plan step.pcp --memory 40GiB                                    in parts, and values again, where it takes more
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
 """,
 }
@@ -46,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="RESULT",
         help="leave this result out of what is judged; may be given several times",
+    )
+    parser.add_argument(
+        "--memory",
+        help="bytes that a call may take, such as 40GiB; to fit, it is computed in parts, and values again",
     )
     add_search_arguments(parser)
     parser.add_argument("--path", type=Path, help="use the path in this file instead of searching")
@@ -85,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             program,
             arguments.device,
             arguments.tolerance,
+            memory=arguments.memory,
             path=None if arguments.path is None else _read(arguments.path),
             database=arguments.database,
             budget=arguments.budget,

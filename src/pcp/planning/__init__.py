@@ -11,4 +11,3 @@ from pcp.planning.paths.path import PathMismatch as PathMismatch
 from pcp.planning.plan import Plan as Plan
 from pcp.planning.plan import plan as plan
 from pcp.planning.search.search import ToleranceUnreachable as ToleranceUnreachable
-from pcp.planning.within import plan_within as plan_within

@@ -1,6 +1,7 @@
 """Whether a program fits in the memory of a device: asked before compiling and before running."""
 
 import os
+import re
 from collections.abc import Sequence
 
 from pcp.backends import Device, MemoryUse, OutOfMemory
@@ -9,26 +10,35 @@ from pcp.ir import Argument, Program
 from pcp.ir.operations import Operation, operations_of
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_FACTORS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    unit: 1024**power for power, unit in enumerate(_UNITS[1:], start=1)
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 class InvalidMemoryLimit(PCPError):
     """A limit that is no number of bytes."""
 
 
-def memory_limit(device: Device, limit: int | None = None) -> int:
-    """Bytes that may be used on a device: its capacity, or less by `limit` or the variable PCP_MEMORY_LIMIT.
+def memory_limit(device: Device, asked: int | str | None = None) -> int:
+    """Bytes that may be used on a device: its capacity, or less by `asked` or the variable PCP_MEMORY_LIMIT.
+
+    Arguments:
+        asked: bytes, or a text like `"2GiB"`, `"500 MB"`.
 
     Raises:
         InvalidMemoryLimit: the limit is no positive number of bytes.
     """
-    given: object = limit if limit is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
+    given: object = asked if asked is not None else os.environ.get("PCP_MEMORY_LIMIT") or None
     if given is None:
         return device.capacity
-    if not str(given).isdecimal() or not int(str(given)):
+    match = _SIZE.fullmatch(str(given))
+    count = int(float(match[1]) * _FACTORS[match[2]]) if match is not None and match[2] in _FACTORS else 0
+    if not count:
         raise InvalidMemoryLimit(
-            f"the memory limit {given!r} is not a positive number of bytes; give one like {2**30}"
+            f"the memory limit {given!r} is not a positive number of bytes; give one like {2**30}, '2GiB' or '500MB'"
         )
-    return min(device.capacity, int(str(given)))
+    return min(device.capacity, count)
 
 
 def lower_bound(program: Program) -> MemoryUse:
@@ -92,8 +102,7 @@ def _advice(use: MemoryUse) -> str:
     if use.temporaries > use.arguments:
         return (
             "use a smaller batch or shorter sequences, or a device with more memory; a gradient or a training step takes less "
-            "if it computes values of the forward pass again: remat='dots_saveable', or a number of bytes below those of the "
-            "device (pcp train --remat)"
+            "if it computes values of the forward pass again: give pcp.plan memory='...', or pcp train --memory"
         )
     if use.aliased < min(use.arguments, use.results) // 2:
         return (

@@ -23,10 +23,12 @@ from pcp.planning.measuring.request import Arrays
 from pcp.planning.profile.best_effort_database import BestEffortDatabase
 from pcp.planning.profile.database import ProfileDatabase
 from pcp.planning.search.evidence import Evidence, Measurer, Progress
+from pcp.planning.search.found import Found
 from pcp.planning.search.in_place import difference_here
-from pcp.planning.search.search import Found, Search
+from pcp.planning.search.search import Search
 from pcp.planning.search.strategy import Strategy
 from pcp.planning.search.whole import Whole
+from pcp.planning.search.within_memory import within_memory
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -64,12 +66,13 @@ class Conditions:
 
     Arguments:
         target: what the program is compiled for.
-        memory_limit: bytes that it may take there.
+        memory_limit: bytes that it may take there to be measured.
         database: of measurements, or its file; None takes the user's.
         budget: seconds.
         example: one call's arguments, nested as the program's, to measure on; None makes random ones.
         judge: by name of a result, how it is judged: `ignore`.
         strategy: how it goes about it.
+        memory: bytes that the path may take that is chosen; None for as many.
     """
 
     target: Target
@@ -80,6 +83,7 @@ class Conditions:
     progress: Callable[[Progress], object] | None = None
     judge: Mapping[str, str] = field(default_factory=dict)
     strategy: Strategy = field(default_factory=lambda: STRATEGY)
+    memory: int | None = None
 
 
 def searched(program: Program, tolerance: float, conditions: Conditions) -> Found:
@@ -88,6 +92,7 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     Raises:
         InvalidTolerance, InvalidBudget: a number that is none.
         ToleranceUnreachable: the plain path misses the tolerance.
+        MemoryUnreachable: no path that was tried fits in the memory that was asked for.
         PathDiffers: the best paths compute something else in this process than where they were measured.
         UnknownResult, InvalidJudge: as `ignored_by`.
         TreeMismatch: the example is nested otherwise than the program's arguments.
@@ -104,7 +109,10 @@ def searched(program: Program, tolerance: float, conditions: Conditions) -> Foun
     )
     for _ in range(conditions.strategy.most_dropped):
         with evidence_of(conditions) as evidence:
-            found = Search(whole, evidence, conditions.memory_limit).run()
+            search = Search(whole, evidence, conditions.memory_limit)
+            found = search.run()
+            if conditions.memory is not None:
+                found = within_memory(found, search, conditions.memory)
         # The child has ended, so that its memory is free.
         different = difference_here(whole, found.path)
         if different is None:

@@ -22,6 +22,7 @@ from pcp.planning.compiled import Compiled
 from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
+from pcp.planning.fitting import Fit, fitted
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
 from pcp.planning.measuring.hardware import hardware_of, versions
@@ -30,7 +31,7 @@ from pcp.planning.paths.entries import NotAPath
 from pcp.planning.paths.path import Path
 from pcp.planning.report import as_json, described
 from pcp.planning.search.evidence import Progress
-from pcp.planning.search.search import Found
+from pcp.planning.search.found import Found
 from pcp.tensor import is_tracing
 from pcp.tracing import call
 
@@ -51,6 +52,7 @@ class Plan(Compiled):
         path: how it is run; None is the plain path.
         found: what the search for the path came to, if there was one.
         tolerance: that was asked for.
+        fit: what the path gives up to take no more memory than was asked for; None if nothing was asked.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class Plan(Compiled):
         path: Path | None = None,
         found: Found | None = None,
         tolerance: float | None = None,
+        fit: Fit | None = None,
     ) -> None:
         super().__init__(program, target, executable)
         self._path = path
         self._found = found
         self.tolerance = tolerance
+        self.fit = fit
 
     @functools.cached_property
     def operations(self) -> tuple[Operation, ...]:
@@ -120,9 +124,9 @@ class Plan(Compiled):
 
     def to_json(self) -> dict[str, Any]:
         """What `print` says of its path, as values of JSON."""
-        return {"program": self.program.digest, "device": str(self.device)} | as_json(
-            self.path, self._found, self.tolerance
-        )
+        facts = as_json(self.path, self._found, self.tolerance)
+        fit = None if self.fit is None else self.fit.to_json()
+        return {"program": self.program.digest, "device": str(self.device), "fit": fit} | facts
 
     def run(self, *arguments: Any, check: bool = False) -> Any:
         """The results for arguments nested as the traced function's.
@@ -193,6 +197,7 @@ class Plan(Compiled):
                 f"  memory      {human(use.peak)} of {human(self.device.capacity)}: "
                 f"arguments {human(use.arguments)}, results {human(use.results)} "
                 f"of which {human(use.aliased)} in donated arguments, temporaries {human(use.temporaries)}",
+                *([] if self.fit is None else [f"              {self.fit}"]),
                 f"  operations  {counts.total()}: {shown}{more}",
                 *described(self.path, self._found, self.tolerance),
             ]
@@ -213,8 +218,8 @@ def plan(
     device: str | Device | Target | None = None,
     tolerance: float | None = None,
     *,
+    memory: int | str | None = None,
     cache: bool = True,
-    memory_limit: int | None = None,
     taps: Show | None = None,
     options: CompileOptions = MappingProxyType({}),
     path: Path | None = None,
@@ -233,8 +238,10 @@ def plan(
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
             searched, and the program runs as it is written.
+        memory: bytes that a call may take, as `40 * 2**30` or `"40GiB"`. Where it takes more, values are computed again, and
+            the batch is computed in parts, as little as was found to fit; `Plan.fit` says what was given up. None takes what
+            the device has, or PCP_MEMORY_LIMIT says, and gives nothing up.
         cache: whether the compiled form is kept on disk, and taken from there.
-        memory_limit: bytes that may be used of the device's; if None, what PCP_MEMORY_LIMIT says, or all.
         taps: called after every call with the label and the value of each `pcp.tap` in the program; `print` shows them.
         options: settings of the compiler by their own names.
         path: to follow exactly, from `Plan.path`; then nothing is searched. On the hardware and by the versions that it was
@@ -256,6 +263,8 @@ def plan(
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         KernelNotAdded: the path names a kernel from outside that was not added here.
         PlanConflict: both a path and a tolerance are given, or a path and other options.
+        InvalidMemoryLimit: `memory` is no number of bytes.
+        MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
         UnknownDevice, UnknownBackend: there is no such device, or no such backend.
         InvalidTarget: the target has another number of devices than one, or other options than those given beside it.
@@ -263,25 +272,32 @@ def plan(
     """
     expect_program(program, "pcp.plan")
     target, place = _target(device, options, path)
-    limit = capacity.memory_limit(place, memory_limit)
+    limit = capacity.memory_limit(place, memory)
     check_capacity(program, lower_bound(program), place, limit)
-    found = None
+    found, fit = None, None
     if path is not None or tolerance is not None:
         register_added()
     if path is not None:
         _check_pinned(path, program, target, tolerance, options)
         target = path.target(target.devices)
     elif tolerance is not None:
-        conditions = Conditions(target, limit, database, budget, example, progress, judge)
+        device_limit = capacity.memory_limit(place)
+        asked = None if memory is None else limit
+        conditions = Conditions(
+            target, device_limit, database, budget, example, progress, judge, memory=asked
+        )
         found = searched(program, tolerance, conditions)
-        path = found.path
+        path, fit = found.path, found.fit
+    elif memory is not None:
+        fit = fitted(program, Path.plain(program, dict(target.options), target.backend), target, limit, cache)
+        path = None if fit.path.is_plain else fit.path
     lowered = program if path is None else path.applied(program)
     compiled, labels = (lowered, []) if taps is None else with_taps(lowered)
     executable = target.compile(compiled, cache=cache)
     if taps is not None:
         executable = TappedExecutable(executable, labels, taps)
     check_capacity(program, executable.memory, place, limit)
-    return Plan(program, target, executable, path=path, found=found, tolerance=tolerance)
+    return Plan(program, target, executable, path=path, found=found, tolerance=tolerance, fit=fit)
 
 
 def _target(

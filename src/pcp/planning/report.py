@@ -9,8 +9,8 @@ from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.paths.path import Path
+from pcp.planning.search.found import Found
 from pcp.planning.search.predicted_path import Prediction
-from pcp.planning.search.search import Found
 from pcp.planning.search.tuning import Tuned
 
 
@@ -74,9 +74,13 @@ def seconds(value: float) -> str:
 def _unsearched(path: Path) -> list[str]:
     if path.is_plain:
         return ["  path        plain: no tolerance was given, so nothing was searched"]
+    again = "" if path.recomputation is None else "in less memory"
+    if not path.choices and not path.prepared:
+        return [f"  path        {_named(path)}: as it is written, {again}"]
     counts = Counter(choice.kernel for choice in path.choices)
     kernels = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-    return [f"  path        {_named(path)}, as given: {kernels or 'simplified only'}"]
+    given = [kernels or "simplified only", *([again] if again else [])]
+    return [f"  path        {_named(path)}, as given: {'; '.join(given)}"]
 
 
 def _named(path: Path) -> str:

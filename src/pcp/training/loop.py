@@ -85,7 +85,7 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
 
     def example() -> Sequence[Any]:
         batches = (recipe.batches.batch(index) for index in itertools.count(done))
-        return warm_example(recipe.step, config.device, state, batches)
+        return warm_example(recipe.step, config.device, state, batches, config.memory)
 
     def show(progress: Progress) -> None:
         report(
@@ -97,9 +97,16 @@ def _planned(recipe: Recipe, state: Any, done: int, stored: str | None, report: 
 
     path = None if stored is None else Path.from_json(stored)
     found = planned_step(
-        recipe.step, config.device, config.tolerance, config.plan_seconds, path, show, example
+        recipe.step,
+        config.device,
+        config.tolerance,
+        config.plan_seconds,
+        path,
+        show,
+        example,
+        config.memory,
     )
-    if config.tolerance:
+    if config.tolerance or config.memory:
         report({"event": "planned", "message": describe_path(found)})
     return found
 

@@ -26,6 +26,7 @@ def planned_step(
     stored: Path | None = None,
     progress: Callable[[Progress], object] | None = None,
     example: Callable[[], Sequence[Any]] | None = None,
+    memory: str = "",
 ) -> Plan:
     """Plan a training step.
 
@@ -35,23 +36,32 @@ def planned_step(
         seconds: that may be spent on measurements; what is known already takes none.
         stored: the path that a run followed before, which is followed again where that can be done exactly.
         example: gives the arguments of a call that is measured and judged, if one is; None takes random ones.
+        memory: bytes that a call may take, as `40GiB`; empty for what the device has.
 
     Raises:
         ToleranceUnreachable: no path is within the tolerance.
-        OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
+        InvalidMemoryLimit, OutOfMemory, UnknownDevice, CompilationFailed: as `pcp.plan`.
     """
-    if not tolerance:
-        return plan(step, device=device)
-    if stored is not None:
+    if stored is not None and (tolerance or memory):
         try:
             return plan(step, device=device, path=stored)
         except (PathMismatch, UnknownKernel) as error:
             log.warning("the path of the checkpoint is not used: %s; PCP looks for another one", error)
-    given = None if example is None else example()
-    return plan(step, device=device, tolerance=tolerance, budget=seconds, progress=progress, example=given)
+    given = example() if tolerance and example is not None else None
+    return plan(
+        step,
+        device=device,
+        tolerance=tolerance or None,
+        memory=memory or None,
+        budget=seconds,
+        progress=progress,
+        example=given,
+    )
 
 
-def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any]) -> Sequence[Any]:
+def warm_example(
+    step: Program, device: str, state: Any, batches: Iterator[Any], memory: str = ""
+) -> Sequence[Any]:
     """What a run's own step is judged on: its state after a few steps as they are written, and the batch after those.
 
     In the first steps a moment is what one gradient gave, and an update is mostly the sign of it, where rounding is all that
@@ -60,8 +70,9 @@ def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any])
     Arguments:
         state: of a run, which stays as it is.
         batches: that it trains on from there.
+        memory: bytes that a call may take; empty for what the device has.
     """
-    plain = plan(step, device=device)
+    plain = plan(step, device=device, memory=memory or None)
     for batch in itertools.islice(batches, Strategy().warm_calls):
         state, _ = plain.run(state, batch)
     return map_tree(np.asarray, state), next(batches)
@@ -70,9 +81,12 @@ def warm_example(step: Program, device: str, state: Any, batches: Iterator[Any])
 def describe_path(planned: Plan) -> str:
     """What was chosen, in one line for people."""
     path, row = planned.path, planned.measurement
+    if path.is_plain and planned.tolerance is None:
+        return f"the step runs as it is written: {planned.fit}"
     if path.is_plain:
         return "the step runs as it is written: nothing faster is known within the tolerance"
-    line = f"path {path.digest[:12]}: other kernels at {len(path.choices)} places"
+    done = [f"other kernels at {len(path.choices)} places"] * bool(path.choices)
+    line = f"path {path.digest[:12]}: {', '.join([*done, *([str(planned.fit)] if planned.fit else [])])}"
     if row is None or not row.seconds or not row.plain_seconds:
         return line
     error = "" if row.error is None else f", error {row.error:.1e}"

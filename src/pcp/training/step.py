@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pcp.autodiff import ByteBudget, Remat, value_and_grad
-from pcp.autodiff.rematerialisation.policy import policy_of
+from pcp.autodiff import Remat, value_and_grad
 from pcp.errors import PCPError
 from pcp.ir import Program, Role, TensorSpec
 from pcp.ir.custom_derivatives import without_custom_derivatives
@@ -88,8 +87,7 @@ def training_step(
         accumulate: how many micro-batches make one step. The loss is that of a micro-batch, and the batch that the step
             takes is that many of them, one after another along the first axis of every array. The gradient is the mean
             of theirs: for a loss that is a mean over equally many examples, that of the whole batch, to rounding.
-        remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`. A budget of bytes is that of
-            the whole step, with the state of the optimizer.
+        remat: what the backward pass makes again instead of keeping it: see `pcp.value_and_grad`.
 
     Returns:
         A Program `(state, batch) -> (state, metrics)`; see `TrainingStep`.
@@ -99,7 +97,7 @@ def training_step(
         NotALoss: there are no parameters of a floating-point type, or the result is no scalar loss.
         ProgramExpected: the loss is neither a Program nor a function of Tensors.
         InvalidOptimizer: the optimizer is none, or `clip_norm` is not above 0.
-        UnknownPolicy, InvalidByteBudget, BudgetUnreachable: as `pcp.value_and_grad`.
+        UnknownPolicy: as `pcp.value_and_grad`.
     """
     if not isinstance(loss, Program):
         expect_function(loss, "pcp.training_step")
@@ -119,8 +117,6 @@ def training_step(
         lambda e: np.broadcast_to(np.zeros((), e.spec.dtype.numpy), e.spec.shape), (parameters, buffers)
     )
     initial = initial_state(example, optimizer, held)
-    if isinstance(policy := policy_of(remat), ByteBudget):
-        remat = policy.less(sum(leaf.nbytes for leaf in flatten(initial["optimizer"])[0]))
     differentiated = without_custom_derivatives(
         value_and_grad(program, wrt=0, has_aux=has_metrics, remat=remat)
     )

@@ -25,4 +25,4 @@ def test_workers_are_served_beside_a_crowd_of_strangers(tmp_path: Path, connecti
 
     assert after.descriptors <= before.descriptors + 1  # a worker that connects anew
     assert after.threads <= before.threads
-    assert after.megabytes < before.megabytes + 150
+    assert after.megabytes < before.megabytes + hostile.KEPT_MEGABYTES

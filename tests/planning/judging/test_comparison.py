@@ -11,7 +11,8 @@ from pcp.backends import Target
 from pcp.ir import TensorSpec
 from pcp.ir.types import dtype_of
 from pcp.planning.judging.comparison import SMALL, Comparison
-from pcp.planning.judging.distances import INFINITE, Distance
+from pcp.planning.judging.distances import INFINITE, Distance, Scale
+from pcp.planning.judging.pair import Pair
 
 TARGET = Target.of()
 COMPILED = Comparison(TARGET, compiled=True)
@@ -136,3 +137,12 @@ def test_what_is_changed_is_changed_alike() -> None:
             expected[:, 9:].astype(np.float32),
             rtol=1e-2 if dtype != np.float32 else 1e-6,
         )
+
+
+def test_results_of_which_nothing_is_finite_stay_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pair, "of", staticmethod(lambda *_: pytest.fail("they came to the processor")))
+    lost = np.full(SHAPE, np.nan, np.float32)
+    pair = COMPILED.pair(lost, lost)
+    assert (pair.is_equal, pair.is_finite, pair.has_finite, pair.lacks_finite) == (True, False, False, False)
+    assert pair.scale.whole == 0.0
+    assert pair.distance(Scale.of_elements(1.0, SHAPE)).error == 0.0

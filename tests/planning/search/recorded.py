@@ -29,7 +29,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.profile.rows import line_of, row_of
-from pcp.planning.search.search import Found
+from pcp.planning.search.found import Found
 from pcp.planning.search.strategy import Strategy
 from pcp.rewrite.row import Effect
 from pcp.tensor import Tensor, current_builder

@@ -348,8 +348,8 @@ def test_rows_of_other_hardware_and_versions_do_not_count(
 def test_a_path_that_needs_too_much_memory_is_not_taken(file: FilePath) -> None:
     program = chain((4,))
     pcp.plan(program, tolerance=1e-2, database=file)
-    assert kernels(pcp.plan(program, tolerance=1e-2, database=file, memory_limit=1001)) == {"sine.fast": 2}
-    assert pcp.plan(program, tolerance=1e-2, database=file, memory_limit=999).path.is_plain
+    assert kernels(pcp.plan(program, tolerance=1e-2, database=file, memory=1001)) == {"sine.fast": 2}
+    assert pcp.plan(program, tolerance=1e-2, database=file, memory=999).path.is_plain
 
 
 def test_an_example_is_what_it_is_measured_on(bench: FakeBench, file: FilePath) -> None:

@@ -19,7 +19,7 @@ from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.profile.database import ProfileDatabase
-from pcp.planning.search.search import Found
+from pcp.planning.search.found import Found
 from pcp.planning.search.strategy import Step, Strategy
 
 

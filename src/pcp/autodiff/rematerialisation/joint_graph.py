@@ -31,6 +31,7 @@ class JointGraph:
         forward: how many of its operations are the forward pass; they come first.
 
     Attributes:
+        outside: values that the body of a loop reads from around it, numbered behind the arguments; they are always there.
         inside: for values of composites, the operations of their functions that make them.
         composite_of: for each gradient of a composite the composite, by their places.
     """
@@ -40,15 +41,19 @@ class JointGraph:
         self.forward = forward
         self.argument_count = len(block.arguments)
         number: dict[Value, int] = {value: index for index, value in enumerate(block.arguments)}
-        self.specs: list[TensorSpec | None] = [spec_if_tensor(value.type) for value in block.arguments]
+        made = {*block.arguments, *(value for op in operations for value in op.results)}
+        self.outside = list(
+            dict.fromkeys(value for op in operations for value in _reads(op) if value not in made)
+        )
+        number |= {value: len(number) + index for index, value in enumerate(self.outside)}
+        self.specs: list[TensorSpec | None] = [spec_if_tensor(value.type) for value in number]
         self.maker: dict[int, int] = {}
         self.names: list[str] = []
         self.reads: list[tuple[int, ...]] = []
         self.results: list[tuple[int, ...]] = []
         self.flops: list[int] = []
         for index, op in enumerate(operations):
-            read = [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
-            self.reads.append(tuple(dict.fromkeys(number[value] for value in read)))
+            self.reads.append(tuple(dict.fromkeys(number[value] for value in _reads(op))))
             first = len(self.specs)
             for offset, value in enumerate(op.results):
                 number[value] = first + offset
@@ -68,8 +73,8 @@ class JointGraph:
         ]
 
     def _constants(self) -> set[int]:
-        """The values that depend on no argument: every compiler makes them where they are used."""
-        found: set[int] = set()
+        """The values that depend on no argument: every compiler makes them where they are used, or has them all the time."""
+        found = set(range(self.argument_count, self.argument_count + len(self.outside)))
         for name, read, made in zip(self.names, self.reads, self.results, strict=True):
             if all(value in found for value in read) and not _is_once(name):
                 found.update(made)
@@ -151,6 +156,10 @@ class JointGraph:
                     order.append(~op)
             order.append(index)
         return order
+
+
+def _reads(op: ir.Operation) -> list[Value]:
+    return [*op.operands, *(values_from_outside(op) if len(op.regions) else ())]
 
 
 def _shared_inside(function: ir.Operation, operands: int) -> tuple[int, list[ir.Operation]]:

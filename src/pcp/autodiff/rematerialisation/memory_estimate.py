@@ -5,11 +5,13 @@ reader: that value takes nothing, and what it is computed from lives as long as 
 their bytes from where they are made to where they are last read. Arguments and results take theirs throughout.
 """
 
+from collections.abc import Sequence
+
 from pcp.autodiff.rematerialisation.joint_graph import JointGraph
 from pcp.ops.record import RECORDS, Cost, Kind, kind_of
 
 
-def peak_bytes(graph: JointGraph, order: list[int]) -> int:
+def peak_bytes(graph: JointGraph, order: Sequence[int]) -> int:
     """The most bytes that a program takes at once.
 
     Arguments:

@@ -247,6 +247,7 @@ class ControlConnection:
             if self._writer is not None:
                 self._writer.cancel()
                 await asyncio.gather(self._writer, return_exceptions=True)
+                self._writer = None  # it knows its end, whose traceback knows this object: a cycle
             with contextlib.suppress(OSError):  # wakes the task that receives
                 self._socket.shutdown(socket.SHUT_RDWR)
             await self._nobody_receives.wait()

@@ -5,7 +5,6 @@ rename, after the digest was checked and the bytes are on the disk.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import threading
@@ -21,29 +20,10 @@ from pcp.distributed.wire.blob_files import (
     StoreError,
     storage_error,
 )
+from pcp.distributed.wire.system_calls import set_room_aside, write_back
 
 _BLOCK_BYTES = 1 << 20
 _WRITE_BACK_BYTES = 8 << 20
-
-
-def _system_call(name: str, *types: type) -> Callable[..., object]:
-    """A function of the C library, or one that does nothing where the system lacks it; what it says is not looked at."""
-    function = getattr(ctypes.CDLL(None), name, None)  # Linux has them
-    if function is None:
-        return lambda *_: None
-    function.argtypes = types
-    return function  # type: ignore[no-any-return]  # ctypes looks it up
-
-
-_sync_file_range = _system_call(
-    "sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
-)
-_fallocate = _system_call("fallocate", ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-
-def _write_back(descriptor: int, offset: int, count: int) -> None:
-    """Begins to write a range of a file to its disk, so that `fsync` waits for little in the end."""
-    _sync_file_range(descriptor, offset, count, 2)  # SYNC_FILE_RANGE_WRITE
 
 
 class PartialBlob:
@@ -85,7 +65,7 @@ class PartialBlob:
     def set_room_aside(self) -> None:
         """Finds the file's place on the disk at once, which halves the processor time of writing it, until `close`."""
         if self.blob.size >= _WRITE_BACK_BYTES:
-            _fallocate(self._descriptor, 1, 0, self.blob.size)  # FALLOC_FL_KEEP_SIZE
+            set_room_aside(self._descriptor, self.blob.size)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Appends the next bytes.
@@ -267,7 +247,7 @@ class PartialBlob:
 
     def _begin_to_write_back(self) -> None:
         if (fresh := self.offset - self._written_back) >= _WRITE_BACK_BYTES:
-            _write_back(self._descriptor, self._written_back, fresh)
+            write_back(self._descriptor, self._written_back, fresh)
             self._written_back = self.offset
 
     def _refuse_if_replaced(self, piece: "BlobPiece | None" = None) -> None:

@@ -8,6 +8,7 @@ in between can change it.
 import asyncio
 import logging
 import socket
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -28,13 +29,16 @@ from pcp.distributed.wire.limits import WireLimits
 from pcp.distributed.wire.refusal import Refusal, RefusalCode
 from pcp.distributed.wire.refusal_log import Refused
 from pcp.distributed.wire.sockets import CONTROL_PREAMBLE, listen, room_for_descriptors
+from pcp.distributed.wire.system_calls import give_memory_back
 from pcp.distributed.wire.traffic import Statistics, Traffic
 from pcp.errors import PCPError
 
 _log = logging.getLogger("pcp.wire.server")
 _OTHER_DESCRIPTORS = 128
 """What a Shepherd has open besides connections: blobs, logs, pipes."""
-_TELL_SECONDS = 1.0
+_HOUSEKEEPING_SECONDS = 1.0
+_CROWD = 100
+"""Connections that have gone since there were most of them: what they held is given back to the system."""
 
 OnWorker = Callable[[ControlConnection, Hello], Awaitable[None]]
 """Called in a task of its own for every worker that has proved who it is and said Hello.
@@ -77,7 +81,7 @@ class WireServer:
             limits.connections, room_for_descriptors(limits.connections + others) - others
         )
         self._doorway = Doorway(listener, limits, self._serve, self._refused)
-        self._teller = asyncio.create_task(self._tell_refusals(), name=f"refusals on port {self.port}")
+        self._housekeeper = asyncio.create_task(self._keep_house(), name=f"housekeeping of port {self.port}")
 
     @classmethod
     async def start(
@@ -134,8 +138,8 @@ class WireServer:
 
     async def close(self) -> None:
         """Stops listening and ends every connection; say Goodbye to the workers before."""
-        self._teller.cancel()
-        await asyncio.gather(self._teller, return_exceptions=True)
+        self._housekeeper.cancel()
+        await asyncio.gather(self._housekeeper, return_exceptions=True)
         await self._doorway.close()
         await asyncio.to_thread(self._bulk.close)
 
@@ -166,6 +170,8 @@ class WireServer:
                 return
             except PCPError as error:
                 self._refused(stranger.address, type(error).__name__, str(error))
+                # The connection keeps the error, whose trace keeps the connection: until the next full collection.
+                error.__traceback__ = error.__cause__ = error.__context__ = None
                 return
             if not isinstance(hello, Hello):
                 return
@@ -230,7 +236,12 @@ class WireServer:
     def _refused(self, address: str, kind: str, detail: str) -> None:
         self.statistics.count_refused(kind, f"{address}: {detail}")
 
-    async def _tell_refusals(self) -> None:
+    async def _keep_house(self) -> None:
+        most = 0
         while True:
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(_HOUSEKEEPING_SECONDS)
             self.statistics.refusals.flush()
+            most = max(most, self.open_connections)
+            if most - self.open_connections >= _CROWD:
+                most = self.open_connections
+                threading.Thread(target=give_memory_back, name="give memory back", daemon=True).start()

@@ -24,9 +24,6 @@ constexpr int kWide = 2 * kRegister;
 typedef float Register __attribute__((vector_size(kRegister * sizeof(float))));
 typedef Register Sums[kHigh][2];
 
-// Of the inner dimension at once: so much of a right panel fills two thirds of the first cache, with float32.
-constexpr int64_t kDeep = 256;
-
 constexpr int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
 #if defined(__AVX512F__)
@@ -66,8 +63,10 @@ inline void transpose(__m512i r[16]) {
 struct Singles {
   using Word = float;
   static constexpr int64_t kNumbers = 1;  // of the inner dimension in a word
+  // Of the inner dimension at once: so much of a right panel, and of a left one beside it, stays in the first cache.
+  static constexpr int64_t kDeep = 256;
 
-  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+  [[gnu::always_inline]] static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
     for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
       Register a, b;
       std::memcpy(&a, right, sizeof a);
@@ -102,10 +101,10 @@ struct Singles {
 // half. They are multiplied exactly and added up in float32.
 struct Pairs {
   using Word = uint32_t;
-  static constexpr int64_t kNumbers = 2;
+  static constexpr int64_t kNumbers = 2, kDeep = 384;
 
 #if defined(__AVX512BF16__)
-  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+  [[gnu::always_inline]] static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
     for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide) {
       const __m512bh a = (__m512bh)_mm512_loadu_si512(right), b = (__m512bh)_mm512_loadu_si512(right + kRegister);
 #pragma GCC unroll 16
@@ -119,7 +118,7 @@ struct Pairs {
 #else
   typedef Word Words __attribute__((vector_size(sizeof(Register))));
 
-  static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
+  [[gnu::always_inline]] static void multiply(int64_t words, const Word* left, const Word* right, Sums sums) {
     for (int64_t k = 0; k < words; ++k, left += kHigh, right += kWide)
       for (int half = 0; half < 2; ++half) {
         Words pairs;
@@ -216,6 +215,9 @@ void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int6
     for (int64_t w = 0; w < words; w += 16)
       for (int64_t l = 0; l < kCount; l += 16) {
         __m512i block[16];
+        for (int64_t i = l; i < std::min(lanes, l + 16); ++i)  // lanes lie in pages of their own: no hardware looks that far ahead
+          for (int64_t line = 0; line < kNumbers; ++line)
+            __builtin_prefetch(at + i * lane + (w + 2 * 16) * kNumbers + line * 16);
         for (int64_t i = 0; i < 16; ++i)
           block[i] = l + i < std::min<int64_t>(lanes, kCount)
                          ? Form::of_lane(at + (l + i) * lane + w * kNumbers, deep - w * kNumbers)
@@ -231,6 +233,28 @@ void copy_panel(const float* at, int64_t lane, int64_t step, int64_t lanes, int6
     for (int64_t l = 0; l < kCount; ++l)
       to[w * kCount + l] =
           l < lanes ? Form::word(at + l * lane + w * kNumbers * step, step, (w + 1) * kNumbers <= deep) : 0;
+}
+
+// What two panels give is put into a matrix whose rows are `width` apart, or added to what lies there. As all loops here have constant
+// bounds, sums stay in registers until they are stored.
+template <typename Form>
+void multiply_whole(int64_t words, const typename Form::Word* left, const typename Form::Word* right, float* to, int64_t width,
+                    bool adds) {
+  Sums sums = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < kHigh; ++i)
+    for (int half = 0; half < 2; ++half) __builtin_prefetch(to + i * width + half * kRegister, 1);
+  Form::multiply(words, left, right, sums);
+#pragma GCC unroll 16
+  for (int i = 0; i < kHigh; ++i)
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      float* place = to + i * width + half * kRegister;
+      Register before = {};
+      if (adds) std::memcpy(&before, place, sizeof before);
+      before += sums[i][half];
+      std::memcpy(place, &before, sizeof before);
+    }
 }
 
 // Puts sums from registers into a matrix whose rows are `width` apart, or adds them to what lies there.

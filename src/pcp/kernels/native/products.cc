@@ -96,7 +96,7 @@ struct Workers {
 template <typename Form>
 void multiply_block(const Product& product, const typename Form::Word* left, typename Form::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
-  constexpr int64_t kLeft = panel_size<Form, kHigh>(kDeep), kRight = panel_size<Form, kWide>(kDeep);
+  constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   const Matrix& from = product.right;
   for (int64_t column = first; column < last; column += kWide)
     copy_panel<Form, kWide>(from.at + begin * from.down + column * from.right, from.right, from.down,
@@ -105,16 +105,23 @@ void multiply_block(const Product& product, const typename Form::Word* left, typ
   for (int64_t tall = top; tall < bottom; tall += kTall)
     for (int64_t column = first; column < last; column += kWide)
       for (int64_t row = tall; row < std::min(bottom, tall + kTall); row += kHigh) {
-        Sums sums = {};
-        Form::multiply(words, left + row / kHigh * kLeft, right + (column - first) / kWide * kRight, sums);
-        const int64_t rows = std::min<int64_t>(kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
-        if (begin + deep < product.inner || !product.epilogue.is_any()) {
-          write(sums, product.result + row * product.columns + column, product.columns, rows, wide, begin > 0);
-        } else {
-          Sums complete;
-          std::memcpy(complete, sums, sizeof sums);
-          finish(complete, product, row, column, rows, wide, begin > 0);
+        const typename Form::Word* of_left = left + row / kHigh * kLeft;
+        const typename Form::Word* of_right = right + (column - first) / kWide * kRight;
+        const int64_t high = std::min<int64_t>(kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
+        float* place = product.result + row * product.columns + column;
+        const bool ends = begin + deep == product.inner && product.epilogue.is_any();
+        if (high == kHigh && wide == kWide && !ends) {
+          multiply_whole<Form>(words, of_left, of_right, place, product.columns, begin > 0);
+          continue;
         }
+        Sums sums = {};
+        Form::multiply(words, of_left, of_right, sums);
+        Sums complete;
+        std::memcpy(complete, sums, sizeof sums);
+        if (ends)
+          finish(complete, product, row, column, high, wide, begin > 0);
+        else
+          write(complete, place, product.columns, high, wide, begin > 0);
       }
 }
 
@@ -132,8 +139,8 @@ bool multiply_row(const Product& product, Workers workers) {
     for (int64_t block = first; block < last; ++block) {
       const int64_t column = block * kAcross * kLanes, wide = std::min(kAcross * kLanes, product.columns - column);
       Lanes totals[kAcross] = {};
-      for (int64_t begin = 0; begin < product.inner; begin += kDeep) {
-        const int64_t end = std::min(begin + kDeep, product.inner);
+      for (int64_t begin = 0; begin < product.inner; begin += Form::kDeep) {
+        const int64_t end = std::min(begin + Form::kDeep, product.inner);
         Lanes sums[kAcross] = {};
         const float* at = right.at + begin * right.down + column;
         if (wide == kAcross * kLanes)
@@ -197,10 +204,10 @@ bool multiply(const Product& product, Workers workers) {
   }
   if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
   if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
-  constexpr int64_t kLeft = panel_size<Form, kHigh>(kDeep), kRight = panel_size<Form, kWide>(kDeep);
+  constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
   const int64_t panels = divided_up(product.rows, kHigh);
   const int64_t fits = std::max<int64_t>(1, kCopied / (panels * kLeft * static_cast<int64_t>(sizeof(Word))));
-  const int64_t blocks = std::min(fits, divided_up(product.inner, kDeep));
+  const int64_t blocks = std::min(fits, divided_up(product.inner, Form::kDeep));
   const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();
   const int64_t broad = std::min(kBroad, divided_up(divided_up(product.columns, tasks), kWide) * kWide);
   const int64_t across = divided_up(product.columns, broad);
@@ -209,15 +216,15 @@ bool multiply(const Product& product, Workers workers) {
   Scratch left(blocks * panels * kLeft * sizeof(Word));
   if (!left.as<Word>()) return false;
   std::atomic<bool> has_memory{true};
-  for (int64_t begin = 0; begin < product.inner; begin += blocks * kDeep) {
-    const int64_t deep = std::min(blocks * kDeep, product.inner - begin), here = divided_up(deep, kDeep);
+  for (int64_t begin = 0; begin < product.inner; begin += blocks * Form::kDeep) {
+    const int64_t deep = std::min(blocks * Form::kDeep, product.inner - begin), here = divided_up(deep, Form::kDeep);
     workers.each(here * panels, std::max<int64_t>(1, here * panels / tasks), [&](int64_t first, int64_t last) {
       for (int64_t which = first; which < last; ++which) {
-        const int64_t row = which % panels * kHigh, at = begin + which / panels * kDeep;
+        const int64_t row = which % panels * kHigh, at = begin + which / panels * Form::kDeep;
         const Matrix& from = product.left;
         copy_panel<Form, kHigh>(from.at + row * from.down + at * from.right, from.down, from.right,
                                 std::min<int64_t>(kHigh, product.rows - row),
-                                std::min(kDeep, begin + deep - at), left.as<Word>() + which * kLeft);
+                                std::min(Form::kDeep, begin + deep - at), left.as<Word>() + which * kLeft);
       }
     });
     workers.each(across * down, 1, [&](int64_t first, int64_t last) {
@@ -231,7 +238,7 @@ bool multiply(const Product& product, Workers workers) {
         for (int64_t block = 0; block < here; ++block)
           multiply_block<Form>(product, left.as<Word>() + block * panels * kLeft, right.as<Word>(), row,
                                std::min(product.rows, row + high), column, std::min(product.columns, column + broad),
-                               begin + block * kDeep, std::min(kDeep, deep - block * kDeep));
+                               begin + block * Form::kDeep, std::min(Form::kDeep, deep - block * Form::kDeep));
       }
     });
   }

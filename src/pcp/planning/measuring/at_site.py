@@ -221,6 +221,8 @@ def _error_of(pair: Pair, usual: Callable[[], float]) -> float:
     So is what has few elements, which may be small by chance.
     """
     own, size = pair.scale, math.prod(pair.shape)
+    if own.whole == 0.0 and pair.distance(Scale.of_elements(1.0, pair.shape)).error == 0.0:
+        return 0.0  # on every scale, of which none need be computed
     if size < FEWEST or own.whole == 0.0:
         own = Scale.of_elements(max(usual(), own.whole / math.sqrt(max(1, size))) or 1.0, pair.shape)
     found = pair.distance(own)

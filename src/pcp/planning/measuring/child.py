@@ -70,8 +70,15 @@ class Child:
         self._say(trial=asdict(trial) | words)
 
     def _subject(self, request: dict[str, Any]) -> Subject:
+        # On a GPU tuning takes seconds. What is not timed need not be tuned, unless its very bits are wanted.
+        is_quick = (
+            not request["timing_seconds"]
+            and request["tolerance"] != 0.0
+            and self._target.device.kind != "cpu"
+        )
         key = json.dumps(
             [
+                is_quick,
                 request["subject"],
                 request["exact"],
                 request["inputs"],
@@ -95,6 +102,7 @@ class Child:
                 self._folder,
                 None if request["residuals"] is None else _program(request["residuals"]),
                 lambda name: self._say(stage=name),
+                is_quick=is_quick,
             )
             self._cost[key] = time.monotonic() - began
         self._subjects[key] = kept

@@ -35,6 +35,7 @@ class Subject:
         judged_at, ignored: as in `Request`.
         folder: for results.
         residuals: as in `Request`.
+        is_quick: whether the plain program is compiled in little time, rather than to run fast.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Subject:
         folder: Path,
         residuals: Program | None = None,
         stage: Callable[[str], None] = lambda _: None,
+        *,
+        is_quick: bool = False,
     ) -> None:
         stage("compiling the plain program")
         reference = None if exact is None else Reference(exact, program, target)
@@ -58,7 +61,9 @@ class Subject:
         self.program = program
         self.target = target
         self.comparison = Comparison(target)
-        self.plain = Runnable(target.compile(program), program.arguments)
+        quickly = target.with_options(target.runner.quick_options(target.device))
+        compiled = (quickly if is_quick else target).compile(program)
+        self.plain = Runnable(compiled, program.arguments)
         self.plain_seconds: list[float] = []
         """Of calls of the plain program as they happened."""
         self.is_judged = exact is not None

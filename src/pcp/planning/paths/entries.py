@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pcp.errors import PCPError
+from pcp.rewrite.memory.recomputation import Recomputation
 
 FORMAT = 1
 
@@ -67,6 +68,29 @@ def entries_of(text: str) -> dict[str, Any]:
             "the path chooses twice for one site or option; expected one choice for each: plan again"
         )
     return found
+
+
+def recomputation_of(value: Any) -> Recomputation | None:
+    """What a path makes again, from its entry in a file; a path that makes nothing again has none.
+
+    Raises:
+        NotAPath: the entry is something else.
+    """
+    if value is None:
+        return None
+    entries: dict[str, Any] = value if isinstance(value, dict) else {}
+    parts, begin, kept, makes = (entries.get(name) for name in ("parts", "begin", "kept", "makes"))
+    numbers = [parts, begin, *kept] if isinstance(kept, list) else [-1]
+    if (
+        not all(_is_integer(number) and number >= 0 for number in numbers)
+        or not numbers[0]
+        or not _is_digest(makes)
+    ):
+        raise NotAPath(
+            f"the recomputation of the path is {value!r:.60}; expected parts, begin and kept, numbers from 0, and "
+            "makes, 64 hexadecimal digits: plan again and save that"
+        )
+    return Recomputation(numbers[0], numbers[1], tuple(sorted(numbers[2:])), str(makes))
 
 
 def _is_digest(value: object) -> bool:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path as FilePath
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +18,9 @@ from pcp.ir import Program
 from pcp.ir.program_file import write_atomically
 from pcp.kernels import Kernel, KernelUnavailable, apply_kernels, kernel_named, sites_of
 from pcp.kernels.features import KINDS
-from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of
+from pcp.planning.paths.entries import FORMAT, NotAPath, entries_of, recomputation_of
 from pcp.planning.paths.preparation import prepared
+from pcp.rewrite.memory.recomputation import Recomputation, recomputed
 
 
 class PathMismatch(PCPError):
@@ -50,7 +51,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way to run a program. Without choices and options it is the plain path.
+    """One way to run a program. Without choices, recomputation and options it is the plain path.
 
     Arguments:
         program: digest of the program.
@@ -59,6 +60,7 @@ class Path:
         backend: the name of what compiles.
         prepared: digest of the simplified program that the choices are made for; empty where they are made for the program as
             it is written, as all are whose results are to be those of the plain path, bit for bit.
+        recomputation: what the program with these choices makes again, to take less memory; None makes nothing again.
         hardware, versions: what it was made on and with, where its numbers are to be the same, bit for bit; or empty.
     """
 
@@ -67,6 +69,7 @@ class Path:
     options: tuple[tuple[str, str | int | float | bool], ...] = ()
     backend: str = DEFAULT
     prepared: str = ""
+    recomputation: Recomputation | None = None
     hardware: str = field(default="", compare=False)
     versions: str = field(default="", compare=False)
 
@@ -117,7 +120,7 @@ class Path:
     @property
     def is_plain(self) -> bool:
         """Whether the program is run as it is written."""
-        return not self.choices and not self.prepared
+        return not self.choices and not self.prepared and self.recomputation is None
 
     @property
     def digest(self) -> str:
@@ -219,7 +222,7 @@ class Path:
             "backend": self.backend,
             "options": [list(option) for option in self.options],
             "choices": [choice.entry for choice in self.choices],
-        }
+        } | ({} if self.recomputation is None else {"recomputation": asdict(self.recomputation)})
 
     def to_json(self) -> str:
         """The canonical JSON form."""
@@ -240,6 +243,7 @@ class Path:
             tuple(sorted((name, value) for name, value in found["options"])),
             found["backend"],
             found["prepared"],
+            recomputation_of(found.get("recomputation")),
             found["hardware"],
             found["versions"],
         )
@@ -292,7 +296,16 @@ def _check_available(choice: Choice, kernel: Kernel) -> None:
 
 @functools.lru_cache(maxsize=2)
 def _applied(path: Path, program: Program) -> Program:
-    return apply_kernels(_ready(path, program), path.kernels())
+    chosen = apply_kernels(_ready(path, program), path.kernels())
+    if path.recomputation is None:
+        return chosen
+    made = recomputed(chosen, path.recomputation)
+    if made.digest != path.recomputation.makes:
+        raise PathMismatch(
+            f"the path makes values again by their numbers, which gave program {path.recomputation.makes[:12]} and here give "
+            f"{made.digest[:12]}; plan again with the same memory"
+        )
+    return made
 
 
 def _ready(path: Path, program: Program) -> Program:

@@ -70,6 +70,8 @@ class KnownPaths:
         if path.digest not in self._here:
             try:
                 path.kernels()
+                if path.recomputation is not None:
+                    path.applied(self.whole.program)
                 self._here[path.digest] = True
             except (PathMismatch, UnknownKernel) as error:
                 log.info("a known path is not followed: %s", error)

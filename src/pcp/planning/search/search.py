@@ -10,7 +10,7 @@ where it stopped.
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pcp.errors import PCPError
 from pcp.kernels import Kernel, missing_kernels
@@ -20,9 +20,10 @@ from pcp.planning.paths.path import Path
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.everywhere import try_everywhere
 from pcp.planning.search.evidence import Evidence
+from pcp.planning.search.found import Found
 from pcp.planning.search.known_paths import KnownPaths
 from pcp.planning.search.losses import Losses, is_unexpected
-from pcp.planning.search.predicted_path import Prediction, predicted_path
+from pcp.planning.search.predicted_path import predicted_path
 from pcp.planning.search.refinement import Refinement
 from pcp.planning.search.selection import ErrorModel, Experience, Selection, kernels_of, saved, select
 from pcp.planning.search.site_checks import doubt_at_its_sites
@@ -36,31 +37,6 @@ log = logging.getLogger("pcp.planning.search")
 
 class ToleranceUnreachable(PCPError):
     """A tolerance that the plain path misses, so that no path is within it."""
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search came to.
-
-    Arguments:
-        path: the fastest that was accepted; the plain one if none was.
-        measurement: what is known of it, or None if nothing is.
-        classes: what was measured of the sites.
-        choices: the kernel of each class on this path, by the digest of its region; plain ones are not there.
-        measured: how many measurements were made, others than those from the database.
-        notes: what was left out and why, one sentence each.
-        complete: whether nothing was left out for lack of time.
-        prediction: what is expected of the path, where it was not measured.
-    """
-
-    path: Path
-    measurement: Measurement | None = None
-    classes: list[Tuned] = field(default_factory=list)
-    choices: dict[str, Kernel] = field(default_factory=dict)
-    measured: int = 0
-    notes: list[str] = field(default_factory=list)
-    complete: bool = True
-    prediction: Prediction | None = None
 
 
 class Search:
@@ -327,7 +303,7 @@ class Search:
             path, row = best
             doubt = doubt_at_its_sites(path, self._sites, evidence, whole.tolerance)
             if doubt is None:
-                return self._found(path, row)
+                return self.as_found(path, row)
             del fast[path.digest]
             self._say(
                 f"path {path.digest[:12]}, with {row.ratio:.2f} of the plain time, is not used: {doubt.words}"
@@ -340,8 +316,8 @@ class Search:
             )
             if predicted is not None:
                 path, prediction = predicted
-                return replace(self._found(path, None), prediction=prediction)
-        return self._found(whole.plain, known.get(whole.plain.digest))
+                return replace(self.as_found(path, None), prediction=prediction)
+        return self.as_found(whole.plain, known.get(whole.plain.digest))
 
     def _check_plain(self) -> None:
         """Look at how wrong the plain path is.
@@ -366,7 +342,14 @@ class Search:
                 f"judge={{{name!r}: 'ignore'}}"
             )
 
-    def _found(self, path: Path, row: Measurement | None) -> Found:
+    def known_within(self, limit: int) -> Found | None:
+        """The fastest path that was measured to take no more than so many bytes; None if none is faster than the plain one."""
+        known = KnownPaths(self.whole, self.evidence, self._duels, self._sites, limit)
+        best = known.fastest(known.fast())
+        return None if best is None else self.as_found(*best)
+
+    def as_found(self, path: Path, row: Measurement | None) -> Found:
+        """What a search that ends with a path comes to."""
         named = {choice.site: choice.kernel for choice in path.choices}
         choices = {
             each.digest: kernel

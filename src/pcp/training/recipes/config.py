@@ -52,7 +52,8 @@ MEANINGS = {
     "steps": "inner steps of each worker",
     "batch": "sequences in a batch; a loss from a file fixes this number",
     "accumulate": "number of parts in which a batch is computed, one after another, to save memory; a divisor of --batch",
-    "remat": "what is kept for the backward pass: a policy such as dots_saveable, or a number of bytes such as 2GiB",
+    "remat": "what is kept for the backward pass: a policy such as dots_saveable",
+    "memory": "bytes that a step may take, such as 40GiB; to fit, it is computed in parts and values again; empty: all",
     "learning_rate": "largest learning rate",
     "final_learning_rate": "learning rate at the end of the cosine",
     "warmup_steps": "steps in which the learning rate rises linearly",
@@ -108,6 +109,7 @@ class TrainingConfig:
     batch: int = 12
     accumulate: int = 1
     remat: str = "everything"
+    memory: str = ""
     learning_rate: float = 1e-3
     final_learning_rate: float = 1e-4
     warmup_steps: int = OWN

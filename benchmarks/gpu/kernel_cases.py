@@ -1,0 +1,96 @@
+"""What single kernels are compared at: attention, norms, cross entropy, AdamW, with operands as a step in bfloat16 has them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+HEADS, WIDTH, TOKENS = 16, 128, 16384
+"""Of attention, as in FlashAttention's own tables: 16k tokens in all, a width of 2048."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Forward and backward pass of one operation.
+
+    Arguments:
+        operation: its name.
+        shape: of its largest operand.
+        flops: floating-point operations that it needs at least; 0 where memory decides.
+        bytes: that it reads and writes at least.
+        is_judged: whether a float32 form of it without kernels fits in memory.
+    """
+
+    operation: str
+    shape: tuple[int, ...]
+    flops: int = 0
+    bytes: int = 0
+    is_judged: bool = True
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.operation} {' x '.join(map(str, self.shape))}"
+
+    def operands(self) -> list[Array]:
+        """Random operands, equal in every process: float32, to be rounded to bfloat16 by who takes them so, and integers."""
+        draw = np.random.Generator(np.random.Philox(7)).standard_normal
+        if self.operation == "attention":
+            return [draw(self.shape, np.float32) for _ in range(4)]
+        if self.operation == "cross_entropy":
+            rows, classes = self.shape
+            targets = np.random.default_rng(8).integers(0, classes, rows, np.int32)
+            return [draw(self.shape, np.float32), targets]
+        if self.operation == "adamw":
+            return [draw(self.shape, np.float32) for _ in range(2)]
+        width = self.shape[-1:]
+        norms = 2 if self.operation == "layer_norm" else 1
+        return [draw(self.shape, np.float32) for _ in range(2)] + [
+            1 + draw(width, np.float32) for _ in range(norms)
+        ]
+
+
+def attention(length: int, tokens: int = TOKENS, heads: int = HEADS, width: int = WIDTH) -> Case:
+    """Causal attention: two products forward and five backward, of which half is masked."""
+    batch = max(1, tokens // length)
+    size = batch * length * heads * width
+    return Case(
+        "attention",
+        (batch, length, heads, width),
+        flops=7 * batch * heads * length * length * width,
+        bytes=11 * 2 * size,
+        is_judged=length <= 4096,
+    )
+
+
+def cases(dry: bool) -> list[Case]:
+    """What is compared; small where nothing is to be measured."""
+    if dry:
+        sizes = {"rows": 32, "classes": 96, "values": 512}
+        found = [attention(length, 64, 2, 16) for length in (32, 64)]
+        widths = (64,)
+    else:
+        sizes = {"rows": 16384, "classes": 50304, "values": 124 * 2**20}
+        found = [attention(length) for length in (1024, 4096, 16384)]
+        widths = (768, 2048)
+    for width in widths:
+        shape = (2 * sizes["rows"], width)
+        for operation in ("layer_norm", "rms_norm"):
+            # x, y, its cotangent, x again, and the cotangent of x.
+            found.append(Case(operation, shape, bytes=5 * 2 * shape[0] * width))
+    rows, classes = sizes["rows"], sizes["classes"]
+    found.append(Case("cross_entropy", (rows, classes), bytes=3 * 2 * rows * classes))
+    found.append(Case("adamw", (sizes["values"],), bytes=7 * 4 * sizes["values"]))
+    return found
+
+
+def error_of(found: Mapping[int, Array], right: Mapping[int, Array]) -> float:
+    """The largest error of a result, relative to its norm, over the elements that were kept of each."""
+    return max(
+        float(
+            np.linalg.norm(found[place].astype(np.float64) - exact) / np.linalg.norm(exact.astype(np.float64))
+        )
+        for place, exact in right.items()
+    )

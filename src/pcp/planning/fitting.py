@@ -1,0 +1,191 @@
+"""A path that fits in a number of bytes, as the compiler counts them, with as little given up as was found.
+
+Which values are made again is chosen by an estimate; the compiler's own figure decides. Between an estimate that fits and one
+that does not, the middle is tried.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pcp.autodiff.rematerialisation.candidates import Candidate
+from pcp.backends import MemoryUse, OutOfMemory, Target
+from pcp.ir import Program
+from pcp.planning.capacity import human
+from pcp.planning.paths.path import Path
+from pcp.rewrite.memory.recomputation import Recomputable
+
+log = logging.getLogger("pcp.planning")
+
+_ATTEMPTS = 6
+_CLOSE = 1.03
+"""Estimates that differ by less than this factor are taken for equal."""
+_PARTS = (2, 4, 8, 16, 32, 64)
+_GAIN = 0.97
+"""More parts are tried as long as a part more brings the bytes below this share."""
+_LIGHT = 0.05
+"""Of all operations, what is made again before the batch is computed in more parts."""
+
+
+class MemoryUnreachable(OutOfMemory):
+    """Memory in which nothing that was tried runs a program.
+
+    Arguments:
+        least: bytes that were found to be enough.
+    """
+
+    def __init__(self, message: str, least: int) -> None:
+        super().__init__(message)
+        self.least = least
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a path gives up to fit into memory.
+
+    Arguments:
+        path: it.
+        asked: bytes that a call may take.
+        peak: bytes that a call takes, as the compiler reports them.
+        without: the same if nothing was given up.
+        parts: in how many parts the batch is computed.
+        remade: how many operations run a second time, in each part.
+        more: floating-point operations that are done again, as a share of all.
+    """
+
+    path: Path
+    asked: int
+    peak: int
+    without: int
+    parts: int = 1
+    remade: int = 0
+    more: float = 0.0
+
+    def __str__(self) -> str:
+        given = [f"the batch is computed in {self.parts} parts"] * (self.parts > 1)
+        if self.remade:
+            given.append(
+                f"{self.remade} operations run again, {self.more:.1%} more floating-point operations"
+            )
+        cost = (
+            f"{', '.join(given)}; without that {human(self.without)}"
+            if given
+            else "nothing is given up for that"
+        )
+        return f"{human(self.peak)} of {human(self.asked)} asked for: {cost}"
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The same as values of JSON."""
+        return {name: getattr(self, name) for name in ("asked", "peak", "without", "parts", "remade", "more")}
+
+
+def fitted(program: Program, path: Path, target: Target, limit: int, cache: bool = True) -> Fit:
+    """The path with as little given up as was found to fit.
+
+    What costs few operations comes first: values made again, then the batch in more and more parts. What costs many comes
+    last.
+
+    Arguments:
+        program: that it is of.
+        path: how it runs otherwise; what it makes again already does not count.
+        target: what it is compiled for.
+        limit: bytes that a call may take.
+        cache: whether compiled forms are kept.
+
+    Raises:
+        MemoryUnreachable: nothing that was tried fits; the message says what takes the least.
+        CompilationFailed: the compiler refuses the program.
+    """
+    path = replace(path, recomputation=None)
+    lowered = path.applied(program)
+    plain = target.compile(lowered, cache=cache).memory
+    if plain.peak <= limit:
+        return Fit(path, limit, plain.peak, plain.peak)
+    search = _Search(path, target, limit, plain, cache)
+    source, peak = Recomputable(lowered), plain.peak
+    is_light = search.run(source, peak, _LIGHT)
+    for parts in _PARTS if not is_light else ():
+        divided = Recomputable(lowered, parts)
+        took = peak if divided.divided is None else search.attempt(divided, divided.candidates.everything)
+        if took > _GAIN * peak:
+            break
+        source, peak = divided, took
+        if peak <= limit or search.run(source, peak, _LIGHT):
+            break
+    if search.best is None:
+        search.run(source, peak, math.inf)
+    if search.best is None:
+        raise MemoryUnreachable(_unreachable(program, search.least, plain, limit), search.least.peak)
+    return search.best
+
+
+class _Search:
+    """What was tried for one path, and the best that fits."""
+
+    def __init__(self, path: Path, target: Target, limit: int, plain: MemoryUse, cache: bool) -> None:
+        self.path, self.target, self.limit, self.plain, self.cache = path, target, limit, plain, cache
+        self.best: Fit | None = None
+        self.least = plain
+
+    def run(self, source: Recomputable, peak: int, most: float) -> bool:
+        """Look for the least recomputation that fits; whether any does.
+
+        Arguments:
+            peak: bytes that the program takes if nothing is made again.
+            most: operations that may be done again, as a share of all.
+        """
+        candidates = source.candidates
+        fits, too_much = candidates.smallest.peak, candidates.everything.peak  # by the estimate
+        guess, found = too_much * self.limit / peak, False
+        tried = {candidates.everything.kept}
+        for attempt in range(_ATTEMPTS):
+            last = attempt == _ATTEMPTS - 1 and not found
+            candidate = None if last or guess <= fits else candidates.within(int(guess))
+            candidate = candidates.smallest if candidate is None else candidate
+            if candidate.kept in tried or candidate.flops > most * source.flops:
+                break
+            tried.add(candidate.kept)
+            took = self.attempt(source, candidate)
+            if took <= self.limit:
+                found, fits = True, candidate.peak
+                guess = (fits + too_much) / 2
+            else:
+                too_much = candidate.peak
+                guess = (fits + too_much) / 2 if found else candidate.peak * min(0.97, self.limit / took)
+            if found and too_much < _CLOSE * fits:
+                break
+        return found
+
+    def attempt(self, source: Recomputable, candidate: Candidate) -> int:
+        """Compile a candidate; the bytes that it takes."""
+        recomputation, made = source.made(candidate)
+        use = self.target.compile(made, cache=self.cache).memory
+        log.info(
+            "in %d parts, %d values kept: %d bytes of %d, estimated %d",
+            recomputation.parts, len(candidate.kept), use.peak, self.limit, candidate.peak,
+        )  # fmt: skip
+        if use.peak < self.least.peak:
+            self.least = use
+        more = candidate.flops / source.flops
+        if use.peak <= self.limit and (self.best is None or more <= self.best.more):
+            path = replace(self.path, recomputation=recomputation)
+            remade = sum(op < 0 for op in candidate.order)
+            self.best = Fit(path, self.limit, use.peak, self.plain.peak, recomputation.parts, remade, more)
+        return use.peak
+
+
+def _unreachable(program: Program, use: MemoryUse, plain: MemoryUse, limit: int) -> str:
+    held = use.arguments + use.results - use.aliased
+    help_ = (
+        "of this, arguments and results take the most: use a smaller model, optimizer state in fewer bytes, or more workers"
+        if held > use.temporaries
+        else "a smaller batch or shorter sequences take less, as do more micro-batches (accumulate=) and, within a tolerance, "
+        "kernels that keep less"
+    )
+    return (
+        f"nothing that was tried runs program {program.digest[:12]} in {human(limit)}: the least takes {human(use.peak)} "
+        f"(arguments and results {human(held)}, temporaries {human(use.temporaries)}), and {human(plain.peak)} as it "
+        f"is written; give memory of at least {use.peak} bytes, or: {help_}"
+    )

@@ -1,0 +1,75 @@
+"""Gradients of attention and cross entropy that compute again what is inside: the same numbers in less memory."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pcp
+from pcp.autodiff.rematerialisation.apart import with_gradients_apart
+from pcp.backends import Device
+from pcp.backends.full_precision import with_full_precision
+from pcp.backends.xla import XLABackend
+from pcp.ir.tree import flatten
+from pcp.nn import scaled_dot_product_attention
+from tests.execution import run
+
+RANDOM = np.random.default_rng(0)
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    for _ in range(3):
+        q = q + scaled_dot_product_attention(q, k, v, causal=True)
+    return pcp.mean(q * q)
+
+
+def cross_entropy(logits: Any, targets: Any) -> Any:
+    return pcp.mean(pcp.nn.cross_entropy(logits * 2.0, targets))
+
+
+def heads(*shape: int) -> Any:
+    return RANDOM.normal(size=shape)
+
+
+CASES = {
+    "attention": (attention, [heads(2, 96, 2, 8) for _ in range(3)]),
+    "cross entropy": (cross_entropy, [heads(64, 300), RANDOM.integers(0, 300, 64).astype(np.int32)]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_are_the_same(case: str) -> None:
+    function, given = CASES[case]
+    program = pcp.value_and_grad(pcp.trace(function, *given))
+    apart = with_gradients_apart(program)
+    assert apart.digest != program.digest
+    for found, expected in zip(flatten(run(apart, *given))[0], flatten(run(program, *given))[0], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_scores_are_not_kept() -> None:
+    function, given = CASES["attention"]
+    program = pcp.value_and_grad(pcp.trace(function, *given))
+    scores = 2 * 2 * 96 * 96 * 8
+    kept, apart = (
+        pcp.plan(each).memory["cpu:0"].temporaries for each in (program, with_gradients_apart(program))
+    )
+    assert kept - apart > 2 * scores  # of three attentions, those of one at a time are left
+
+
+def test_what_has_no_such_gradient_is_left_as_it_is() -> None:
+    program = pcp.trace(attention, *CASES["attention"][1])
+    assert with_gradients_apart(program) is program
+    other = pcp.grad(pcp.trace(lambda x: pcp.mean(pcp.nn.layer_norm(x)), heads(4, 8)))
+    assert with_gradients_apart(other) is other
+
+
+def test_a_gpu_gets_them_apart_and_a_processor_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = pcp.value_and_grad(pcp.trace(attention, *CASES["attention"][1]))
+    compiled: list[pcp.Program] = []
+    monkeypatch.setattr(XLABackend, "_compiled", lambda _, each, *__: compiled.append(each))
+    for kind in ("cuda", "cpu"):
+        XLABackend().compile(program, Device(kind, 0, 2**40), {}, cache=False)
+    on_gpu, *on_processor = compiled
+    assert on_gpu.digest == with_gradients_apart(with_full_precision(program)).digest
+    assert all(each.digest == program.digest for each in on_processor)

@@ -1,0 +1,87 @@
+"""The search for the fastest path that fits in memory: with kernels, and with values computed again."""
+
+from pathlib import Path as FilePath
+
+import pytest
+from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels
+
+import pcp
+from pcp.planning import ToleranceUnreachable
+from pcp.planning.fitting import MemoryUnreachable
+from pcp.planning.measuring.measurement import Failure
+from pcp.planning.measuring.request import Request
+from pcp.tensor import Tensor
+
+pytestmark = pytest.mark.usefixtures("bench")
+LAYERS = 8
+
+
+def there_and_back(x: Tensor) -> Tensor:
+    """Values that are made on the way there and read on the way back; sorting is no site, and no compiler fuses it."""
+    made = []
+    for _ in range(LAYERS):
+        x = pcp.sin(pcp.sort(x))
+        made.append(x)
+    for value in reversed(made):
+        x = pcp.sort(x) * value
+    return x.sum()
+
+
+@pytest.fixture(scope="module")
+def program() -> pcp.Program:
+    return pcp.trace(
+        there_and_back, pcp.spec((509, 64), "f32")
+    )  # a prime number of rows cannot be cut into parts
+
+
+@pytest.fixture(scope="module")
+def limit(program: pcp.Program) -> int:
+    return int(0.75 * peak(pcp.plan(program)))
+
+
+def peak(plan: pcp.Plan) -> int:
+    return plan.memory[str(plan.device)].peak
+
+
+def test_the_fastest_path_computes_values_again(
+    bench: FakeBench, program: pcp.Program, limit: int, file: FilePath
+) -> None:
+    unlimited = pcp.plan(program, tolerance=1e-2, database=file)
+    plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
+    assert kernels(plan) == kernels(unlimited) == {"sine.fast": LAYERS}
+    assert peak(plan) <= limit < peak(unlimited)
+    assert plan.fit is not None
+    assert plan.fit.remade > 0
+    assert counted(plan.lowered)["tanh"] > LAYERS
+    assert plan.error is not None  # it was judged like every other
+    assert plan.error > (unlimited.error or 0.0)
+    bench.requests.clear()
+    again = pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
+    assert (again.path, bench.requests) == (plan.path, [])
+
+
+def test_what_fits_but_is_too_wrong_is_not_used(
+    bench: FakeBench, program: pcp.Program, limit: int, file: FilePath
+) -> None:
+    def fails(request: Request) -> Failure | None:
+        return Failure.inaccurate if sum(counted_in(request).values()) > LAYERS else None
+
+    bench.fails = fails
+    message = r"what was tried of .* [KM]iB misses the tolerance of 0.01: path [0-9a-f]{12}, which fits in memory, is not used"
+    with pytest.raises(ToleranceUnreachable, match=message):
+        pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
+
+
+def test_without_time_it_is_taken_unmeasured_and_the_plan_says_so(
+    program: pcp.Program, limit: int, file: FilePath
+) -> None:
+    plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file, budget=0)
+    assert peak(plan) <= limit
+    assert plan.error is None
+    assert "what fits in memory was not measured: " in str(plan)
+
+
+def test_of_what_does_not_fit_the_least_is_named(program: pcp.Program, file: FilePath) -> None:
+    with pytest.raises(MemoryUnreachable, match=r"the least takes .* KiB") as caught:
+        pcp.plan(program, tolerance=1e-2, memory="600KiB", database=file)
+    assert peak(pcp.plan(program, memory=caught.value.least)) <= caught.value.least
