@@ -12,7 +12,9 @@ import asyncio
 import functools
 import multiprocessing
 import os
+import queue
 import tempfile
+import threading
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +40,14 @@ QUIET_SECONDS = 5
 
 def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
     """Serves a run in this process; says its port and what stand-ins need, then each record and what it held."""
+    records: queue.SimpleQueue[Any] = queue.SimpleQueue()  # a full pipe must not hold up the loop
+
+    def pass_on() -> None:
+        for record in iter(records.get, None):
+            pipe.send(record)
+
+    passing = threading.Thread(target=pass_on)
+    passing.start()
     config = TrainingConfig(
         steps=rounds * INNER_STEPS, inner_steps=INNER_STEPS, workers=workers, batch=1, warmup_steps=1
     )
@@ -46,12 +56,12 @@ def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
     authority = Authority.load(folder / "keys")
     credentials = authority.issue("shepherd", "shepherd")
     served = Shepherd(
-        RunFolder(folder), recipe, credentials, authority.revocations, pipe.send, sign=authority.sign
+        RunFolder(folder), recipe, credentials, authority.revocations, records.put, sign=authority.sign
     )
     elements = partition(recipe.parameters, 1).size(0)
 
     def ready(port: int) -> None:
-        pipe.send({"port": port, "elements": elements, "tokens": recipe.tokens_per_step})
+        records.put({"port": port, "elements": elements, "tokens": recipe.tokens_per_step})
 
     late: list[float] = []
 
@@ -60,8 +70,12 @@ def shepherd(pipe: Connection, folder: Path, workers: int, rounds: int) -> None:
         await served.run("127.0.0.1", 0, ready)
         noting.cancel()
 
-    asyncio.run(serve())
-    pipe.send({"complete": True, "late": late})
+    try:
+        asyncio.run(serve())
+        records.put({"complete": True, "late": late})
+    finally:
+        records.put(None)
+        passing.join()
 
 
 def held(process: int) -> tuple[float, int, int, float]:

@@ -22,7 +22,7 @@ def described(path: Path, found: Found | None, tolerance: float | None) -> list[
     """
     if found is None or tolerance is None:
         return _unsearched(path)
-    cost = _cost(found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
+    cost = _cost(path, found.measurement) if found.prediction is None else _predicted_cost(found.prediction)
     lines = [f"  path        {_named(path)}: {cost}"]
     first, *further = _errors(found, tolerance)
     lines += [f"  error       {first}", *(f"              {each}" for each in further)]
@@ -87,9 +87,9 @@ def _named(path: Path) -> str:
     return "plain" if path.is_plain else path.digest[:12]
 
 
-def _cost(row: Measurement | None) -> str:
+def _cost(path: Path, row: Measurement | None) -> str:
     if row is None or not row.seconds:
-        return "no other path was found to be faster"
+        return "no other path was found to be faster" if path.is_plain else "not measured"
     plain, mine = undisturbed(row.plain_seconds), undisturbed(row.seconds)
     return (
         f"{plain / mine:.2f} times as fast as the plain path ({seconds(mine)} against {seconds(plain)}, "

@@ -1,6 +1,7 @@
 """The plan of the workspace: no two values that live at once overlap, and it is hardly larger than what lives at once."""
 
 import functools
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -30,8 +31,8 @@ def planned(program: pcp.Program) -> ArenaExecutable:
 
 
 @functools.cache
-def gpt2_step() -> pcp.Program:
-    config = gpt2.GPT2Config(layers=1, heads=3, width=48, context=32, vocabulary=97)
+def gpt2_step(width: int = 48, vocabulary: int = 97) -> pcp.Program:
+    config = gpt2.GPT2Config(layers=1, heads=3, width=width, context=32, vocabulary=vocabulary)
     tokens = pcp.spec((4, 32), "i32")
     loss = pcp.trace(
         lambda p, x, y: gpt2.loss(p, x, y, config), gpt2.initial_parameters(config), tokens, tokens
@@ -97,6 +98,19 @@ def lstm(width: int = 32, length: int = 12) -> pcp.Program:
     return pcp.training_step(program, pcp.optimizers.sgd(1e-2))
 
 
+def arguments_of(program: pcp.Program) -> list[Any]:
+    """Tokens, and small numbers that are not negative, as second moments are."""
+    rng = np.random.default_rng(1)
+    return [
+        (
+            rng.integers(0, 97, entry.spec.shape)
+            if entry.spec.dtype == "i32" and entry.spec.shape
+            else abs(0.1 * rng.standard_normal(entry.spec.shape))
+        ).astype(entry.spec.dtype.numpy)
+        for entry in program.arguments
+    ]
+
+
 MODELS: dict[str, Callable[[], pcp.Program]] = {"GPT-2": gpt2_step, "UNet": unet, "LSTM": lstm}
 
 
@@ -110,20 +124,35 @@ def test_a_training_step_is_planned_close_to_the_lower_bound_and_nothing_overlap
 @pytest.mark.parametrize("name", MODELS)
 def test_a_training_step_is_that_of_xla(name: str) -> None:
     program = MODELS[name]()
-    rng = np.random.default_rng(1)
-    arrays = [
-        (
-            rng.integers(0, 97, entry.spec.shape)
-            if entry.spec.dtype == "i32" and entry.spec.shape
-            else abs(0.1 * rng.standard_normal(entry.spec.shape))
-        ).astype(entry.spec.dtype.numpy)
-        for entry in program.arguments
-    ]
-    nested = program.argument_tree.unflatten(arrays)
+    nested = program.argument_tree.unflatten(arguments_of(program))
     made, expected = (flatten(pcp.plan(program, target).run(*nested))[0] for target in (ARENA, None))
     for result, one, other in zip(program.results, made, expected, strict=True):
         a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
         assert np.linalg.norm(a - b) <= 1e-4 * np.linalg.norm(b) + 1e-7, result.name
+
+
+LARGER: dict[str, Callable[[], pcp.Program]] = {
+    "GPT-2": lambda: gpt2_step(width=144, vocabulary=997),
+    "UNet": lambda: unet(16, 48),
+    "LSTM": lambda: lstm(192, 48),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_a_call_takes_the_memory_that_its_plan_says(name: str) -> None:
+    program = LARGER[name]()
+    plan = pcp.plan(program, ARENA)
+    buffers = plan._border.admit(tuple(program.argument_tree.unflatten(arguments_of(program))))
+    use, executable = plan.memory["cpu:0"], plan._executable
+    assert isinstance(executable, ArenaExecutable)
+    executable._prepared()
+    tracemalloc.start()
+    held = executable.run(buffers)
+    measured = executable._space.nbytes + executable._constants + tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(held) == len(program.results)
+    estimate = use.peak - use.arguments
+    assert 0.98 * estimate <= measured <= 1.02 * estimate
 
 
 def _unary(draw: Any, x: Any) -> Any:

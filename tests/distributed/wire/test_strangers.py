@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import random
 import select
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pcp.distributed.messages import Ready
-from pcp.distributed.wire import RefusalCode, RefusedByPeer, WireLimits, connect
+from pcp.distributed.wire import ControlConnection, RefusalCode, RefusedByPeer, WireLimits, connect
 from pcp.distributed.wire.identity.tls import BULK_PROTOCOL, CONTROL_PROTOCOL, SHEPHERD_NAME, client_context
 from pcp.distributed.wire.sockets import BULK_PREAMBLE, CONTROL_PREAMBLE
 
@@ -60,6 +61,28 @@ def test_two_hundred_garbage_connections(run: Run) -> None:
         async with await connect(address, run.worker(), hello(), limits=LIMITS) as connection:
             await connection.send(Ready(1))
         assert sum(server.statistics.refused.values()) > 100
+        await server.close()
+
+    play(story())
+
+
+def test_a_stranger_that_was_refused_does_not_wait_for_the_garbage_collector(run: Run) -> None:
+    def held() -> int:
+        return sum(isinstance(each, ControlConnection) for each in gc.get_objects())
+
+    async def story() -> None:
+        server = await run.serve(limits=HASTY)
+        gc.collect()
+        before = held()
+        gc.disable()
+        try:
+            for last in (b"", b"not TLS, certainly not"):
+                with socket.create_connection(("127.0.0.1", server.port)) as stranger:
+                    stranger.sendall(CONTROL_PREAMBLE + last)
+            await eventually(lambda: sum(server.statistics.refused.values()) == 2)
+            await eventually(lambda: held() == before)
+        finally:
+            gc.enable()
         await server.close()
 
     play(story())

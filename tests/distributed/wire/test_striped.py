@@ -1,7 +1,6 @@
 """One blob over several connections: it arrives whole, whichever of them break, and goes on behind what is there."""
 
 import asyncio
-import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import pytest
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire import (
-    Backoff,
-    BulkClient,
     DigestMismatch,
     FrameKind,
     StoreFull,
@@ -19,19 +16,13 @@ from pcp.distributed.wire import (
     TransferCancelled,
     TransferFailed,
     TransferRefused,
-    TransferSettings,
     WireServer,
-    blob_of,
 )
 from pcp.distributed.wire.partial_blob import PartialBlob
 
-from .loopback import LIMITS, Proxy, Run, eventually
+from .loopback import Proxy, Run, eventually
+from .striping import BLOB, CONTENT, PIECE, clients_of
 from .test_bulk import play
-
-CONTENT = random.Random(5).randbytes(3_300_000)
-BLOB = blob_of(CONTENT)
-PIECE = 200_000
-CHUNKS = TransferSettings(chunk_bytes=1 << 15, window_bytes=1 << 17)
 
 
 @pytest.fixture
@@ -43,8 +34,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def fetcher_of(run: Run, addresses: list[str], **options: Any) -> StripedFetcher:
-    worker, short = run.worker(), Backoff(0.001, 0.01)
-    clients = [BulkClient(each, worker, settings=CHUNKS, limits=LIMITS, backoff=short) for each in addresses]
+    clients = clients_of(run, addresses)
     return StripedFetcher(clients, piece_bytes=PIECE, backoff_seconds=(0.001, 0.01), **options)
 
 

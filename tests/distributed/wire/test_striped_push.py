@@ -10,28 +10,21 @@ import pytest
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.wire import (
-    Backoff,
     BlobStore,
-    BulkClient,
     DigestMismatch,
     FrameKind,
     StoreError,
     StripedPusher,
     TransferFailed,
     TransferRefused,
-    TransferSettings,
     WireServer,
     blob_of,
 )
 from pcp.distributed.wire.blob_files import PartialReplaced
 
-from .loopback import LIMITS, Proxy, Run
+from .loopback import Proxy, Run
+from .striping import BLOB, CONTENT, PIECE, clients_of
 from .test_bulk import play
-
-CONTENT = random.Random(6).randbytes(3_300_000)
-BLOB = blob_of(CONTENT)
-PIECE = 200_000
-CHUNKS = TransferSettings(chunk_bytes=1 << 15, window_bytes=1 << 17)
 
 
 @pytest.fixture
@@ -43,12 +36,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def pusher_of(run: Run, addresses: list[str], **options: Any) -> StripedPusher:
-    worker = run.worker()
-    clients = [
-        BulkClient(each, worker, settings=CHUNKS, limits=LIMITS, backoff=Backoff(0.001, 0.01), **options)
-        for each in addresses
-    ]
-    return StripedPusher(clients, piece_bytes=PIECE)
+    return StripedPusher(clients_of(run, addresses, **options), piece_bytes=PIECE)
 
 
 def sent(pusher: StripedPusher) -> list[int]:

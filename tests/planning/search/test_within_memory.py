@@ -1,13 +1,15 @@
 """The search for the fastest path that fits in memory: with kernels, and with values computed again."""
 
+import time
 from pathlib import Path as FilePath
+from typing import Any
 
 import pytest
 from tests.planning.fake_bench import FakeBench, counted, counted_in, kernels
 
 import pcp
 from pcp.planning import ToleranceUnreachable
-from pcp.planning.fitting import MemoryUnreachable
+from pcp.planning.fitting import Fit, MemoryUnreachable, fitted
 from pcp.planning.measuring.measurement import Failure
 from pcp.planning.measuring.request import Request
 from pcp.tensor import Tensor
@@ -78,6 +80,7 @@ def test_without_time_it_is_taken_unmeasured_and_the_plan_says_so(
     plan = pcp.plan(program, tolerance=1e-2, memory=limit, database=file, budget=0)
     assert peak(plan) <= limit
     assert plan.error is None
+    assert f"path        {plan.path.digest[:12]}: not measured" in str(plan)
     assert "what fits in memory was not measured: " in str(plan)
 
 
@@ -85,3 +88,18 @@ def test_of_what_does_not_fit_the_least_is_named(program: pcp.Program, file: Fil
     with pytest.raises(MemoryUnreachable, match=r"the least takes .* KiB") as caught:
         pcp.plan(program, tolerance=1e-2, memory="600KiB", database=file)
     assert peak(pcp.plan(program, memory=caught.value.least)) <= caught.value.least
+
+
+def test_looking_for_what_fits_takes_no_time_from_measurements(
+    program: pcp.Program, limit: int, file: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, late = time.monotonic, 0.0
+
+    def slowly(*given: Any) -> Fit:
+        nonlocal late
+        late += 1000.0
+        return fitted(*given)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now() + late)
+    monkeypatch.setattr("pcp.planning.search.within_memory.fitted", slowly)
+    assert pcp.plan(program, tolerance=1e-2, memory=limit, database=file, budget=100).error is not None

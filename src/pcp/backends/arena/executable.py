@@ -2,7 +2,7 @@
 
 import contextvars
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,10 +104,9 @@ class ArenaExecutable:
     def _taken(self, buffers: Sequence[ArenaArray]) -> Sequence[ArenaArray]:
         """The arguments, of which those that are donated are no longer the caller's."""
         taken = list(buffers)
-        if len({id(buffers[n]) for n in self._donated}) < len(self._donated) or any(
-            buffers.count(buffers[n]) > 1 for n in self._donated
-        ):
-            raise ExecutionFailed("an array that is donated is given twice")
+        times = Counter(map(id, buffers))
+        if any(times[id(buffers[number])] > 1 for number in self._donated):
+            raise ExecutionFailed("an array that is donated is given twice; give a copy for one of them")
         for number in self._donated:
             buffer = taken[number]
             if number in self._in_place and buffer.is_shown:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median, median_low
 
 from pcp.distributed.coordinator.config import TimeoutPolicy
@@ -176,6 +176,7 @@ class RoundClock:
         end: when its work should be done if nobody idles.
         owed: steps that the leases granted so far are short of it by rounding.
         planned_for: times that cells had been returned when the end was worked out.
+        passed_over: idle workers that get nothing until the end is worked out again.
         even: whether all workers get a segment, as they hardly differ; until cells are returned.
         quorum: when it had its quorum; None before.
         close: when it then closes with what it has.
@@ -186,6 +187,7 @@ class RoundClock:
     end: float = 0.0
     owed: float = 0.0
     planned_for: int = 0
+    passed_over: set[int] = field(default_factory=set)
     even: bool = False
     quorum: float | None = None
     close: float = 0.0

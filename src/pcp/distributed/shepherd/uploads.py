@@ -51,8 +51,8 @@ class Uploads:
             self._look(blob)
 
     def _look(self, blob: Blob) -> None:
-        self._unclaimed.pop(blob, None)
-        if self._store.has(blob):
+        # The disk is asked only of what did not arrive since this process began: the loop would wait for it.
+        if self._unclaimed.pop(blob, None) is not None or self._store.has(blob):
             self.arrived(blob)
 
     def arrived(self, blob: Blob) -> None:
@@ -69,6 +69,7 @@ class Uploads:
         """Look at a blob no more, since it is going to be deleted."""
         self._pushes.pop(blob, None)
         self._states.discard(blob)
+        self._unclaimed.pop(blob, None)
 
     def drop_unclaimed(self, state: State) -> None:
         """Remove what was uploaded for updates that were answered without it, or never came."""

@@ -267,6 +267,9 @@ ffi::Error multiply_all(ffi::ThreadPool pool, Array left, Array right, Result re
     std::fill_n(result->typed_data(), elements, 0.0f);
     return ffi::Error::Success();
   }
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(float));
+  ask_for_huge_pages(result->typed_data(), bytes);
+  if (epilogue.before) ask_for_huge_pages(epilogue.before, bytes);
   std::vector<int64_t> of_left{rows, inner}, of_right{inner, columns};
   of_left.insert(of_left.end(), sizes.begin() + 3, sizes.end());
   of_right.insert(of_right.end(), sizes.begin() + 3, sizes.end());

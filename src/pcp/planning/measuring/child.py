@@ -70,12 +70,9 @@ class Child:
         self._say(trial=asdict(trial) | words)
 
     def _subject(self, request: dict[str, Any]) -> Subject:
-        # On a GPU tuning takes seconds. What is not timed need not be tuned, unless its very bits are wanted.
-        is_quick = (
-            not request["timing_seconds"]
-            and request["tolerance"] != 0.0
-            and self._target.device.kind != "cpu"
-        )
+        # On a GPU tuning takes seconds. What kernels are compared with at a site is not timed; its very bits may be wanted.
+        is_check = request["site"] is not None and not request["timing_seconds"]
+        is_quick = is_check and request["tolerance"] != 0.0 and self._target.device.kind != "cpu"
         key = json.dumps(
             [
                 is_quick,

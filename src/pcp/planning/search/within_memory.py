@@ -1,5 +1,6 @@
 """The fastest path that fits in memory that was asked for."""
 
+import time
 from dataclasses import replace
 
 from pcp.planning.capacity import human
@@ -26,11 +27,15 @@ def within_memory(found: Found, search: Search, limit: int) -> Found:
     trouble: list[str] = []
     unreachable: MemoryUnreachable | None = None
     for path in dict.fromkeys((replace(found.path, recomputation=None), whole.plain)):
+        began = time.monotonic()
         try:
             fit = fitted(whole.program, path, whole.target, limit)
         except MemoryUnreachable as error:
             unreachable = error if unreachable is None or error.least < unreachable.least else unreachable
             continue
+        finally:
+            if evidence.budget:  # for measurements; nothing was measured meanwhile
+                evidence.budget += time.monotonic() - began
         if fit.path == found.path and _took(found) <= limit:
             return replace(found, fit=fit)
         row = None if fit.path.is_plain else whole.measured(fit.path, evidence)

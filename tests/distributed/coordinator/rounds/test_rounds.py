@@ -18,8 +18,14 @@ from pcp.distributed.coordinator.effects import (
     UpdateAccepted,
     WriteCheckpoint,
 )
-from pcp.distributed.coordinator.events import CheckpointFailed, OuterStepDone, OuterStepFailed
+from pcp.distributed.coordinator.events import (
+    CheckpointFailed,
+    ConnectionLost,
+    OuterStepDone,
+    OuterStepFailed,
+)
 from pcp.distributed.coordinator.log.records import OuterStepTaken, RoundClosed, RunFinished
+from pcp.distributed.coordinator.rounds import budgets
 from pcp.distributed.messages import Adoption, DataRange, Goodbye, Revoke, UpdateReply
 
 
@@ -294,6 +300,29 @@ def test_step_budgets_let_slow_and_fast_end_together() -> None:
     desk.fulfil(1, seconds=4.0)
     desk.fulfil(2, seconds=3.0)
     assert desk.made(RunOuterStep)[0].weights == pytest.approx((0.8, 0.2))
+
+
+def test_who_gets_nothing_is_not_asked_again_at_every_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(
+        CONFIG, workers=3, batches=60, step_budgets=True, missed_heartbeats=10**4, reconnect_seconds=1.0
+    )
+    desk = two_workers(Desk(config))
+    desk.join(3, "slow")
+    for first in (True, False):
+        desk.wait(4.0)
+        desk.fulfil(1, seconds=4.0)
+        desk.fulfil(2, seconds=4.0)
+        if first:
+            desk.wait(80.0)
+            desk.fulfil(3, seconds=84.0)
+        desk.step()
+    asked, share = [], budgets.share
+    monkeypatch.setattr(budgets, "share", lambda *given: asked.append(given[1].worker) or share(*given))
+    desk.do(ConnectionLost(desk.now, 2))
+    for _ in range(30):
+        desk.wait(0.1)
+    assert desk.state.pending.counts == [4]  # the fast one will be done with them sooner
+    assert asked == ["slow"]
 
 
 def test_a_run_that_does_not_divide_ends_on_a_short_round() -> None:

@@ -17,6 +17,9 @@ from pcp.ir.toolkit.tensor_types import spec_of
 
 Array = np.ndarray[Any, Any]
 
+_LONG_ROW = 16
+"""Elements from which on a row is scattered by a call of its own."""
+
 
 def _starts(shape: Sequence[int], sizes: Sequence[int], given: Sequence[Array]) -> tuple[slice, ...]:
     """The block of that size that begins at some place, moved to where it is inside."""
@@ -178,6 +181,12 @@ def _scatter(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[Vi
     name = combiner(op.regions[0]) if half == 1 else None
     ufunc = ufunc_of(name, inputs[0].dtype)
     replaces = half == 1 and returned_by(block) == [block.arguments[1]]
+    row, is_known = math.prod(sizes), replaces or (ufunc is not None and inputs[0].dtype.kind != "V")
+    by_rows = starts == (0,) and gone == {0} and sizes[1:] == list(places.shape[1:]) and row >= _LONG_ROW
+    if by_rows and is_known and half == 1:
+        rows = outs[0].reshaped((places.shape[0], row)), r.reshaped(moved[0], (updates[0].size // row, row))
+        r.emit(_scattering_rows(ufunc), rows[0], indices, rows[1], writes=(0,))
+        return outs
     if ufunc is not None or replaces:
         r.emit(_scattering(places, ufunc), flat[0], indices, moved[0], writes=(0,))
         return outs
@@ -201,6 +210,21 @@ def _inside(places: Places, indices: Array) -> tuple[Array, Array]:
     for start, n, size in zip(begins, places.shape, places.sizes, strict=True):
         inside &= (start >= 0) & (start <= n - size)
     return places.flat(begins), inside
+
+
+def _scattering_rows(ufunc: Any) -> Any:
+    """Whole rows, one after the other: that takes no memory."""
+
+    def compute(out: Array, indices: Array, updates: Array) -> None:
+        for place, update in zip(indices.reshape(-1).tolist(), updates, strict=True):
+            if 0 <= place < len(out):
+                row = out[place]
+                if ufunc is None:
+                    row[:] = update
+                else:
+                    ufunc(row, update, out=row)
+
+    return compute
 
 
 def _scattering(places: Places, ufunc: Any) -> Any:

@@ -86,6 +86,8 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
     # What is left over costs somebody a lease of its own, so rather a fast worker does one step more.
     latest = math.floor(own + state.typical / step_seconds + _ROUNDING)
     count = min(math.ceil(steps - _ROUNDING), latest)
+    if not state.leases and steps >= 1 - _ROUNDING:
+        count = max(1, count)  # nobody trains, and nobody is so fast that it were better to wait
     if can_spare(turn, round):
         least = math.ceil(SHORT * segment_steps(state.run.config.algorithm))
         count = count if count >= least else 0
@@ -98,11 +100,20 @@ def share(turn: Turn, member: Member, round: Round, data: DataRange) -> int:
         return min(data.count, max(1, length >> NEWCOMER))
     count = min(data.count, max(0, count))
     clock.owed = max(-1.0, min(1.0, steps - count))
+    if not count:
+        clock.passed_over.add(member.worker_id)
     return count
 
 
-def in_order(turn: Turn, idle: Iterable[int]) -> list[int]:
-    """Return workers in the order in which they are given work: first those that are to show again what they can."""
+def candidates(turn: Turn, round: Round) -> list[int]:
+    """Return the workers that may get work of a round, in order: first those that are to show again what they can.
+
+    Who got nothing is not asked again at each event, of which a fleet makes many, but when the plan or everybody is done.
+    """
+    state, clock = turn.state, turn.state.clocks[round.number]
+    if turn.now >= clock.end or clock.planned_for < state.pending.returned or not state.leases:
+        clock.passed_over.clear()
+    idle = (worker_id for worker_id in state.roster.idle if worker_id not in clock.passed_over)
     return sorted(idle, key=lambda worker_id: not _shows_again(turn.pace(worker_id)))
 
 
@@ -144,6 +155,7 @@ def plan_end(turn: Turn, round: Round) -> None:
     clock = state.clocks[round.number]
     work = state.pending.total(round.fragment, round.limit)
     clock.end, clock.owed, clock.planned_for, clock.even = turn.now, 0.0, state.pending.returned, False
+    clock.passed_over.clear()
     if state.typical and state.roster.ready:
         members = [state.members[worker_id] for worker_id in sorted(state.roster.ready)]
         clock.end = common_end(

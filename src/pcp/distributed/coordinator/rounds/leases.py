@@ -28,7 +28,7 @@ def grant_all(turn: Turn) -> None:
     for round in state.run.in_flight:
         if round.closed or state.clocks[round.number].quorum is not None:
             continue
-        for worker_id in budgets.in_order(turn, roster.idle) if pending.counts[round.fragment] else ():
+        for worker_id in budgets.candidates(turn, round) if pending.counts[round.fragment] else ():
             cells = pending.first(round.fragment, round.limit, reserved)
             if cells is None:
                 break
