@@ -177,7 +177,8 @@ lowering._asked(store.Added("0" * 64, candidate, {}), candidate.problems[0], "{}
 from argparse import Namespace
 from pcp.cli import worker
 worker.Credentials.load_bundle = lambda _: None
-worker.WorkerProcess = lambda _address, _credentials, folder, *_: wait(folder.parent)
+worker.WireWay = lambda *_: None
+worker.WorkerProcess = lambda _way, folder, *_: wait(folder.parent)
 worker.protection = lambda _: "nothing"
 given = {"supervised": False, "cpus": None, "key": [""], "device": "cpu:0", "disk": 1, "memory": None}
 given |= {"print": None, "devices": None, "listen": None, "json": True}

@@ -1,5 +1,6 @@
 """The loop when it is cut: by a report, by a signal within a step, and when nothing is left to do."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,15 @@ from pcp.training.recipes.prepare import prepare
 from pcp.training.run_folder import load_state
 
 
+def noting(steps: list[dict[str, Any]]) -> Callable[[dict[str, Any]], None]:
+    """Keeps what is said of steps."""
+    return lambda record: steps.append(record) if "step" in record else None
+
+
 def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(prepared: Prepared) -> None:
     whole, folder = prepared("whole")
     records: list[dict[str, Any]] = []
-    parameters = train(whole, folder, records.append)
+    parameters = train(whole, folder, noting(records))
     assert [record["step"] for record in records] == [5, 10, 12]
     assert all("validation_loss" in record for record in records)
     assert checkpoint.steps(folder.checkpoints) == [4, 8, 12]
@@ -26,8 +32,8 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(prepared: Prepared) -> No
     seen: list[dict[str, Any]] = []
 
     def interrupt(record: dict[str, Any]) -> None:
-        seen.append(record)
-        if record["step"] == 5:
+        noting(seen)(record)
+        if record.get("step") == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -35,7 +41,7 @@ def test_a_run_goes_on_from_its_checkpoint_bit_for_bit(prepared: Prepared) -> No
     assert checkpoint.steps(cut.checkpoints) == [4, 5]
     step, state, metadata = load_state(cut)
     assert (step, int(state["step"]), metadata["tokens"]) == (5, 5, 5 * 2 * 8)
-    assert_equal(train(prepare(cut), cut, seen.append), parameters)
+    assert_equal(train(prepare(cut), cut, noting(seen)), parameters)
     assert_equal(load_state(cut)[1], load_state(folder)[1])
     for ours, theirs in zip(seen, records, strict=True):
         for key in ("step", "loss", "validation_loss", "learning_rate", "gradient_norm"):

@@ -40,6 +40,8 @@ def train(recipe: Recipe, folder: RunFolder, report: Report) -> Any:
     """
     config = recipe.config
     done, state, metadata = _start(recipe, folder)
+    if done >= config.steps:
+        return map_tree(np.asarray, state["params"])
     training = _planned(recipe, state, done, metadata.get("path"), report)
     evaluation = plan(recipe.evaluation, device=config.device)
     record = plan_record(training)
