@@ -18,13 +18,13 @@ class LittleByLittle(BlobStore):
 
     def open(self, blob: Blob) -> BlobReader:
         reader = super().open(blob)
-        read = reader.read
+        read = reader.read_into
 
-        def slowly(offset: int, length: int) -> bytes:
-            time.sleep(length / 3e6)
-            return read(offset, length)
+        def slowly(offset: int, space: memoryview) -> None:
+            time.sleep(len(space) / 3e6)
+            read(offset, space)
 
-        reader.read = slowly  # type: ignore[method-assign]  # for this one reader
+        reader.read_into = slowly  # type: ignore[method-assign]  # for this one reader
         return reader
 
 
