@@ -142,9 +142,9 @@ class Coordinator:
     def _tick(self, turn: Turn, paused: bool) -> None:
         self.state.paused = paused
         membership.forgive_own_sleep(turn)
+        membership.give_up_silent(turn)  # before leases are held beside those of who is left
         leases.expire(turn)
         audits.expire(turn)
-        membership.give_up_silent(turn)
         membership.wake_rested(turn)
         if not paused:
             leases.unblock(turn)

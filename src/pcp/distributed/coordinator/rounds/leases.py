@@ -163,8 +163,9 @@ def expire(turn: Turn) -> None:
         turn.state.run.config.heartbeat_seconds,
     )
     peers: PeersPace | None = None
-    for lease_id in sorted(state.leases.keys() - state.adopting):
-        held = state.leases.get(lease_id)
+    left = sorted(state.leases.keys() - state.adopting)
+    while left:
+        held = state.leases.get(left.pop(0))
         if held is None:  # it ended with another of its worker
             continue
         allowed = held.lease.deadline_seconds
@@ -180,6 +181,8 @@ def expire(turn: Turn) -> None:
             if limit < allowed:
                 reason += f"; {policy.peers:g} times what the others take is {limit:.1f} s"
             withdraw(turn, state.members[held.worker_id], reason)
+            # Its worker delivers no more, so the others may take another time now.
+            peers, left = None, sorted(state.leases.keys() - state.adopting)
 
 
 def unblock(turn: Turn) -> None:
