@@ -65,7 +65,8 @@ def _from_json(value: Any) -> Any:
         return _classes[name](**arguments)
     except TypeError as error:
         raise UnknownRecord(
-            f'the event log holds a record "{name}" with fields {sorted(arguments)}: {error}'
+            f'the event log holds a record "{name}" with fields {sorted(arguments)}: {error}; '
+            "use the version of PCP that wrote it"
         ) from None
 
 
