@@ -6,6 +6,7 @@ and files; only then are the same bytes loaded by who asked. What the child comp
 trust: only a process that is confined itself takes it.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -169,7 +170,8 @@ def admit(
             child.kill()
             child.wait()
             assert child.stdin is not None
-            child.stdin.close()
+            with contextlib.suppress(OSError):  # what the child did not read is lost
+                child.stdin.close()
         words, noise = (_text(file) for file in (said, complaints))
     if noise:
         log.info("the verification said: %s", noise)
