@@ -3,9 +3,8 @@
     python -m benchmarks iree
     python -m benchmarks iree --model lstm --runs 30
 
-The training step of GPT-2 (gradient and AdamW) and the gradients of a small ResNet and an LSTM. An error is the distance of a
-result from a float64 evaluation by XLA, relative to the norm of all results of its kind: for the step the gradient is what is
-judged, since AdamW's first update makes a sign of every gradient.
+The gradients of GPT-2, a small ResNet and an LSTM. An error is the distance of a gradient from a float64 evaluation by XLA,
+relative to the norm of all of them.
 """
 
 import argparse

@@ -111,6 +111,32 @@ def test_workers_do_not_exchange_on_ray(
     assert not Path("run").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--memory", "bananas"],
+            "the memory limit 'bananas' is not a positive number of bytes; give one like",
+        ),
+        (
+            ["--memory", "8GiB", "--workers", "2", "--inner-steps", "1"],
+            "memory is '8GiB', but Workers do not fit their steps into memory; leave it out, or train in one process",
+        ),
+    ],
+)
+def test_memory_that_cannot_be_kept_to_is_said_before_the_run_is_made(
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *options, *TINY]) == 2
+    assert message in capsys.readouterr().err
+    assert not Path("run").exists()
+
+
 def test_an_address_wants_its_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

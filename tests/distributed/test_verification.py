@@ -7,8 +7,10 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -165,6 +167,21 @@ def test_a_child_that_crashes_is_a_refused_program(monkeypatch: pytest.MonkeyPat
         ProgramRefused, match="verifying the program 'step' ended with SIGABRT: it is damaged, or needs"
     ):
         admit({"start": b"1", "step": b"2"}, "cpu:0", MEMORY, SECONDS)
+
+
+def test_a_child_that_crashes_before_it_has_read_is_a_refused_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replace_child(monkeypatch, tmp_path, "os.abort()")
+    write = verification._write
+
+    def late(file: BinaryIO, content: bytes) -> None:
+        time.sleep(0.5)
+        write(file, content)
+
+    monkeypatch.setattr(verification, "_write", late)
+    with pytest.raises(ProgramRefused, match="verifying the program 'step' ended with SIGABRT"):
+        admit({"step": b"1"}, "cpu:0", MEMORY, SECONDS)
 
 
 def test_a_child_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pcp.backends import device
 from pcp.errors import PCPError
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
+from pcp.planning.capacity import memory_limit
 from pcp.training.data.token_file import TokenFile
 from pcp.training.data.tokenizer import UnknownCharacter
 from pcp.training.display.fleet import Fleet
@@ -274,7 +275,7 @@ def _prepared(folder: RunFolder, fresh: bool, on_ray: bool) -> Recipe:
             )
         recipe = prepare(folder)
         if not on_ray:  # the cluster's nodes have the devices, not this process
-            device(folder.config().device)
+            memory_limit(device(folder.config().device), folder.config().memory or None)
         if folder.config().workers:
             from pcp.distributed.shepherd.new_run import check_run
 

@@ -27,10 +27,11 @@ from pcp.distributed.job import Job
 from pcp.distributed.shepherd.process import Shepherd
 from pcp.distributed.simulator import scenario_of, simulate
 from pcp.distributed.wire import Authority, BlobStore
-from pcp.distributed.worker import process
 from pcp.distributed.worker.process import WorkerProcess
 from pcp.distributed.worker.training import trainer
 from pcp.distributed.worker.training.trainer import InnerTrainer, make_trainer
+from pcp.distributed.worker.ways import wire
+from pcp.distributed.worker.ways.wire import WireWay
 from pcp.ir import Program
 from pcp.training.run_folder import RunFolder
 from tests.distributed.tiny_run import tiny_recipe
@@ -48,6 +49,8 @@ LEFT_OUT = {
     "shepherd/serving.py": "signals",
     "shepherd/locking.py": "locks a folder",
     "worker/process.py": "an asyncio loop, connections and a folder around the host",
+    "worker/ways/": "sockets, TLS and a listening port around the workshop",
+    "engines/": "actors of Ray",
     "wire/identity/": "TLS and certificates",
     "wire/sockets.py": "sockets",
     "wire/server.py": "a listening socket",
@@ -118,9 +121,8 @@ def production(folder: Path, **settings: Any) -> None:
     recipe, authority = tiny_recipe(folder, workers=2, **settings), Authority.create(folder / "keys")
 
     async def work(port: int, name: str, seconds: float) -> None:
-        worker = WorkerProcess(
-            f"127.0.0.1:{port}", authority.issue(name), folder / name, "cpu:0", 1 << 30, hardware="a core"
-        )
+        way = WireWay(f"127.0.0.1:{port}", authority.issue(name))
+        worker = WorkerProcess(way, folder / name, "cpu:0", 1 << 30, hardware="a core")
         asyncio.get_running_loop().call_later(seconds, worker.stop, "for a while")
         if not (await worker.run()).finished:
             await work(port, name, 1e6)
@@ -147,7 +149,7 @@ def in_production() -> Lines:
     """The lines that production runs."""
     admitted = lambda artifacts, *_: {name: Program.from_artifact(each) for name, each in artifacts.items()}  # noqa: E731
     with (
-        mock.patch.object(process, "TrainingProcess", InThisProcess),
+        mock.patch.object(wire, "TrainingProcess", InThisProcess),
         mock.patch.object(trainer, "admit", admitted),
         Tracer() as tracer,
     ):

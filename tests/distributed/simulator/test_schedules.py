@@ -41,6 +41,12 @@ def traced(seed: int) -> tuple[object, list[str]]:
     return outcome, lines
 
 
+# A peer was given up, or let its lease expire, in the tick in which another lease was held beside it.
+@pytest.mark.parametrize("seed", [7291, 9047])
+def test_schedules_that_once_failed(seed: int) -> None:
+    simulate(scenario_of(seed))
+
+
 @pytest.mark.parametrize("seed", [3, 10, 16])
 def test_a_seed_replays_line_by_line(seed: int) -> None:
     assert traced(seed) == traced(seed)

@@ -5,7 +5,10 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-import iree.runtime as rt
+try:
+    import iree.runtime as rt
+except ImportError as error:
+    raise ImportError(f"{error}, which pip install 'planetary-compute-protocol[iree]' installs") from error
 import numpy as np
 
 from pcp.backends.base import Device, ExecutionFailed, MemoryUse, OutOfMemory

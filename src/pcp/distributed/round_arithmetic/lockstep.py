@@ -129,9 +129,7 @@ class Lockstep:
         self._attendance = Punctual(segment_steps(algorithm)) if attendance is None else attendance
         programs = worker_programs(inner_step(recipe, algorithm), recipe.parameters, algorithm)
         plans = {name: plan(program, device=device) for name, program in programs.items() if name != "step"}
-        plans["step"] = planned_step(
-            programs["step"], device, tolerance, recipe.config.plan_seconds, memory=recipe.config.memory
-        )
+        plans["step"] = planned_step(programs["step"], device, tolerance, recipe.config.plan_seconds)
         self._outer = OuterSteps(recipe, algorithm, device)
         fragments = range(algorithm.fragments)
         self._merges: list[Merge] = [

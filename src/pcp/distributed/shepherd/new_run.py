@@ -15,6 +15,7 @@ from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.verification import check
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
+from pcp.training.recipes.config import InvalidTrainingConfig
 from pcp.training.recipes.recipe import Recipe
 from pcp.training.run_folder import RunFolder
 
@@ -40,11 +41,16 @@ def check_run(recipe: Recipe) -> None:
     """Make sure that workers will take what they are going to be sent.
 
     Raises:
-        InvalidTrainingConfig: the settings make no algorithm.
+        InvalidTrainingConfig: the settings make no algorithm, or are none of a run with workers.
         ShardsNeedOneProcess: the data are in shards.
         TooManyFragments: the parameters are fewer arrays than fragments were asked for.
         ProgramRefused: the step does what no worker allows.
     """
+    if recipe.config.memory:
+        raise InvalidTrainingConfig(
+            f"memory is {recipe.config.memory!r}, but Workers do not fit their steps into memory; leave it out, or train in "
+            "one process"
+        )
     _ = recipe.data.file  # refuses data that no Worker can be given
     algorithm = algorithm_of(recipe.config)
     partition(recipe.parameters, algorithm.fragments)

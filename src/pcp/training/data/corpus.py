@@ -68,7 +68,7 @@ def load_corpus(name_or_path: str | Path = DEFAULT_CORPUS) -> Corpus:
 
 
 def _read(path: Path) -> bytes:
-    hint = f"Give --data a text file, or {DEFAULT_CORPUS!r} for the default corpus."
+    hint = f"Give --data a text file, a folder that `pcp data shard` wrote, or {DEFAULT_CORPUS!r} for the default corpus."
     try:
         data = path.read_bytes()
     except FileNotFoundError:
