@@ -58,7 +58,8 @@ class ShardCache:
             path.unlink(missing_ok=True)
             self._make_room(size)
             self._fetch(shard, path, size)
-        self._mapped[shard] = np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,))
+        # A plain array: what is taken of a memmap is one again, which costs more than a row.
+        self._mapped[shard] = np.asarray(np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,)))
         return self._mapped[shard]
 
     def _make_room(self, needed: int) -> None:
