@@ -5,6 +5,7 @@ mostly lie in one shard, the same part of the text: batches of a small shard are
 """
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +20,7 @@ from pcp.training.data.batches import (
     permutation,
 )
 from pcp.training.data.shards.cache import ShardCache
+from pcp.training.data.shards.index import Shard
 from pcp.training.data.token_range import check_tokens
 
 _Numbers = npt.NDArray[np.int64]
@@ -74,9 +76,8 @@ class ShardedBatches(TokenBatches):
         found = []
         position, wanted = index * self.batch_size, self.batch_size
         while wanted:
-            epoch, rest = divmod(position, self._total)
+            epoch, turn, rest = self._find(position)
             shards, ends = self._shards(epoch)
-            turn = int(np.searchsorted(ends, rest, side="right"))
             shard = int(shards[turn])
             count = int(self._windows[shard])
             first = rest - (int(ends[turn]) - count)
@@ -88,6 +89,8 @@ class ShardedBatches(TokenBatches):
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Inputs and targets, both i32[batch, context]; a target is the token after its input.
 
+        The shards of the batches that follow are fetched from here on, on a thread.
+
         Raises:
             InvalidBatches: the index is out of range.
             TokenOutOfRange: a token does not fit the vocabulary.
@@ -98,9 +101,23 @@ class ShardedBatches(TokenBatches):
         for shard, windows in self.places(index):
             tokens = self.cache.tokens(known.training[shard])
             rows.append(tokens[windows[:, None] * self.context + np.arange(self.context + 1)])
+        self.cache.expect(known.training[shard], self._following(index))
         taken = rows[0] if len(rows) == 1 else np.concatenate(rows)
         check_tokens(taken, known.vocabulary_size, f"batch {index}")
         return inputs_and_targets(taken)
+
+    def _following(self, index: int) -> Iterator[Shard]:
+        """The shards that follow the one in which a batch ends, without end."""
+        epoch, turn, _ = self._find((index + 1) * self.batch_size - 1)
+        while True:
+            shards, _ = self._shards(epoch)
+            yield from (self.cache.index.training[each] for each in shards[turn + 1 :] if self._windows[each])
+            epoch, turn = epoch + 1, -1
+
+    def _find(self, position: int) -> tuple[int, int, int]:
+        """The epoch of a place in the sequence of windows, the turn of its shard in that epoch, and the place in the epoch."""
+        epoch, rest = divmod(position, self._total)
+        return epoch, int(np.searchsorted(self._shards(epoch)[1], rest, side="right")), rest
 
     def _shards(self, epoch: int) -> tuple[_Numbers, _Numbers]:
         """The shards in the order of an epoch, and the windows until the end of each."""
