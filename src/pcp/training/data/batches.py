@@ -23,8 +23,31 @@ class InvalidBatches(PCPError):
     """Batches are asked for that cannot exist: no sequences, no positions, a negative index."""
 
 
+class TokenBatches:
+    """What batches of token windows have in common, wherever the tokens lie."""
+
+    batch_size: int
+    context: int
+    seed: int
+
+    def _check(self) -> None:
+        check_sizes(self.batch_size, self.context)
+        if not 0 <= self.seed < 1 << 64:
+            raise InvalidBatches(f"The seed of the data order is {self.seed}; expected 0 <= seed < 2^64.")
+
+    @property
+    def tokens_per_batch(self) -> int:
+        """Tokens that one batch trains on."""
+        return self.batch_size * self.context
+
+    @property
+    def shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+        """Shape and element type of inputs and targets."""
+        return (((self.batch_size, self.context), np.dtype(np.int32)),) * 2
+
+
 @dataclass(frozen=True, eq=False)
-class Batches:
+class Batches(TokenBatches):
     """Random windows of a token vector.
 
     Window starts come from the counter-based generator Philox4x64-10, whose key is (seed, index). Its raw
@@ -52,25 +75,13 @@ class Batches:
     vocabulary_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(self.batch_size, self.context)
-        if not 0 <= self.seed < 1 << 64:
-            raise InvalidBatches(f"The seed of the data order is {self.seed}; expected 0 <= seed < 2^64.")
+        self._check()
         needed = self.batch_size * self.context + 1
         if self.tokens.size < needed:
             raise TinyCorpus(
                 f"The training part has {self.tokens.size} tokens; batch {self.batch_size} x context "
                 f"{self.context} needs at least {needed}. Give a longer text, or make --batch or --context smaller."
             )
-
-    @property
-    def tokens_per_batch(self) -> int:
-        """Tokens that one batch trains on."""
-        return self.batch_size * self.context
-
-    @property
-    def shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
-        """Shape and element type of inputs and targets."""
-        return (((self.batch_size, self.context), np.dtype(np.int32)),) * 2
 
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Make one batch.
@@ -92,8 +103,23 @@ class Batches:
         windows = self.tokens[starts.astype(np.int64)[:, None] + np.arange(self.context + 1)]
         if self.vocabulary_size is not None:
             check_tokens(windows, self.vocabulary_size, f"batch {index}")
-        windows = windows.astype(np.int32)
-        return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
+        return inputs_and_targets(windows)
+
+
+def inputs_and_targets(windows: npt.NDArray[np.integer]) -> tuple[TokenArray, TokenArray]:
+    """Windows [batch, context + 1] of tokens without their last, and without their first; both i32[batch, context]."""
+    windows = windows.astype(np.int32, copy=False)
+    return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
+
+
+def permutation(count: int, seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.int64]:
+    """A random order of so many things: those of other seeds, epochs and streams are independent.
+
+    It sorts the raw output of Philox4x64-10, which NumPy keeps stable between versions, with key (seed, epoch); the stream is
+    the highest word of its counter.
+    """
+    generator = np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, stream])
+    return np.argsort(generator.random_raw(count), kind="stable")
 
 
 def check_sizes(batch: int, context: int) -> None:

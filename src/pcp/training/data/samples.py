@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pcp.errors import PCPError
 from pcp.ir.program_file import write_atomically
-from pcp.training.data.batches import InvalidBatches
+from pcp.training.data.batches import InvalidBatches, permutation
 from pcp.training.data.safetensors_file import (
     Array,
     SafetensorsCorrupt,
@@ -172,7 +172,4 @@ def split(arrays: Sequence[Array], batch: int, seed: int) -> tuple[list[Array], 
     return [array[order[held_out:]] for array in arrays], [array[order[:held_out]] for array in arrays]
 
 
-@functools.lru_cache(maxsize=2)
-def _shuffled(count: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    raw = np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(count)
-    return np.argsort(raw, kind="stable")
+_shuffled = functools.lru_cache(maxsize=2)(permutation)

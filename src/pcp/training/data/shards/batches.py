@@ -4,23 +4,35 @@ So every window comes once in an epoch, and a range of batches touches few shard
 mostly lie in one shard, the same part of the text: batches of a small shard are more alike than those drawn from everywhere.
 """
 
+import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pcp.training.data.batches import InvalidBatches, TinyCorpus, TokenArray, check_sizes
+from pcp.training.data.batches import (
+    InvalidBatches,
+    TinyCorpus,
+    TokenArray,
+    TokenBatches,
+    inputs_and_targets,
+    permutation,
+)
 from pcp.training.data.shards.cache import ShardCache
+from pcp.training.data.shards.index import Shard
 from pcp.training.data.token_range import check_tokens
+
+_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedBatches:
+class ShardedBatches(TokenBatches):
     """Windows of a sharded corpus; batch `i` is a function of the seed and `i` alone.
 
     Window w of a shard begins at token `w * context`. The windows of all epochs form one sequence, of which batch `i` is places
-    `i * batch_size` and following. Orders come from Philox4x64-10 with key (seed, epoch).
+    `i * batch_size` and following. In each epoch, permutation 0 orders the shards, and
+    permutation s + 1 the windows of shard s.
 
     Raises:
         TinyCorpus: the shards do not fill one batch.
@@ -31,56 +43,53 @@ class ShardedBatches:
     batch_size: int
     context: int
     seed: int
-    _orders: dict[tuple[int, int], npt.NDArray[np.int64]] = field(default_factory=dict, repr=False)
+    _epochs: dict[int, tuple[_Numbers, _Numbers]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_sizes(self.batch_size, self.context)
-        if not 0 <= self.seed < 1 << 64:
-            raise InvalidBatches(f"The seed of the data order is {self.seed}; expected 0 <= seed < 2^64.")
-        if self._windows.sum() < self.batch_size:
+        self._check()
+        if self._total < self.batch_size:
             raise TinyCorpus(
-                f"The training shards have {self._windows.sum()} windows of {self.context} tokens; a batch needs "
+                f"The training shards have {self._total} windows of {self.context} tokens; a batch needs "
                 f"{self.batch_size}. Give a longer text, larger shards, or make --batch or --context smaller."
             )
 
-    @property
-    def _windows(self) -> npt.NDArray[np.int64]:
+    @functools.cached_property
+    def _windows(self) -> _Numbers:
         sizes = np.array([shard.tokens for shard in self.cache.index.training], np.int64)
         return np.maximum(sizes - 1, 0) // self.context
 
-    @property
-    def tokens_per_batch(self) -> int:
-        """Tokens that one batch trains on."""
-        return self.batch_size * self.context
+    @functools.cached_property
+    def _total(self) -> int:
+        return int(self._windows.sum())
 
-    @property
-    def shapes(self) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
-        """Shape and element type of inputs and targets."""
-        return (((self.batch_size, self.context), np.dtype(np.int32)),) * 2
-
-    def places(self, index: int) -> list[tuple[int, int]]:
-        """The shard and the window within it of each row of a batch.
+    def places(self, index: int) -> list[tuple[int, _Numbers]]:
+        """The rows of a batch: shards by their numbers, and the windows that are taken of each, i64[n].
 
         Arguments:
             index: 0 <= index, and `index * batch_size` below 2^63.
+
+        Raises:
+            InvalidBatches: the index is out of range.
         """
         if not 0 <= index * self.batch_size < 1 << 63:
             raise InvalidBatches(f"Batch {index} was asked for; expected 0 <= index < 2^63 / batch size.")
-        windows = self._windows
-        total = int(windows.sum())
         found = []
-        for position in range(index * self.batch_size, (index + 1) * self.batch_size):
-            epoch, rest = divmod(position, total)
-            order = self._order(epoch, 0, len(windows))
-            ends = np.cumsum(windows[order])
-            turn = int(np.searchsorted(ends, rest, side="right"))
-            shard = int(order[turn])
-            local = rest - int(ends[turn] - windows[shard])
-            found.append((shard, int(self._order(epoch, shard + 1, int(windows[shard]))[local])))
+        position, wanted = index * self.batch_size, self.batch_size
+        while wanted:
+            epoch, turn, rest = self._find(position)
+            shards, ends = self._shards(epoch)
+            shard = int(shards[turn])
+            count = int(self._windows[shard])
+            first = rest - (int(ends[turn]) - count)
+            windows = _permutation(count, self.seed, epoch, shard + 1)[first : first + wanted]
+            found.append((shard, windows))
+            position, wanted = position + len(windows), wanted - len(windows)
         return found
 
     def batch(self, index: int) -> tuple[TokenArray, TokenArray]:
         """Inputs and targets, both i32[batch, context]; a target is the token after its input.
+
+        The shards of the batches that follow are fetched from here on, on a thread.
 
         Raises:
             InvalidBatches: the index is out of range.
@@ -88,19 +97,36 @@ class ShardedBatches:
             PlaceUnreachable, ShardCorrupt, CacheTooSmall: a shard cannot be had; see `ShardCache`.
         """
         known = self.cache.index
-        rows = np.empty((self.batch_size, self.context + 1), np.int32)
-        for row, (shard, window) in zip(rows, self.places(index), strict=True):
-            start = window * self.context
-            tokens = self.cache.tokens(known.training[shard])[start : start + self.context + 1]
-            check_tokens(tokens, known.vocabulary_size, f"batch {index}")
-            row[:] = tokens
-        return np.ascontiguousarray(rows[:, :-1]), np.ascontiguousarray(rows[:, 1:])
+        rows = []
+        for shard, windows in self.places(index):
+            tokens = self.cache.tokens(known.training[shard])
+            rows.append(tokens[windows[:, None] * self.context + np.arange(self.context + 1)])
+        self.cache.expect(known.training[shard], self._following(index))
+        taken = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        check_tokens(taken, known.vocabulary_size, f"batch {index}")
+        return inputs_and_targets(taken)
 
-    def _order(self, epoch: int, stream: int, count: int) -> npt.NDArray[np.int64]:
-        if (epoch, stream) not in self._orders:
-            if len(self._orders) >= 8:
-                del self._orders[next(iter(self._orders))]
-            key, counter = np.array([self.seed, epoch], np.uint64), np.array([0, 0, 0, stream], np.uint64)
-            raw = np.random.Philox(key=key, counter=counter).random_raw(count)
-            self._orders[epoch, stream] = np.argsort(raw, kind="stable")
-        return self._orders[epoch, stream]
+    def _following(self, index: int) -> Iterator[Shard]:
+        """The shards that follow the one in which a batch ends, without end."""
+        epoch, turn, _ = self._find((index + 1) * self.batch_size - 1)
+        while True:
+            shards, _ = self._shards(epoch)
+            yield from (self.cache.index.training[each] for each in shards[turn + 1 :] if self._windows[each])
+            epoch, turn = epoch + 1, -1
+
+    def _find(self, position: int) -> tuple[int, int, int]:
+        """The epoch of a place in the sequence of windows, the turn of its shard in that epoch, and the place in the epoch."""
+        epoch, rest = divmod(position, self._total)
+        return epoch, int(np.searchsorted(self._shards(epoch)[1], rest, side="right")), rest
+
+    def _shards(self, epoch: int) -> tuple[_Numbers, _Numbers]:
+        """The shards in the order of an epoch, and the windows until the end of each."""
+        if epoch not in self._epochs:
+            if len(self._epochs) >= 2:
+                del self._epochs[next(iter(self._epochs))]
+            order = permutation(len(self._windows), self.seed, epoch)
+            self._epochs[epoch] = order, np.cumsum(self._windows[order])
+        return self._epochs[epoch]
+
+
+_permutation = functools.lru_cache(maxsize=4)(permutation)

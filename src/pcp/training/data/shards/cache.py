@@ -1,9 +1,13 @@
-"""Shards on this machine's disk: fetched when first used, checked, mapped; the least recently used go first."""
+"""Shards on this machine's disk: fetched when first used or before, checked, mapped; the least recently used go first."""
 
 import hashlib
+import itertools
+import logging
 import os
 import tempfile
+import threading
 from collections import OrderedDict
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,13 @@ import numpy.typing as npt
 from pcp.errors import PCPError
 from pcp.training.data.shards.index import Shard, ShardIndex
 from pcp.training.data.shards.place import Place
+
+log = logging.getLogger("pcp.training.data.shards.cache")
+
+AHEAD = 2
+"""Shards that are fetched before a batch needs them, where the limit leaves room."""
+
+_Tokens = npt.NDArray[np.unsignedinteger]
 
 
 class ShardCorrupt(PCPError):
@@ -32,14 +43,18 @@ class ShardCache:
 
     def __init__(self, index: ShardIndex, place: Place, folder: Path, limit: int) -> None:
         self.index, self._place, self._folder, self._limit = index, place, folder, limit
-        self._mapped: OrderedDict[Shard, npt.NDArray[np.unsignedinteger]] = OrderedDict()
+        self._mapped: OrderedDict[Shard, _Tokens] = OrderedDict()
+        self._expected: tuple[Shard, ...] = ()  # the present one, then those to fetch ahead
+        self._ahead = False  # whether a thread fetches
+        self._lock = threading.Lock()  # of these three
+        self._folder_lock = threading.Lock()  # one shard comes at a time, into the room made for it
         folder.mkdir(parents=True, exist_ok=True)
         known = {shard.name for shard in (*index.training, index.validation)}
         for left in folder.iterdir():
             if left.name not in known:
                 left.unlink()
 
-    def tokens(self, shard: Shard) -> npt.NDArray[np.unsignedinteger]:
+    def tokens(self, shard: Shard) -> _Tokens:
         """The tokens of a shard, mapped from its file; a mapping in use outlives its eviction.
 
         Raises:
@@ -48,30 +63,94 @@ class ShardCache:
             CacheTooSmall: it is larger than the cache.
             OSError: the disk is full.
         """
-        if shard in self._mapped:
-            self._mapped.move_to_end(shard)
-            return self._mapped[shard]
-        path, size = self._folder / shard.name, shard.tokens * self.index.dtype.itemsize
+        found = self._here(shard)
+        if found is None:
+            with self._lock:
+                self._expected = ()  # nothing further comes before this one
+            with self._folder_lock:
+                found = self._here(shard)
+                if found is None:
+                    found = self._bring(shard, ())
+        return found
+
+    def expect(self, present: Shard, following: Iterable[Shard]) -> None:
+        """Fetch the shards that are needed next, on a thread, as far as they fit beside the present one.
+
+        One that cannot be had is logged here; `tokens` tries again, and raises.
+
+        Arguments:
+            following: in the order in which they are needed; may be endless.
+        """
+        expected, taken = [present], self._size(present)
+        for shard in itertools.islice(following, AHEAD):
+            taken += self._size(shard)
+            if taken > self._limit:
+                break
+            expected.append(shard)
+        with self._lock:
+            if tuple(expected) == self._expected:
+                return
+            self._expected = tuple(expected)
+            if self._ahead or all(shard in self._mapped for shard in expected):
+                return
+            self._ahead = True
+        threading.Thread(target=self._fetch_ahead, name="shards ahead", daemon=True).start()
+
+    def _fetch_ahead(self) -> None:
+        while True:
+            with self._folder_lock:
+                with self._lock:
+                    expected = self._expected
+                    missing = next((shard for shard in expected if shard not in self._mapped), None)
+                    self._ahead = missing is not None
+                if missing is None:
+                    return
+                try:
+                    self._bring(missing, expected)
+                except (PCPError, OSError) as error:
+                    log.warning("shard %s is not fetched ahead: %s", missing.name, error)
+                    with self._lock:
+                        self._ahead = False
+                    return
+
+    def _here(self, shard: Shard) -> _Tokens | None:
+        with self._lock:
+            if shard in self._mapped:
+                self._mapped.move_to_end(shard)
+            return self._mapped.get(shard)
+
+    def _size(self, shard: Shard) -> int:
+        return shard.tokens * self.index.dtype.itemsize
+
+    def _bring(self, shard: Shard, kept: Collection[Shard]) -> _Tokens:
+        path, size = self._folder / shard.name, self._size(shard)
         if size > self._limit:
             raise CacheTooSmall(f"Shard {shard.name} has {size} bytes; the cache may hold {self._limit}.")
         if not (path.exists() and _digest(path) == shard.digest):
             path.unlink(missing_ok=True)
-            self._make_room(size)
+            self._make_room(size, kept)
             self._fetch(shard, path, size)
-        self._mapped[shard] = np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,))
-        return self._mapped[shard]
+        # A plain array: what is taken of a memmap is one again, which costs more than a row.
+        mapped = np.asarray(np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,)))
+        with self._lock:
+            self._mapped[shard] = mapped
+        return mapped
 
-    def _make_room(self, needed: int) -> None:
+    def _make_room(self, needed: int, kept: Collection[Shard]) -> None:
         files = {path.name: path.stat().st_size for path in self._folder.iterdir()}
-        recent = [shard.name for shard in self._mapped]
-        taken = sum(files.values())
-        # Those of an earlier process first.
-        for name in [name for name in files if name not in recent] + recent:
-            if taken + needed <= self._limit:
-                return
-            (self._folder / name).unlink()
-            taken -= files[name]
-            self._mapped = OrderedDict((s, t) for s, t in self._mapped.items() if s.name != name)
+        stay = {shard.name for shard in kept}
+        taken = needed + sum(files.values())
+        with self._lock:
+            mapped = {shard.name: shard for shard in self._mapped}
+            # Those of an earlier process first.
+            for name in [*(name for name in files if name not in mapped), *mapped]:
+                if taken <= self._limit:
+                    return
+                if name not in stay:
+                    if name in mapped:
+                        del self._mapped[mapped[name]]
+                    (self._folder / name).unlink(missing_ok=True)
+                    taken -= files.get(name, 0)
 
     def _fetch(self, shard: Shard, path: Path, size: int) -> None:
         digest, received = hashlib.sha256(), 0
