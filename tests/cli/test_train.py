@@ -143,7 +143,10 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "There is no corpus at {path}. Give --data a text file, or 'shakespeare'"),
+        (
+            None,
+            "There is no corpus at {path}. Give --data a text file, a folder that `pcp data shard` wrote, or 'shakespeare'",
+        ),
         (b"", "The corpus {path} is empty."),
         (b"to be or not to be", "The training part has 16 tokens; batch 4 x context 64 needs at least 257."),
         (b"to be " * 60, "The validation part has 36 tokens; one window of context 64 needs 65."),
