@@ -181,9 +181,12 @@ _FIELDS: dict[type, tuple[_Field, ...]] = {
 }
 
 
-def _encode(schema: Any, content: dict[str, Any], what: str) -> bytes:
+def _encode(schema: Any, content: dict[str, Any], what: str, member: str = "") -> bytes:
     try:
-        payload: bytes = schema.new_message(**content).to_bytes()
+        message = schema.new_message()
+        # Who sets a member of a union without this costs an exception of Cap'n Proto, which unwinds for 0.2 ms.
+        (message.init(member) if member else message).from_dict(content)
+        payload: bytes = message.to_bytes()
     except (capnp.KjException, TypeError, ValueError, OverflowError) as error:
         raise MessageError(f"{what} has a value that the protocol cannot carry: {_summary(error)}") from error
     return payload
@@ -194,7 +197,7 @@ def _encode_member(schema: Any, rows: dict[type, str], message: Any) -> bytes:
     if type(message) not in rows:
         known = ", ".join(struct.__name__ for struct in rows)
         raise MessageError(f"a {name} is not a message of this connection; it carries {known}")
-    return _encode(schema, {rows[type(message)]: _to_dict(message)}, name)
+    return _encode(schema, _to_dict(message), name, rows[type(message)])
 
 
 def _decode(schema: Any, payload: bytes | bytearray, read: Callable[[Any], _T]) -> _T:
