@@ -22,7 +22,7 @@ from pcp.distributed.coordinator.state import HeldLease
 from pcp.distributed.messages import Assign, Lease, Outcome, UpdateReply, Welcome
 from pcp.distributed.simulator.witness import InvariantViolated, Witness, require
 
-MOST_TRIES = 16  # of one upload by one process; an audit may ask for a state more than once
+MOST_TRIES = 10  # of one upload by one process; an audit may ask for a state more than once
 
 
 class Observer:
