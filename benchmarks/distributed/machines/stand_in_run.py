@@ -12,7 +12,7 @@ from benchmarks.distributed.machines.network import Count, Network
 from benchmarks.distributed.machines.process import Process, processor_seconds, resident_bytes
 from pcp.distributed.wire import Authority
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
 SHEPHERD = "shepherd"
 
 
@@ -134,7 +134,7 @@ class Run:
         words += ["--folder", str(self.folder / worker), "--json"]
         steps = {
             "PCP_STEP_SECONDS": str(self.options.step_seconds),
-            "PCP_STEP_STANDS_IN": str(self.options.inner_steps),
+            "PCP_STEP_STANDS_IN": str(self.cycle),
         }
         return Process(self._on(worker), words, self.folder, worker, steps)
 
@@ -148,8 +148,8 @@ class Run:
         raise SystemExit(f"the Shepherd does not listen: {shepherd.explain()}")
 
     def _wait(self, processes: dict[str, Process], steps: int) -> dict[str, Any]:
-        """Wait until every Worker has done so many steps; returns what was taken until then."""
-        deadline = time.monotonic() + self.options.limit
+        """Wait until every Worker has done so many steps; returns what was taken, and moved by each, until then."""
+        deadline, counts = time.monotonic() + self.options.limit, dict[str, Count]()
         while any(len(each.ends) < steps for each in self.steps.values()):
             if time.monotonic() > deadline or any(each.code for each in processes.values()):
                 done = {worker: len(each.ends) for worker, each in self.steps.items()}
@@ -160,14 +160,16 @@ class Run:
             time.sleep(POLL_SECONDS)
             for worker in self.workers:
                 self._read(worker, processes[worker])
+                if (
+                    self.network is not None
+                    and worker not in counts
+                    and len(self.steps[worker].ends) >= steps
+                ):
+                    counts[worker] = self.network.counts()[worker]
         taken = {name: processor_seconds(each.number) for name, each in processes.items()}
         if self.network is not None:
             taken["lines"] = processor_seconds(self.network.emulator)
-        counts = {} if self.network is None else self.network.counts()
-        return {"time": time.monotonic(), "processor": taken, "counts": counts, "steps": self._done()}
-
-    def _done(self) -> float:
-        return statistics.mean(len(each.ends) for each in self.steps.values())
+        return {"time": time.monotonic(), "processor": taken, "counts": counts}
 
     def _read(self, worker: str, process: Process) -> None:
         with process.errors.open("rb") as file:
@@ -203,17 +205,16 @@ class Run:
             "cores_of_shepherd": processor[SHEPHERD] / wall,
         }
         if self.network is not None:
-            steps = last["steps"] - first["steps"]
             of = {worker: last["counts"][worker] - first["counts"][worker] for worker in self.workers}
             row |= {
                 "congestion": self.network.congestion,
                 "cores_of_lines": processor["lines"] / wall,
-                **_bytes(of, steps),
+                **_bytes(of, end - begin),
             }
         return row
 
 
-def _bytes(of: dict[str, Count], steps: float) -> dict[str, float]:
+def _bytes(of: dict[str, Count], steps: int) -> dict[str, float]:
     """Bytes of a Worker and step, each way; and which share of the packets did not arrive."""
     workers = len(of)
     packets = sum(each.packets_sent + each.packets_received + each.dropped for each in of.values())
