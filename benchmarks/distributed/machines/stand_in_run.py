@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.distributed.machines.network import Count, Network
 from benchmarks.distributed.machines.process import Process, processor_seconds, resident_bytes
+from pcp.distributed.compression import codec
 from pcp.distributed.wire import Authority
 
 POLL_SECONDS = 0.1
@@ -23,10 +24,14 @@ class Way:
     Arguments:
         settings: of the run's file.
         wanted: share of the time in steps that the project wants of it; None: it is a control.
+        rounds: that are measured, at most: those of a slow way are long, and one is like the other.
+        on_loopback: whether it is measured without lines, too.
     """
 
     settings: dict[str, Any]
     wanted: float | None = None
+    rounds: int = 1000
+    on_loopback: bool = False
 
 
 @dataclass
@@ -77,11 +82,10 @@ class Run:
         self.workers = [f"worker-{number}" for number in range(options.workers)]
         self.steps = {worker: Steps() for worker in self.workers}
         self.positions = dict.fromkeys(self.workers, 0)  # in what each wrote
+        # Data parallel training merges after each step.
         self.is_parallel = way.settings["algorithm"] == "data-parallel"
-        # Data parallel training merges after each step, so a few of them say what each takes.
         self.cycle = 1 if self.is_parallel else options.inner_steps
-        self.warm: int = 1 if self.is_parallel else options.warm
-        self.rounds: int = options.parallel_steps if self.is_parallel else options.rounds
+        self.warm, self.rounds = options.warm, min(options.rounds, way.rounds)
         # All that a round moves has arrived a step before its end, so that nothing is on the way when bytes are counted.
         early = 0 if self.is_parallel else 1
         self.begin, self.end = self.warm * self.cycle - early, (self.warm + self.rounds) * self.cycle - early
@@ -191,7 +195,7 @@ class Run:
         wall = last["time"] - first["time"]
         processor = {name: last["processor"][name] - first["processor"][name] for name in last["processor"]}
         workers = sum(processor[worker] for worker in self.workers)
-        row = {
+        row: dict[str, Any] = {
             "way": self.name,
             "lines": self.network is not None,
             "utilisation": statistics.mean(shares),
@@ -211,6 +215,14 @@ class Run:
                 "cores_of_lines": processor["lines"] / wall,
                 **_bytes(of, end - begin),
             }
+            least = (
+                codec(self.way.settings.get("upload", "f32")).payload_bytes(int(self.options.parameters))
+                / self.cycle
+            )
+            if row["bytes_up_a_step"] < least:
+                raise SystemExit(
+                    f"{self.name}: {row['bytes_up_a_step']:.0f} bytes a step were sent, fewer than {least:.0f} of pushes"
+                )
         return row
 
 
