@@ -9,8 +9,11 @@ Utilisation is steps x seconds of a step, divided by the time in which a Worker 
 its merges, after --warm rounds and before the last one.
 
 All processes share the processors of this machine. So the ways that overlap also run on loopback, with no line: what is lost
-there is lost to the processors, and the rest to the network. `program_processor_seconds_a_round` is the processor time that a
-Worker's programs take, in and between steps. They would take it on a machine of its own, too.
+there is lost to the processors, and the rest to the network. Of the time in which a Worker is blocked, `waited_seconds_a_round`
+are waited for merged fragments (the push, the Shepherd's `outer_step_seconds`, the fetch), `outside_seconds_a_round` go to its
+programs before and after the steps of a lease, and the rest to adopting in the middle of a lease and to the round trip between
+two leases. `program_processor_seconds_a_round` is the processor time of its programs. They would take it on a machine of its
+own, too; --workers 1 measures a Worker that shares this one with the Shepherd only.
 """
 
 import argparse
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "examples:\n"
         "  python -m benchmarks utilisation                                           some ten minutes, 12 GB of memory\n"
         "  python -m benchmarks utilisation --workers 2 --parameters 4e6 --rounds 2   a short form\n"
+        "  python -m benchmarks utilisation --workers 1 --ways streaming-int4         without seven others on these cores\n"
         "  python -m benchmarks --json utilisation --ways streaming-int4 sparse-top-k --congestion reno"
     )
 
@@ -152,23 +156,23 @@ def table(rows: list[dict[str, Any]]) -> str:
     parallel = over.get("data-parallel-f32")
     lines = [
         "",
-        "| way | utilisation | wanted | on loopback | blocked a round; on loopback | KB up a step | down | fewer up | down |",
+        "| way | utilisation | wanted | blocked a round (for merges) | on loopback | KB up a step | down | fewer up | down |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in over.items():
         beside = alone.get(name)
         wanted = "" if row["wanted"] is None else f"{row['wanted']:.0%}"
-        loopback = "" if beside is None else f"{beside['utilisation']:.1%}"
-        blocked = f"{row['blocked_seconds_a_round']:.2f} s"
-        blocked += "" if beside is None else f"; {beside['blocked_seconds_a_round']:.2f} s"
+        loopback = "" if beside is None else f"{beside['utilisation']:.1%}, {_blocked(beside)}"
         moved = [row[f"bytes_{each}_a_step"] for each in ("up", "down")]
         fewer = [""] * 2
         if parallel is not None and row is not parallel:
-            fewer = [
-                f"{parallel[f'bytes_{each}_a_step'] / row[f'bytes_{each}_a_step']:,.0f} times"
-                for each in ("up", "down")
-            ]
+            theirs = [parallel[f"bytes_{each}_a_step"] for each in ("up", "down")]
+            fewer = [f"{other / own:,.0f} times" for other, own in zip(theirs, moved, strict=True)]
         kilobytes = [f"{each / 1e3:,.1f}" for each in moved]
-        facts = [name, f"{row['utilisation']:.1%}", wanted, loopback, blocked, *kilobytes, *fewer]
+        facts = [name, f"{row['utilisation']:.1%}", wanted, _blocked(row), loopback, *kilobytes, *fewer]
         lines.append(f"| {' | '.join(facts)} |")
     return "\n".join(lines)
+
+
+def _blocked(row: dict[str, Any]) -> str:
+    return f"{row['blocked_seconds_a_round']:.2f} s ({row['waited_seconds_a_round']:.2f} s)"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from pcp.distributed.compression import codec
 from pcp.distributed.wire import Authority
 
 POLL_SECONDS = 0.1
+_LEASE = re.compile(r"\(([0-9.]+) ms of it outside of the steps; waited ([0-9.]+) s for fragments\)")
+_OUTER_STEP = re.compile(r"the outer step of round \d+ took ([0-9.]+) ms")
 SHEPHERD = "shepherd"
 
 
@@ -41,10 +44,28 @@ class Steps:
     Arguments:
         ends: when each ended.
         processor: processor seconds of the process until then.
+        leases: of each that ended, how many steps were done by then, and the seconds of it that were spent outside of
+            the steps, and waiting for fragments to be merged and to arrive.
     """
 
     ends: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
+    leases: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        """Take a line that a Worker wrote, which may be of a step or of a lease."""
+        _, step, words = line.partition(": step ")
+        if step:
+            end, processor = map(float, words.split())
+            self.ends.append(end)
+            self.processor.append(processor)
+        elif found := _LEASE.search(line):
+            self.leases.append((len(self.ends), float(found[1]) / 1e3, float(found[2])))
+
+    def spent(self, first: int, last: int) -> tuple[float, float]:
+        """Seconds outside of steps, and waiting for fragments, of the leases that ended between two steps."""
+        within = [each for each in self.leases if first < each[0] <= last]
+        return sum(outside for _, outside, _ in within), sum(waited for *_, waited in within)
 
     def share(self, first: int, last: int, seconds: float) -> float:
         """Share of the time in steps, from the end of one to the end of another."""
@@ -102,10 +123,14 @@ class Run:
             first = self._wait(processes, self.begin)
             last = self._wait(processes, self.end)
             memory = sum(resident_bytes(each.number) for each in processes.values())
+            took = [float(each) / 1e3 for each in _OUTER_STEP.findall(processes[SHEPHERD].errors.read_text())]
         finally:
             for process in processes.values():
                 process.kill()
-        return self._seen(first, last) | {"memory_gb": memory / 1e9}
+        return self._seen(first, last) | {
+            "outer_step_seconds": statistics.median(took),
+            "memory_gb": memory / 1e9,
+        }
 
     def _on(self, machine: str) -> list[str]:
         return [] if self.network is None else self.network.on(machine)
@@ -182,16 +207,13 @@ class Run:
                 if not line.endswith(b"\n"):
                     break
                 self.positions[worker] += len(line)
-                _, step, words = line.partition(b": step ")
-                if step:
-                    end, processor = map(float, words.split())
-                    self.steps[worker].ends.append(end)
-                    self.steps[worker].processor.append(processor)
+                self.steps[worker].read(line.decode())
 
     def _seen(self, first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
         begin, end, seconds = self.begin, self.end, self.options.step_seconds
         shares = [each.share(begin, end, seconds) for each in self.steps.values()]
         blocked = [each.blocked(begin, end, seconds) for each in self.steps.values()]
+        spent = [each.spent(begin, end) for each in self.steps.values()]
         wall = last["time"] - first["time"]
         processor = {name: last["processor"][name] - first["processor"][name] for name in last["processor"]}
         workers = sum(processor[worker] for worker in self.workers)
@@ -204,6 +226,8 @@ class Run:
             "rounds": self.rounds,
             "seconds_a_round": (end - begin) * seconds / statistics.mean(shares) / self.rounds,
             "blocked_seconds_a_round": statistics.mean(wall for wall, _ in blocked) / self.rounds,
+            "waited_seconds_a_round": statistics.mean(waited for _, waited in spent) / self.rounds,
+            "outside_seconds_a_round": statistics.mean(outside for outside, _ in spent) / self.rounds,
             "program_processor_seconds_a_round": statistics.mean(used for _, used in blocked) / self.rounds,
             "cores_of_workers": workers / wall,
             "cores_of_shepherd": processor[SHEPHERD] / wall,
