@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = (
         "examples:\n"
-        "  python -m benchmarks utilisation                                           some ten minutes, 12 GB of memory\n"
+        "  python -m benchmarks utilisation                                           ten to fifteen minutes, 13 GB\n"
         "  python -m benchmarks utilisation --workers 2 --parameters 4e6 --rounds 2   a short form\n"
         "  python -m benchmarks utilisation --workers 1 --ways streaming-int4         without seven others on these cores\n"
         "  python -m benchmarks --json utilisation --ways streaming-int4 sparse-top-k --congestion reno"
