@@ -91,7 +91,7 @@ class Contestant(ABC):
 
 
 class WithPCP(Contestant):
-    """PCP within a tolerance on the step that all are judged by; if that is 0, with the fastest kernels, or as it is written."""
+    """PCP within a tolerance on the step that all are judged by; if it is 0, by the fastest kernels, or as it is written."""
 
     def __init__(self, task: Task, tolerance: float, budget: float, plain: bool = False) -> None:
         step = task.step

@@ -6,13 +6,13 @@
     python -m benchmarks cpu --dry
 
 There are two groups, one after the other, because a contestant takes some 4 GB: what may round to bfloat16, and float32. In a
-group each contestant runs in a process of its own and takes one step in turn. PCP plans within the error of eager PyTorch of its
-group, or within `--tolerance`. In float32, too, nobody's error is below some 1e-4: biases whose gradient is zero in exact
+group each contestant runs in a process of its own and takes one step in turn. PCP plans within the error of eager PyTorch of
+its group, or within `--tolerance`. In float32, too, nobody's error is below some 1e-4: biases whose gradient is zero in exact
 arithmetic are updated by what rounding leaves of it.
 
 The error is that of docs/concepts/paths.md, of every result of one step from the same warm state, beside PCP's step as it is
-written, in float32. CPU time and page faults are those of the contestant's process and its children, the least of all turns: what
-else the machine does changes them less than wall time. Threads that spin while they wait, as OpenMP's do, count.
+written, in float32. CPU time and page faults are those of the contestant's process and its children, the least of all turns:
+what else the machine does changes them less than wall time. Threads that spin while they wait, as OpenMP's do, count.
 """
 
 import argparse
