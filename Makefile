@@ -19,6 +19,9 @@ PYTEST    := $(BIN)/python -m pytest
 # Besides tests/peers: the files whose tests skip themselves where an optional package is absent, as in `make test`.
 PEER_TESTS = tests/peers $(shell grep -rl --include='*.py' --exclude-dir=peers importorskip tests)
 
+# What `make check` runs, and so `make test` does not.
+CHECKS = tests/test_layers.py tests/test_house_rules.py
+
 # What XLA runs. A machine with a GPU brings its own jax, which no lock here names.
 GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests/planning tests/nn tests/optimizers \
 	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py
@@ -37,7 +40,7 @@ demo: install ## Train a small GPT-2 on Shakespeare with one Shepherd and two Wo
 	$(BIN)/pcp train --model gpt2-nano $(DEMO_FLAGS)
 
 test: install ## Run the tests (no torch needed)
-	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(TEST_FLAGS)
+	$(PYTEST) -n $(JOBS) -m "not long and not runs" --ignore=tests/peers $(CHECKS:%=--ignore=%) $(TEST_FLAGS)
 
 test-runs: install ## Run the tests of whole runs whose processes are killed, audited or kept out
 	$(PYTEST) -n $(JOBS) -m runs tests/distributed/processes $(TEST_FLAGS)
@@ -61,7 +64,7 @@ check: install ## Lint, formatting, strict types, import layers, house rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) -q tests/test_layers.py tests/test_house_rules.py
+	$(PYTEST) -q $(CHECKS)
 
 format: install ## Rewrite the files as ruff wants them
 	$(BIN)/ruff check --fix .

@@ -29,15 +29,17 @@ BENCHMARKS = {
     "distributed": {
         "churn": "work merged beside a slow worker, and under failures, in virtual time",
         "compression": "bytes, error and time of codecs, beside NumPy",
+        "faults": "how soon a real run goes on after faults at random moments, and whether it ends right",
         "low_communication": "the loss of training that seldom communicates, beside data parallel training",
         "scale": "what a Shepherd costs with up to 10,000 workers, and a tree of Shepherds",
         "scale_arithmetic": "what up to a million workers would ask of a Shepherd, by arithmetic",
+        "utilisation": "which share of the time Workers train over emulated lines, and how many bytes that takes",
         "wire": "how fast a blob is fetched, on loopback and over an emulated line, beside TLS sockets",
     },
 }
 
-# Only by name: on a CPU it takes hours; it needs an optional package.
-BY_NAME = ("low_communication", "iree")
+# Only by name: on a CPU it takes hours; it needs an optional package; they need namespaces of their own.
+BY_NAME = ("low_communication", "iree", "utilisation", "faults")
 
 
 def main() -> None:

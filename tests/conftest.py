@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "XDG_STATE_HOME": ".local/state",
     }.items():
         os.environ[variable] = str(home / folder)
+    # Native kernels take half a minute to compile; one folder of builds serves all processes of this run of the suite.
+    builds = Path(os.environ.setdefault("PCP_TEST_BUILDS", str(home / "native")))
+    builds.mkdir(exist_ok=True)
+    (home / ".cache" / "pcp").mkdir(parents=True)
+    (home / ".cache" / "pcp" / "native").symlink_to(builds)
     os.environ["MPLBACKEND"] = "agg"
     # Matplotlib takes seconds to list the fonts; one list serves every run of the suite.
     if (cache := getattr(config, "cache", None)) is not None:

@@ -37,6 +37,13 @@ def test_a_job_on_samples_comes_back_and_has_a_version_that_older_workers_refuse
     assert (json.loads(job.to_json())["version"], json.loads(JOB.to_json())["version"]) == (4, 3)
 
 
+def test_a_job_on_shards_comes_back_with_their_place() -> None:
+    job = replace(JOB, kind=DataKind.shards, place="s3://bucket/corpus")
+    assert Job.from_json(job.to_json()) == job
+    assert json.loads(job.to_json())["version"] == 5
+    assert "place" not in json.loads(JOB.to_json())
+
+
 def test_a_tolerance_comes_back_and_is_not_there_without_one() -> None:
     job = replace(JOB, tolerance=1e-2, plan_seconds=30.0)
     assert Job.from_json(job.to_json()) == job
@@ -90,8 +97,11 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         ("[]", "cannot be read: TypeError"),
         ("null", "cannot be read: TypeError"),
         ("{}", "cannot be read: KeyError\\('version'\\)"),
-        (changed(version=5), "described in version 5; this worker understands 3 and 4: install the PCP of"),
-        (changed(version="1"), "described in version 1; this worker understands 3 and 4"),
+        (
+            changed(version=6),
+            "described in version 6; this worker understands 3, 4 and 5: install the PCP of",
+        ),
+        (changed(version="1"), "described in version 1; this worker understands 3, 4 and 5"),
         (changed(tolerance=-1), "-1 is not an amount"),
         (changed(tolerance="much"), "'much' is not an amount"),
         (changed(plan_seconds=float("inf")), "inf is not an amount"),
@@ -103,6 +113,7 @@ def test_an_entry_that_nobody_knows_is_left_alone() -> None:
         (changed(tokens={"digest": "x" * 64, "size": 7}), "non-hexadecimal"),
         (changed(tokens={"digest": 5, "size": 7}), "TypeError"),
         (changed(tokens={"digest": "00" * 32, "size": -1}), "-1 is not a count"),
+        (changed(place=7), "7 is not text"),
         (changed(batch=True), "True is not a count"),
         (changed(batch=1.5), "1.5 is not a count"),
         (changed(context="64"), "'64' is not a count"),

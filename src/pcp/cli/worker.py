@@ -129,6 +129,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where other workers of the run may fetch from this one what every member may have, so that not all comes from "
         "the Shepherd; they are told the address, or the one it connects from for 0.0.0.0 (default: nowhere)",
     )
+    parser.add_argument(
+        "--data",
+        metavar="PLACE",
+        help="a folder or URL where the shards of the run's data lie, as `pcp data shard` wrote them (default: the place that "
+        "the run names, then the Shepherd)",
+    )
     parser.add_argument("--supervised", action="store_true", help="end when standard input closes")
 
 
@@ -161,7 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         shown: MetricSink = JSONLinesStream() if arguments.json else LiveDisplay(Fleet(credentials.name, 0))
         with Stamped(shown) as sink:
-            way = WireWay(address, credentials, arguments.listen)
+            way = WireWay(address, credentials, arguments.listen, arguments.data or "")
             worker = WorkerProcess(way, folder, arguments.device, capacity, offer, hardware, sink.write)
             stopped, number = asyncio.run(_until_stopped(worker))
             facts = {"event": "stopped", "finished": stopped.finished, "reason": stopped.reason}
@@ -203,7 +209,7 @@ def _run_on_devices(arguments: argparse.Namespace) -> int:
 def _common(arguments: argparse.Namespace) -> list[str]:
     address = arguments.connect
     place = f"@{Path(address[1:]).resolve()}" if address.startswith("@") else address
-    limits = {"--disk": arguments.disk, "--memory": arguments.memory}
+    limits = {"--disk": arguments.disk, "--memory": arguments.memory, "--data": arguments.data}
     return [
         "--connect",
         place,

@@ -11,7 +11,7 @@ from pcp.distributed.messages import Blob
 from pcp.errors import PCPError
 from pcp.training.data.run_data import DataKind
 
-VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4}
+VERSIONS = {DataKind.tokens: 3, DataKind.samples: 4, DataKind.shards: 5}
 """The version of a description by what the run trains on; 1 and 2 were those of runs without fragments."""
 
 _SIGNATURE = "signature"
@@ -34,6 +34,7 @@ class Job:
         seed: of the order of the batches.
         vocabulary: every token is smaller; 0 where the data is no text.
         kind: what the file holds.
+        place: a URL where the shards lie; empty where the Shepherd gives them, or the file holds all.
         tolerance: how far a step's numbers may be from exact ones; each Worker looks for its own fastest path within. 0 runs
             the step as it is written.
         plan_seconds: that a Worker may spend on looking.
@@ -50,6 +51,7 @@ class Job:
     seed: int
     vocabulary: int
     kind: DataKind = DataKind.tokens
+    place: str = ""
     tolerance: float = 0.0
     plan_seconds: float = 0.0
     overlap: bool = False
@@ -74,6 +76,8 @@ class Job:
             "vocabulary": self.vocabulary,
             "overlap": self.overlap,
         }
+        if self.place:
+            content |= {"place": self.place}
         if self.tolerance:  # a Worker that does not know it computes more exactly than it need
             content |= {"tolerance": self.tolerance, "plan_seconds": self.plan_seconds}
         if self.pieces:  # without the commitments of a Worker that does not know it, its updates are refused
@@ -93,7 +97,8 @@ class Job:
             content = json.loads(text)
             kind = next((kind for kind, version in VERSIONS.items() if version == content["version"]), None)
             if kind is None:
-                understood = " and ".join(str(version) for version in VERSIONS.values())
+                *most, last = map(str, VERSIONS.values())
+                understood = f"{', '.join(most)} and {last}"
                 raise InvalidJob(
                     f"the run is described in version {content['version']}; this worker understands {understood}: "
                     "install the PCP of the Shepherd"
@@ -105,6 +110,7 @@ class Job:
                 _decode(content[kind.value]),
                 **numbers,
                 kind=kind,
+                place=_text(content.get("place", "")),
                 tolerance=_amount(content.get("tolerance", 0.0)),
                 plan_seconds=_amount(content.get("plan_seconds", 0.0)),
                 overlap=_truth(content["overlap"]),
@@ -190,6 +196,12 @@ def _program(name: str) -> str:
 def _truth(value: Any) -> bool:
     if type(value) is not bool:
         raise ValueError(f"{value!r} is neither true nor false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is not text")
     return value
 
 

@@ -313,7 +313,7 @@ def test_a_program_that_is_refused_is_told_and_ends_the_worker(
             json.dumps({"version": 9}),
             None,
             InvalidJob,
-            "described in version 9; this worker understands 3 and 4",
+            "described in version 9; this worker understands 3, 4 and 5",
         ),
         (None, (), NotOffered, r"the run names blob \w{16}, which the Shepherd does not offer"),
     ],

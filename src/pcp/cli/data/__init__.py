@@ -12,12 +12,14 @@ DESCRIPTION = {
     "description": "Write a text as token shards and an index, which `pcp train --data PLACE` reads a shard at a time.",
     "epilog": """\
 A place is a folder, or a URL that fsspec opens (`pip install 'planetary-compute-protocol[data]'` and the driver of its scheme).
-Neither this command nor training holds the text in memory. One process trains on shards; a Shepherd takes a text file only.
+Neither this command nor training holds the text in memory. Workers of a run fetch the shards that their leases touch, from the
+Shepherd where the place is a folder of its machine, else from the place itself.
 
 examples:
   pcp data shard corpus.txt --out corpus-shards
   pcp data shard corpus.txt --out s3://bucket/corpus --tokenizer bytes
   pcp train --data corpus-shards
+  pcp train --data corpus-shards --workers 2
 """,
 }
 
@@ -35,11 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tokenizer",
         choices=["characters", "bytes"],
         default="characters",
-        help="what a token is (default: characters)",
+        help="what a token is",
     )
-    parser.add_argument(
-        "--shard-tokens", type=int, default=1 << 24, help="tokens in a shard (default: 16777216)"
-    )
+    parser.add_argument("--shard-tokens", type=int, default=1 << 24, help="tokens in a shard")
 
 
 def run(arguments: argparse.Namespace) -> int:

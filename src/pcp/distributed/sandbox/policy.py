@@ -49,6 +49,7 @@ class Policy:
         folder: for its temporary files and its cache; it may write nowhere else.
         device: where it computes; drivers of GPUs need more of the system than processors.
         writable: further folders that it may write to.
+        readable: further folders that it may read.
         cache: where programs are kept that it compiles, if not in its folder. They are machine code: whoever takes them from
             there must be as confined.
         processes: whether it may start Python again, as confined as itself.
@@ -59,6 +60,7 @@ class Policy:
     folder: Path
     device: str
     writable: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
     cache: Path | None = None
     processes: bool = False
     file_bytes: int | None = None
@@ -79,7 +81,12 @@ class Policy:
         words = {
             "path": _search_path(),
             "readable": sorted(
-                {*_readable(), str(cache_folder() / "native"), str(data_folder() / "kernels")}
+                {
+                    *_readable(),
+                    str(cache_folder() / "native"),
+                    str(data_folder() / "kernels"),
+                    *map(str, self.readable),
+                }
             ),
             "writable": [str(path) for path in self.written],
             "processes": self.processes,

@@ -42,7 +42,6 @@ def check_run(recipe: Recipe) -> None:
 
     Raises:
         InvalidTrainingConfig: the settings make no algorithm, or are none of a run with workers.
-        ShardsNeedOneProcess: the data are in shards.
         TooManyFragments: the parameters are fewer arrays than fragments were asked for.
         ProgramRefused: the step does what no worker allows.
     """
@@ -51,7 +50,6 @@ def check_run(recipe: Recipe) -> None:
             f"memory is {recipe.config.memory!r}, but Workers do not fit their steps into memory; leave it out, or train in "
             "one process"
         )
-    _ = recipe.data.file  # refuses data that no Worker can be given
     algorithm = algorithm_of(recipe.config)
     partition(recipe.parameters, algorithm.fragments)
     check(inner_step(recipe, algorithm))
@@ -95,6 +93,7 @@ def new_run(
         seed=config.seed,
         vocabulary=data.vocabulary,
         kind=data.kind,
+        place=data.place,
         tolerance=config.tolerance,
         plan_seconds=config.plan_seconds,
         overlap=overlaps(algorithm),

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcp.distributed.algorithm_choice import algorithm_of
 from pcp.distributed.coordinator import Coordinator, EventLog
-from pcp.distributed.messages import Goodbye, Hello, Message
+from pcp.distributed.messages import Blob, Goodbye, Hello, Message
 from pcp.distributed.runtime import LoopRuntime
 from pcp.distributed.shepherd.arrivals import ArrivalStore
 from pcp.distributed.shepherd.calculation import Calculation
@@ -115,6 +115,8 @@ class Shepherd:
         self._storage = locked(folder.path / "coordinator", patience_seconds)
         self._log = EventLog(self._storage)
         self._store = BlobStore(folder.path / "blobs")
+        self._shards = {Blob(bytes.fromhex(digest), size): path for digest, size, path in recipe.data.shards}
+        self._store.lend(self._shards)
         records = list(self._log.records())
         restored = Coordinator.restore(records) if records else None
         algorithm = restored.state.run.config.algorithm if restored else algorithm_of(recipe.config)
@@ -179,6 +181,7 @@ class Shepherd:
             report=self._report,
             ended=self._ended,
         )
+        self._host.announcements.announce(self._shards)
         server = await self.listen(host, port, patience_seconds)
         state, seen = self._coordinator.state, server.statistics
         attention = asyncio.create_task(

@@ -14,7 +14,7 @@ import shutil
 import stat
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class BlobStore:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"cannot make the folder {self.folder} for blobs: {error}") from error
+        self._lent: dict[bytes, Path] = {}
         self._lock = threading.RLock()  # closing a partial under it takes it again
         self._arriving: dict[Path, PartialBlob] = {}
         self._in_pieces: dict[Path, PartialBlob] = {}  # of them, and those that wait for their next piece
@@ -76,9 +77,13 @@ class BlobStore:
         with self._lock:
             return sum(self._sizes.values())
 
+    def lend(self, files: Mapping[Blob, Path]) -> None:
+        """Gives files that lie elsewhere as blobs, too; they are neither counted nor removed here."""
+        self._lent |= {blob.digest: path for blob, path in files.items()}
+
     def path(self, digest: bytes) -> Path:
         """Where the blob with this digest is, or would be."""
-        return self.folder / digest.hex()
+        return self._lent.get(digest) or self.folder / digest.hex()
 
     def has(self, blob: Blob) -> bool:
         """Whether the blob is here, complete."""
@@ -224,7 +229,7 @@ class BlobStore:
                 f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
                 f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
             )
-        partial = PartialBlob(blob, path, self.path(blob.digest), self._released)
+        partial = PartialBlob(blob, path, self.folder / blob.digest.hex(), self._released)
         if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
             partial.close()
             raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)
@@ -235,7 +240,7 @@ class BlobStore:
 
     def remove(self, digest: bytes) -> None:
         """Removes a blob, if it is here."""
-        self.path(digest).unlink(missing_ok=True)
+        (self.folder / digest.hex()).unlink(missing_ok=True)
         with self._lock:
             self._sizes.pop(digest.hex(), None)
 
@@ -276,7 +281,7 @@ class BlobStore:
         return found
 
     def _released(self, partial: PartialBlob) -> None:
-        path, complete = partial.path, self.path(partial.blob.digest)
+        path, complete = partial.path, self.folder / partial.blob.digest.hex()
         with self._lock:
             if self._arriving.get(path) is partial:
                 del self._arriving[path]

@@ -1,9 +1,10 @@
 """What a Worker offers to a run: the one place of its limits of disk and memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcp.distributed.messages import FailureKind
 from pcp.errors import PCPError
+from pcp.training.data.shards.sharded_tokens import CACHE_BYTES
 
 DISK_BYTES = 1 << 40
 
@@ -20,6 +21,16 @@ class Offer:
 
     disk_bytes: int = DISK_BYTES
     memory_bytes: int | None = None
+
+    @property
+    def shard_bytes(self) -> int:
+        """What shards of training data may take on disk: half, and 8 GiB where everything is offered."""
+        return CACHE_BYTES if self.disk_bytes == DISK_BYTES else self.disk_bytes // 2
+
+    @property
+    def without_shards(self) -> "Offer":
+        """What is left for the rest."""
+        return replace(self, disk_bytes=self.disk_bytes - self.shard_bytes)
 
 
 EVERYTHING = Offer()

@@ -1,6 +1,7 @@
 """The data of a run: a text as tokens, or samples; each a file that a Worker can be given, and batches drawn from it."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,9 +10,11 @@ import numpy as np
 
 from pcp.training.data.batches import Batches
 from pcp.training.data.samples import SampleBatches, Samples
-from pcp.training.data.shards.batches import ShardedBatches
+from pcp.training.data.shards.batches import ShardedBatches, Shards
+from pcp.training.data.shards.index import ShardIndex
 from pcp.training.data.shards.sharded_tokens import ShardedTokens
 from pcp.training.data.token_file import TokenFile
+from pcp.training.data.token_range import TokenOutOfRange
 
 Shape = tuple[tuple[int, ...], np.dtype[Any]]
 """Sizes of the axes, and the element type, of an array."""
@@ -22,6 +25,7 @@ class DataKind(enum.StrEnum):
 
     tokens = "tokens"
     samples = "samples"
+    shards = "shards"  # the index of tokens in shards
 
 
 class BatchSource(Protocol):
@@ -51,7 +55,22 @@ class TextData:
     tokens: TokenFile | ShardedTokens
     context: int
 
-    kind = DataKind.tokens
+    @property
+    def kind(self) -> DataKind:
+        """What the file holds."""
+        return DataKind.shards if isinstance(self.tokens, ShardedTokens) else DataKind.tokens
+
+    @property
+    def place(self) -> str:
+        """The URL where the data lies, for whom it is too much for a file; empty where nobody but this machine knows."""
+        if isinstance(self.tokens, ShardedTokens) and not self.tokens.place.is_folder:
+            return self.tokens.place.url
+        return ""
+
+    @property
+    def shards(self) -> list[tuple[str, int, Path]]:
+        """What Workers are given besides, one by one: digest, bytes and file of each."""
+        return self.tokens.files if isinstance(self.tokens, ShardedTokens) else []
 
     @property
     def file(self) -> Path:
@@ -83,6 +102,12 @@ class SampleData:
 
     kind = DataKind.samples
     context = vocabulary = 0
+    place = ""
+
+    @property
+    def shards(self) -> list[tuple[str, int, Path]]:
+        """None."""
+        return []
 
     @property
     def file(self) -> Path:
@@ -98,7 +123,13 @@ Data = TextData | SampleData
 
 
 def open_batches(
-    kind: DataKind, path: Path, size: int, context: int, seed: int, vocabulary: int
+    kind: DataKind,
+    path: Path,
+    size: int,
+    context: int,
+    seed: int,
+    vocabulary: int,
+    shards: Callable[[ShardIndex], Shards],
 ) -> BatchSource:
     """The batches of a data file that was received, as its sender draws them.
 
@@ -106,11 +137,20 @@ def open_batches(
         size: windows or samples in a batch.
         context: tokens in a window of a text.
         vocabulary: every token of a text is smaller.
+        shards: brings those of an index.
 
     Raises:
+        ShardIndexCorrupt, TokenOutOfRange: it is no index, or one of larger tokens.
         TokenFileForeign, TokenFileCorrupt, TokenFileTruncated, SamplesCorrupt: it does not hold such data.
         TinyCorpus, TooFewSamples, InvalidBatches: it cannot fill such batches.
     """
     if kind is DataKind.samples:
         return SampleBatches(Samples.open(path), size, seed)
+    if kind is DataKind.shards:
+        index = ShardIndex.from_json(path.read_bytes(), str(path))
+        if index.vocabulary_size > vocabulary:
+            raise TokenOutOfRange(
+                f"the index of shards has {index.vocabulary_size} tokens; the run was described with {vocabulary}"
+            )
+        return ShardedBatches(shards(index), size, context, seed)
     return Batches(TokenFile.open(path).training, size, context, seed, vocabulary)

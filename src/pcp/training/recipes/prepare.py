@@ -189,7 +189,9 @@ def _sharded(folder: RunFolder, config: TrainingConfig) -> ShardedTokens:
         folder.write_tokenizer(tokenizer_from_json(fetched.tokenizer))
         write_atomically(folder.shard_index_file, fetched.to_json().encode())
     index = ShardIndex.from_json(folder.shard_index_file.read_bytes(), str(folder.shard_index_file))
-    return ShardedTokens(ShardCache(index, Place(config.data), folder.shard_folder, CACHE_BYTES))
+    place = Place(config.data)
+    cache = ShardCache(index, [place], folder.shard_folder, CACHE_BYTES)
+    return ShardedTokens(cache, folder.shard_index_file, place)
 
 
 def _tokens(folder: RunFolder, config: TrainingConfig) -> TokenFile | ShardedTokens:

@@ -51,7 +51,7 @@ def index(tmp_path: Path, place: Watched) -> ShardIndex:
 
 
 def batches(index: ShardIndex, place: Watched, limit: int) -> ShardedBatches:
-    return ShardedBatches(ShardCache(index, place, place.cache, limit), 4, 4, seed=5)
+    return ShardedBatches(ShardCache(index, [place], place.cache, limit), 4, 4, seed=5)
 
 
 def shards_in_order(opened: ShardedBatches, count: int) -> list[str]:
@@ -85,7 +85,7 @@ def test_fetching_ahead_stays_within_the_limit_and_changes_no_batch(
 
 
 def test_room_is_not_made_of_what_is_expected(index: ShardIndex, place: Watched) -> None:
-    cache = ShardCache(index, place, place.cache, 3 * 128)
+    cache = ShardCache(index, [place], place.cache, 3 * 128)
     oldest, older, present, missing = index.training[:4]
     for shard in (oldest, older, present):
         cache.tokens(shard)

@@ -22,6 +22,7 @@ from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.failures import MustListen
 from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.process import WorkerProcess
+from pcp.distributed.worker.training.shards import shards_of
 from pcp.distributed.worker.training.trainer import InnerTrainer, Trained, make_trainer
 from pcp.distributed.worker.ways.base import Told
 from pcp.planning.measuring.hardware import hardware_of
@@ -136,6 +137,7 @@ class RayWay:
     def carriers(self, traffic: Traffic) -> tuple[ObjectCarrier, ObjectCarrier, ObjectCarrier]:
         """See `Way`."""
         down, up, aside = (ObjectCarrier(self.name, traffic) for _ in range(3))
+        self._aside = aside
         return down, up, aside
 
     def trainer(
@@ -154,7 +156,11 @@ class RayWay:
                 "the workers of this run exchange with each other, which they cannot on Ray; train it without "
                 "--engine ray, or choose another --algorithm"
             )
-        return TrainerHere(make_trainer(job, store, device, cancelled))
+        folder = store.folder.with_name(f"{store.folder.name}-shards")
+        shards = shards_of(job, store, self._aside, folder, EVERYTHING.shard_bytes)
+        if shards is None:
+            return TrainerHere(make_trainer(job, store, device, cancelled))
+        return TrainerHere(make_trainer(job, store, device, cancelled, lambda _: shards))
 
 
 class TrainerHere:

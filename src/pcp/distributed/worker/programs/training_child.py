@@ -13,8 +13,9 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from pcp.distributed.job import Job
@@ -25,6 +26,9 @@ from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.training.repetition import RepetitionAborted
 from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseAborted, make_trainer
 from pcp.errors import PCPError
+from pcp.training.data.shards.index import Shard, ShardIndex
+from pcp.training.data.shards.lent import LentShards
+from pcp.training.data.shards.place import PlaceUnreachable
 
 
 class Child:
@@ -34,6 +38,7 @@ class Child:
         self._requests, self._answers = requests, answers
         self._work: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._trainer: InnerTrainer | None = None
+        self._shards: queue.SimpleQueue[str | None] = queue.SimpleQueue()  # whether the one asked for is here
         self._aborted = 0  # work up to this number is not wanted any more
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -52,13 +57,23 @@ class Child:
             self._say(said | {"number": number})
 
     def _prepare(
-        self, aborted: Callable[[], bool], job: str, folder: str, device: str, limits: Any
+        self,
+        aborted: Callable[[], bool],
+        job: str,
+        folder: str,
+        device: str,
+        limits: Any,
+        shards: str | None,
     ) -> dict[str, Any]:
         disk_bytes, memory_bytes = limits
         store = BlobStore(folder, maximum_total_bytes=disk_bytes, shared=True)
         if memory_bytes is not None and device.startswith("cpu"):
             limit_data(memory_bytes)
-        self._trainer = make_trainer(Job.from_json(job), store, device, aborted)
+
+        def lent(index: ShardIndex) -> LentShards:
+            return LentShards(index, Path(str(shards)), self._bring, self._expect)
+
+        self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent)
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}
 
@@ -90,6 +105,17 @@ class Child:
         after, payload = finished(self._trainer.repeat(wanted, aborted))
         return {"after": _named(after), "payload": None if payload is None else _named(payload)}
 
+    def _bring(self, shard: Shard) -> None:
+        self._say({"shard": shard.digest})
+        problem = self._shards.get()
+        if problem is None:
+            raise LeaseAborted
+        if problem:
+            raise PlaceUnreachable(problem)
+
+    def _expect(self, shards: Sequence[Shard]) -> None:
+        self._say({"shards": [shard.digest for shard in shards]})
+
     def _read(self) -> None:
         """Take requests in; when there will be no more the Worker has gone, and this process goes whatever it is doing."""
         while len(size := self._requests.read(8)) == 8:
@@ -101,6 +127,8 @@ class Child:
                     self._trainer.inbox.settle(*arguments)
                 case "partner" if self._trainer is not None:
                     self._trainer.inbox.met(*arguments)
+                case "shard":
+                    self._shards.put(*arguments)
                 case "abort":
                     self._aborted = max(self._aborted, *arguments)
                     if self._trainer is not None:

@@ -39,6 +39,7 @@ from pcp.distributed.worker.programs.confined_process import (
     printable,
 )
 from pcp.distributed.worker.training.repetition import RepetitionAborted
+from pcp.distributed.worker.training.shards import ShardLender, ShardRefused
 from pcp.distributed.worker.training.trainer import LeaseAborted, LeaseRefused, Trained
 from pcp.folders import cache_folder
 from pcp.kernels import native
@@ -62,6 +63,7 @@ class TrainingProcess:
         offer: what programs may take.
         cache: where compiled programs are kept beyond this process, for processes that run programs of the same run.
         meet: exchanges with another worker, where the run's workers do.
+        shards: brings shards of training data, where the run's data are shards.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
@@ -78,8 +80,9 @@ class TrainingProcess:
         offer: Offer = EVERYTHING,
         cache: Path | None = None,
         meet: Meet | None = None,
+        shards: ShardLender | None = None,
     ) -> None:
-        self._meet = meet
+        self._meet, self._shards = meet, shards
         self._job, self._store, self._device, self._offer, self._cache = job, store, device, offer, cache
         self._temporary = TemporaryFolder(CONFINED)
         self._process: ConfinedProcess | None = None
@@ -98,6 +101,8 @@ class TrainingProcess:
     def close(self) -> None:
         """End the process, whatever it does."""
         self.end(FailureKind.OTHER, "the Worker stops")
+        if self._shards is not None:
+            self._shards.close()
         self._temporary.remove()
 
     def end(self, why: FailureKind, words: str) -> None:
@@ -141,7 +146,7 @@ class TrainingProcess:
             if "exchange" in said and self._meet is not None:
                 offer, loss = said["offer"] and self._made(said["offer"]), float(said["loss"])
                 process.send("partner", self._meet(int(said["exchange"]), offer, loss, aborted))
-            else:
+            elif not self._lent(process, said, aborted):
                 progress(int(said["steps"]), float(said["seconds"]))
 
         said = process.ask("train", lease, aborted=aborted, meanwhile=meanwhile, raises=LeaseAborted)
@@ -162,9 +167,27 @@ class TrainingProcess:
         Raises:
             ProgramStopped: the process died, or was ended.
         """
-        said = self._alive(aborted).ask("repeat", wanted, aborted=aborted, raises=RepetitionAborted)
+        process = self._alive(aborted)
+
+        def meanwhile(said: dict[str, Any]) -> None:
+            self._lent(process, said, aborted)
+
+        said = process.ask("repeat", wanted, aborted=aborted, raises=RepetitionAborted, meanwhile=meanwhile)
         payload = said["payload"]
         return self._made(said["after"]), None if payload is None else self._made(payload)
+
+    def _lent(self, process: ConfinedProcess, said: dict[str, Any], aborted: Callable[[], bool]) -> bool:
+        """Whether the process spoke of shards; it has been answered then."""
+        if self._shards is None or not said.keys() & {"shard", "shards"}:
+            return False
+        try:
+            if "shard" in said:
+                process.send("shard", self._shards.bring(str(said["shard"]), aborted))
+            else:
+                self._shards.expect(str(each) for each in said["shards"])
+        except ShardRefused as error:
+            process.end(ProgramStopped(FailureKind.CRASH, f"the process that runs programs lies: {error}"))
+        return True
 
     def _alive(self, cancelled: Callable[[], bool]) -> ConfinedProcess:
         if self._process is None or self._process.ended:
@@ -178,6 +201,7 @@ class TrainingProcess:
             self._temporary.path / "programs",
             self._device,
             writable=(self._store.folder.absolute(),),
+            readable=() if self._shards is None else (self._shards.folder.absolute(),),
             cache=self._cache,
             processes=True,
             file_bytes=max(_LEAST_FILE_BYTES, limits.disk_bytes),
@@ -192,6 +216,7 @@ class TrainingProcess:
             "prepare",
             *arguments,
             (limits.disk_bytes, limits.memory_bytes),
+            self._shards and str(self._shards.folder.absolute()),
             aborted=cancelled,
             raises=VerificationCancelled,
         )

@@ -25,6 +25,8 @@ from pcp.ir import Program
 from pcp.planning import Plan, plan
 from pcp.planning.search.evidence import Progress
 from pcp.training.data.run_data import open_batches
+from pcp.training.data.shards.batches import Shards
+from pcp.training.data.shards.index import ShardIndex
 from pcp.training.planned_step import describe_path, planned_step
 
 log = logging.getLogger("pcp.distributed.worker.training.trainer")
@@ -273,8 +275,17 @@ class InnerTrainer:
         return tuple(settled)
 
 
+def no_shards(_: ShardIndex) -> Shards:
+    """Of a run whose data are no shards."""
+    raise ProgramRefused("the run trains on shards, and nobody brings them here")
+
+
 def make_trainer(
-    job: Job, store: BlobStore, device: str, cancelled: Callable[[], bool] = lambda: False
+    job: Job,
+    store: BlobStore,
+    device: str,
+    cancelled: Callable[[], bool] = lambda: False,
+    shards: Callable[[ShardIndex], Shards] = no_shards,
 ) -> InnerTrainer:
     """The trainer of a run.
 
@@ -283,6 +294,7 @@ def make_trainer(
         store: where blobs are.
         device: where to compute.
         cancelled: asked during verification whether to give up.
+        shards: brings those of an index, where the data of the run are shards.
 
     Raises:
         ProgramRefused: a program is forbidden, or the programs do not fit together.
@@ -291,7 +303,7 @@ def make_trainer(
     """
     artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
     path = store.path(job.data.digest)
-    batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary)
+    batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary, shards)
     programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
     fragments = check_fit(programs, batches.shapes)
     plans: dict[str, Runs] = {

@@ -27,6 +27,7 @@ from pcp.distributed.worker.failures import MustListen
 from pcp.distributed.worker.offer import Offer
 from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.tools import Trainer
+from pcp.distributed.worker.training.shards import ShardLender, shards_of
 from pcp.distributed.worker.ways.base import Carrier, Connection, Fetcher, Pusher, Told
 
 FETCH_CONNECTIONS, PUSH_CONNECTIONS = 4, 3
@@ -40,10 +41,14 @@ class WireWay:
         address: the Shepherd's, `HOST:PORT`.
         credentials: the worker's certificate; its name is the worker's.
         listens_on: where other workers may reach this one, `HOST:PORT`; None where they may not.
+        data: a folder or URL with the shards of the run's data, asked before anybody else is.
     """
 
-    def __init__(self, address: str, credentials: Credentials, listens_on: str | None = None) -> None:
+    def __init__(
+        self, address: str, credentials: Credentials, listens_on: str | None = None, data: str = ""
+    ) -> None:
         self._address, self._credentials, self._listens_on = address, credentials, listens_on
+        self._data = data
         self.name, self.authority = credentials.name, credentials.authority
         self.is_signed = credentials.is_signed
         self._book = PeerBook(credentials.name)
@@ -94,7 +99,8 @@ class WireWay:
         down = HolderFetcher(
             StripedFetcher(clients(FETCH_CONNECTIONS)), self._book, self._holdings, self._clients
         )
-        return down, StripedPusher(clients(PUSH_CONNECTIONS)), clients(1)[0]
+        self._aside = clients(1)[0]
+        return down, StripedPusher(clients(PUSH_CONNECTIONS)), self._aside
 
     def trainer(
         self,
@@ -114,4 +120,10 @@ class WireWay:
             )
         self._holdings.offer_bytes = job.offer_bytes
         meets = Exchanger(job.seed, self._book, self._box, store, self._clients, told)
-        return TrainingProcess(job, store, device, cancelled, offer, cache, meets.meet)
+        # Beside the store: the process that runs programs may write to that, and only read shards.
+        folder = store.folder.with_name(f"{store.folder.name}-shards")
+        shards = shards_of(job, store, self._aside, folder, offer.shard_bytes, self._data)
+        if shards is None:
+            return TrainingProcess(job, store, device, cancelled, offer, cache, meets.meet)
+        offer, lender = offer.without_shards, ShardLender(shards)
+        return TrainingProcess(job, store, device, cancelled, offer, cache, meets.meet, lender)

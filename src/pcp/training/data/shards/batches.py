@@ -5,8 +5,9 @@ mostly lie in one shard, the same part of the text: batches of a small shard are
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,22 @@ from pcp.training.data.batches import (
     inputs_and_targets,
     permutation,
 )
-from pcp.training.data.shards.cache import ShardCache
-from pcp.training.data.shards.index import Shard
+from pcp.training.data.shards.index import Shard, ShardIndex
 from pcp.training.data.token_range import check_tokens
 
 _Numbers = npt.NDArray[np.int64]
+
+
+class Shards(Protocol):
+    """The shards of an index, wherever they come from: a `ShardCache`."""
+
+    index: ShardIndex
+
+    def tokens(self, shard: Shard) -> npt.NDArray[np.unsignedinteger]:
+        """The tokens of a shard, brought here if it is not."""
+
+    def expect(self, present: Shard, following: Iterable[Shard]) -> None:
+        """Bring what follows, too; `following` may be endless."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +51,7 @@ class ShardedBatches(TokenBatches):
         InvalidBatches: a size or the seed is out of range.
     """
 
-    cache: ShardCache
+    cache: Shards
     batch_size: int
     context: int
     seed: int

@@ -7,15 +7,16 @@ import os
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pcp.errors import PCPError
 from pcp.training.data.shards.index import Shard, ShardIndex
-from pcp.training.data.shards.place import Place
+from pcp.training.data.shards.place import PlaceUnreachable
 
 log = logging.getLogger("pcp.training.data.shards.cache")
 
@@ -23,6 +24,15 @@ AHEAD = 2
 """Shards that are fetched before a batch needs them, where the limit leaves room."""
 
 _Tokens = npt.NDArray[np.unsignedinteger]
+
+
+class Source(Protocol):
+    """Where shards come from: a `Place`."""
+
+    url: str
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """The bytes of a file, in pieces."""
 
 
 class ShardCorrupt(PCPError):
@@ -37,12 +47,14 @@ class ShardCache:
     """The shards of one index, as far as they are here.
 
     Arguments:
+        sources: where they come from. One that fails is said once, and asked last from then on.
         folder: where they are kept; those that an earlier process left are checked again and used.
         limit: bytes that they may take together.
     """
 
-    def __init__(self, index: ShardIndex, place: Place, folder: Path, limit: int) -> None:
-        self.index, self._place, self._folder, self._limit = index, place, folder, limit
+    def __init__(self, index: ShardIndex, sources: Sequence[Source], folder: Path, limit: int) -> None:
+        self.index, self.folder, self._limit = index, folder, limit
+        self._sources = list(sources)
         self._mapped: OrderedDict[Shard, _Tokens] = OrderedDict()
         self._expected: tuple[Shard, ...] = ()  # the present one, then those to fetch ahead
         self._ahead = False  # whether a thread fetches
@@ -81,9 +93,9 @@ class ShardCache:
         Arguments:
             following: in the order in which they are needed; may be endless.
         """
-        expected, taken = [present], self._size(present)
+        expected, taken = [present], self.index.size(present)
         for shard in itertools.islice(following, AHEAD):
-            taken += self._size(shard)
+            taken += self.index.size(shard)
             if taken > self._limit:
                 break
             expected.append(shard)
@@ -119,17 +131,17 @@ class ShardCache:
                 self._mapped.move_to_end(shard)
             return self._mapped.get(shard)
 
-    def _size(self, shard: Shard) -> int:
-        return shard.tokens * self.index.dtype.itemsize
-
     def _bring(self, shard: Shard, kept: Collection[Shard]) -> _Tokens:
-        path, size = self._folder / shard.name, self._size(shard)
+        path, size = self.folder / shard.name, self.index.size(shard)
         if size > self._limit:
-            raise CacheTooSmall(f"Shard {shard.name} has {size} bytes; the cache may hold {self._limit}.")
+            raise CacheTooSmall(
+                f"Shard {shard.name} has {size} bytes; shards may take {self._limit} here. Offer more (pcp worker --disk), or "
+                "write smaller shards (pcp data shard --shard-tokens)."
+            )
         if not (path.exists() and _digest(path) == shard.digest):
             path.unlink(missing_ok=True)
             self._make_room(size, kept)
-            self._fetch(shard, path, size)
+            self._fetch_from_any(shard, path, size)
         # A plain array: what is taken of a memmap is one again, which costs more than a row.
         mapped = np.asarray(np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,)))
         with self._lock:
@@ -137,7 +149,7 @@ class ShardCache:
         return mapped
 
     def _make_room(self, needed: int, kept: Collection[Shard]) -> None:
-        files = {path.name: path.stat().st_size for path in self._folder.iterdir()}
+        files = {path.name: path.stat().st_size for path in self.folder.iterdir()}
         stay = {shard.name for shard in kept}
         taken = needed + sum(files.values())
         with self._lock:
@@ -149,15 +161,26 @@ class ShardCache:
                 if name not in stay:
                     if name in mapped:
                         del self._mapped[mapped[name]]
-                    (self._folder / name).unlink(missing_ok=True)
+                    (self.folder / name).unlink(missing_ok=True)
                     taken -= files.get(name, 0)
 
-    def _fetch(self, shard: Shard, path: Path, size: int) -> None:
+    def _fetch_from_any(self, shard: Shard, path: Path, size: int) -> None:
+        for others in reversed(range(len(self._sources))):
+            try:
+                self._fetch(self._sources[0], shard, path, size)
+                return
+            except (PlaceUnreachable, ShardCorrupt) as error:
+                if not others:
+                    raise
+                self._sources.append(self._sources.pop(0))
+                log.warning("shards come from %s from now on: %s", self._sources[0].url, error)
+
+    def _fetch(self, source: Source, shard: Shard, path: Path, size: int) -> None:
         digest, received = hashlib.sha256(), 0
-        handle, name = tempfile.mkstemp(prefix=".", dir=self._folder)
+        handle, name = tempfile.mkstemp(prefix=".", dir=self.folder)
         try:
             with os.fdopen(handle, "wb") as file:
-                for piece in self._place.read(shard.name):
+                for piece in source.read(shard.name):
                     received += len(piece)
                     if received > size:
                         break
@@ -165,7 +188,7 @@ class ShardCache:
                     file.write(piece)
             if received != size or digest.hexdigest() != shard.digest:
                 raise ShardCorrupt(
-                    f"{self._place.url}/{shard.name} gave {'more than ' if received > size else ''}{min(received, size)} bytes "
+                    f"{source.url}/{shard.name} gave {'more than ' if received > size else ''}{min(received, size)} bytes "
                     f"with SHA-256 {digest.hexdigest()}; its index says {size} with {shard.digest}. Write the shards anew."
                 )
             os.replace(name, path)

@@ -59,6 +59,10 @@ class ShardIndex:
         """The stored type of a token."""
         return np.dtype(token_dtype(self.vocabulary_size)).newbyteorder("<")
 
+    def size(self, shard: Shard) -> int:
+        """Bytes of a shard."""
+        return shard.tokens * self.dtype.itemsize
+
     @property
     def digest(self) -> str:
         """SHA-256 of the content, in hex; it names the data of a run."""

@@ -31,9 +31,9 @@ class Place:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url.rstrip("/")
+        self.url = url.removeprefix("file://").rstrip("/")
         self._files: Any = None
-        if "://" not in url:
+        if self.is_folder:
             return
         fsspec = import_extra("fsspec", "data", f"Data from {url}")
         try:
@@ -42,6 +42,11 @@ class Place:
             raise MissingDriver(
                 f"cannot open {url}: {error}. Give a folder, or a URL whose driver is installed."
             ) from None
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder of this machine."""
+        return "://" not in self.url
 
     def read(self, name: str) -> Iterator[bytes]:
         """The bytes of a file, in pieces; raises PlaceUnreachable."""

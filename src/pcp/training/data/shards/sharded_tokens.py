@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pcp.errors import PCPError
 from pcp.training.data.shards.cache import ShardCache
 from pcp.training.data.shards.index import INDEX_NAME, ShardIndex
 from pcp.training.data.shards.place import Place
@@ -15,15 +14,19 @@ CACHE_BYTES = 8 << 30
 """What the shards of a run may take of the disk together."""
 
 
-class ShardsNeedOneProcess(PCPError):
-    """Workers were to be given a sharded corpus."""
-
-
 @dataclass(frozen=True, eq=False)
 class ShardedTokens:
-    """A sharded corpus, opened; stands where a TokenFile stands."""
+    """A sharded corpus, opened; stands where a TokenFile stands.
+
+    Arguments:
+        cache: of this process.
+        path: the file of the index, which is what a Worker needs first.
+        place: where all shards lie.
+    """
 
     cache: ShardCache
+    path: Path
+    place: Place
 
     @property
     def vocabulary_size(self) -> int:
@@ -36,11 +39,12 @@ class ShardedTokens:
         return self.cache.tokens(self.cache.index.validation)
 
     @property
-    def path(self) -> Path:
-        """Raises ShardsNeedOneProcess: there is no one file to give to a Worker."""
-        raise ShardsNeedOneProcess(
-            "data in shards is trained on in one process only; leave --workers out, or give a text file as --data"
-        )
+    def files(self) -> list[tuple[str, int, Path]]:
+        """Digest, bytes and file of each shard that is trained on, where they lie in a folder of this machine."""
+        index, folder = self.cache.index, Path(self.place.url)
+        if not self.place.is_folder:
+            return []
+        return [(shard.digest, index.size(shard), folder / shard.name) for shard in index.training]
 
 
 def names_shards(data: str) -> bool:
