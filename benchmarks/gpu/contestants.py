@@ -91,9 +91,9 @@ class Contestant(ABC):
 
 
 class WithPCP(Contestant):
-    """PCP within a tolerance on the step that all are judged by; if it is 0, by the fastest kernels, or as it is written."""
+    """PCP within a tolerance on the step that all are judged by, or, if that is 0, with the fastest kernels of all families."""
 
-    def __init__(self, task: Task, tolerance: float, budget: float, plain: bool = False) -> None:
+    def __init__(self, task: Task, tolerance: float, budget: float) -> None:
         step = task.step
         if tolerance:
             example = (step.state(), step.tokens) if task.folder else None
@@ -102,8 +102,8 @@ class WithPCP(Contestant):
             )
             self.about = f"the plan's error {self.plan.error:.2g}"
         else:
-            self.plan = (pcp.plan if plain else fastest)(step.program, task.device)
-        self.name = f"PCP within {tolerance:.2g}" if tolerance else "PCP" if plain else "PCP, fastest kernels"
+            self.plan = fastest(step.program, task.device)
+        self.name = f"PCP within {tolerance:.2g}" if tolerance else "PCP, fastest kernels"
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now: Any = (step.program.initial_state(step.params), {})
 
@@ -215,7 +215,6 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "fastest": lambda task, _, budget: WithPCP(task, 0.0, budget),
     "jax": lambda task, *_: WithJAX(task),
     "eager": lambda task, *_: WithTorch(task, compiled=False),
-    "plain": lambda task, _, budget: WithPCP(task, 0.0, budget, plain=True),
     "jax f32": lambda task, *_: WithJAX(task, narrow=False),
     "eager f32": lambda task, *_: WithTorch(task, compiled=False, autocast=False),
     "torch.compile f32": lambda task, *_: WithTorch(task, compiled=True, autocast=False),

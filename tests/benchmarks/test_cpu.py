@@ -23,7 +23,9 @@ class Told:
         self.kind = kind
         error = StepError(0.25 if kind == "eager" else tolerance / 2, "0.params.wte", 0.125)
         self.made = (
-            None if kind == "torch.compile" else Made(kind, budget, 2**30, error, f"within {tolerance:g}")
+            None
+            if kind == "torch.compile"
+            else Made(kind, budget, 2**30, error, f"within {tolerance:g}, {budget:g} s")
         )
 
     def __enter__(self) -> "Told":
@@ -43,8 +45,9 @@ def test_a_plan_is_within_the_error_of_pytorch_and_turns_alternate(monkeypatch: 
     rows = {row["contestant"]: row for row in compared(cpu.GROUPS["lower"], TASK, None, 3.0, turns=2)}
     assert rows["torch.compile"]["about"] == "memory is not enough"
     assert "left out: memory" in line_of(rows["torch.compile"])
-    assert rows["planned"]["about"] == "within 0.25"
-    assert rows["fastest"]["about"] == "within 0"
+    assert rows["planned"]["about"] == "within 0.25, 0 s"  # what was found in 3 s is taken
+    assert rows["planned"]["ready_seconds"] == 3.0
+    assert rows["fastest"]["about"] == "within 0, 0 s"
     assert Told.calls == [
         "eager",
         "planned",
@@ -67,6 +70,6 @@ def test_a_tolerance_that_is_given_is_taken_and_without_any_nothing_is_planned(
 ) -> None:
     monkeypatch.setattr(cpu, "OwnProcess", Told)
     (row,) = compared(["planned"], TASK, 1e-2, 3.0, turns=1)
-    assert row["about"] == "within 0.01"
+    assert row["about"] == "within 0.01, 0 s"
     (row,) = compared(["planned"], TASK, None, 3.0, turns=1)
     assert "no tolerance is given" in row["about"]
