@@ -178,7 +178,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance", type=float,
         help="of PCP's plans (default: in each group the error of eager PyTorch)",
     )  # fmt: skip
-    parser.add_argument("--budget", type=float, default=100.0, help="seconds of each planning (default: 100)")
+    parser.add_argument("--budget", type=float, default=150.0, help="seconds of each planning (default: 150)")
     parser.add_argument("--turns", type=int, default=5, help="of each contestant, one step each (default: 5)")
     parser.add_argument("--dry", action="store_true", help="a tiny model, to see that all of it runs")
 
