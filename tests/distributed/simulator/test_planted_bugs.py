@@ -294,7 +294,7 @@ PLANTED = [
     (leases_never_expire, 30),
     (peers_do_not_bound_a_lease, 30),
     (silence_not_noticed, 30),
-    (a_failed_upload_is_tried_at_every_tick, 300),
+    (a_failed_upload_is_tried_at_every_tick, 60),
     (carried_cells_counted_twice, 10),
     (carried_cells_lost_with_their_worker, 10),
     (mask_ignored, 60),

@@ -66,7 +66,7 @@ def calm(config: RunConfig, workers: int) -> Scenario:
 
 
 def planned(algorithm: Algorithm, rounds: int, quorum: float = 1.0) -> RunConfig:
-    sizes = (training.coding(algorithm.upload).stored_bytes,) * algorithm.fragments
+    sizes = (training.PAYLOAD_BYTES,) * algorithm.fragments
     config = replace(scenario_of(1).config, algorithm=algorithm, update_bytes=sizes)
     batches = 3 * rounds * algorithm.inner_steps
     return replace(config, workers=3, batches=batches, quorum=quorum, step_budgets=False)
@@ -76,6 +76,9 @@ def test_without_faults_each_worker_trains_one_range_a_round() -> None:
     config = planned(DiLoCo(inner_steps=3), rounds=4)
     simulation = Simulation(calm(config, workers=3))
     outcome = simulation.run()
+    size = 9
+    rounds = [range(at, at + size) for at in range(0, 4 * size, size)]
+    assert outcome.parameters == (training.reference(config.algorithm, rounds),)
     assert (outcome.rounds, outcome.epochs) == (4, 1)
     assert simulation.witness.merged_contributions == 4 * 3
 
@@ -103,8 +106,9 @@ def test_late_workers_carry_what_a_round_closed_without() -> None:
 
 
 def test_the_numbers_that_a_batch_moves_do_not_depend_on_time() -> None:
-    scenario = calm(planned(DiLoCo(inner_steps=4), rounds=3), workers=3)
-    first, second = (simulate(replace(scenario, seed=seed)) for seed in range(2))
+    algorithm = DecoupledDiLoCo(inner_steps=4, fragments=2, delay=1, upload="f32")
+    scenarios = [calm(planned(algorithm, rounds=3, quorum=quorum), workers=3) for quorum in (1.0, 0.5)]
+    first, second = (simulate(replace(each, seed=seed)) for seed, each in enumerate(scenarios))
     assert first.parameters == second.parameters
     assert first.seconds != second.seconds
 

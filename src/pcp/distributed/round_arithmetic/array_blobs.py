@@ -1,12 +1,12 @@
 """Nested arrays as blobs: a safetensors file under its digest, named by the places in the nesting."""
 
 import io
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pcp.distributed.messages import Blob
+from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 from pcp.ir import TensorSpec, Tree
 from pcp.ir.tree import flatten
@@ -18,19 +18,6 @@ from pcp.training.data.safetensors_file import (
 )
 
 
-class ArrayStore(Protocol):
-    """Where files of arrays are: a `BlobStore`, or what stands for it."""
-
-    def put(self, content: memoryview) -> Blob:
-        """Store some bytes."""
-
-    def get(self, blob: Blob) -> bytes:
-        """The bytes of a blob."""
-
-    def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
-        """The arrays in a blob, and the digest of what was read, in hexadecimal digits."""
-
-
 class ArraysRefused(PCPError):
     """A blob that does not hold the arrays that were asked for, or holds numbers that are none."""
 
@@ -39,7 +26,7 @@ class AmbiguousNames(PCPError):
     """Nested arrays of which two have the same dotted name."""
 
 
-def store_arrays(store: ArrayStore, value: Any) -> Blob:
+def store_arrays(store: BlobStore, value: Any) -> Blob:
     """Store nested arrays; equal arrays give equal blobs.
 
     Raises:
@@ -59,7 +46,7 @@ def store_arrays(store: ArrayStore, value: Any) -> Blob:
 
 
 def load_arrays(
-    store: ArrayStore, blob: Blob, tree: Tree, specs: list[TensorSpec], finite: bool = False
+    store: BlobStore, blob: Blob, tree: Tree, specs: list[TensorSpec], finite: bool = False
 ) -> Any:
     """The nested arrays of a blob.
 

@@ -6,14 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.round_arithmetic.array_blobs import ArrayStore, load_arrays, store_arrays
+from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
+from pcp.distributed.wire.blobs import BlobStore
 from pcp.ir import DType, TensorSpec
 from pcp.ir.tree import flatten
 
 VECTOR = "values"
 
 
-def store_vector(store: ArrayStore, vector: Any) -> Blob:
+def store_vector(store: BlobStore, vector: Any) -> Blob:
     """Store a flat fragment.
 
     Raises:
@@ -22,7 +23,7 @@ def store_vector(store: ArrayStore, vector: Any) -> Blob:
     return store_arrays(store, {VECTOR: np.asarray(vector, np.float32)})
 
 
-def load_vector(store: ArrayStore, blob: Blob, size: int, finite: bool = False) -> npt.NDArray[np.float32]:
+def load_vector(store: BlobStore, blob: Blob, size: int, finite: bool = False) -> npt.NDArray[np.float32]:
     """A flat fragment of a number of elements.
 
     Raises:

@@ -1,7 +1,6 @@
 """What a Shepherd computes for its run, from blobs to blobs: the check of a push, the merge of a round, the outer step."""
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +11,11 @@ from pcp.distributed.compression import codec
 from pcp.distributed.coordinator.effects import RunOuterStep
 from pcp.distributed.merging import Loader, Merge, merge
 from pcp.distributed.messages import Blob
-from pcp.distributed.round_arithmetic.array_blobs import ArrayStore, load_arrays, store_arrays
+from pcp.distributed.round_arithmetic.array_blobs import load_arrays, store_arrays
 from pcp.distributed.round_arithmetic.flat_blobs import load_vector, store_vector
 from pcp.distributed.round_arithmetic.fragments import Partition, partition
 from pcp.distributed.round_arithmetic.outer import OuterSteps
+from pcp.distributed.wire.blobs import BlobStore
 from pcp.errors import PCPError
 from pcp.ir import Tree
 from pcp.ir.tree import flatten
@@ -51,20 +51,12 @@ class Merger:
         recipe: what is trained.
         algorithm: how it is merged.
         store: where blobs are.
-        compiled: gives the programs where they are compiled already.
 
     Raises:
         TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        algorithm: Algorithm,
-        store: ArrayStore,
-        compiled: Callable[[], tuple[OuterSteps, list[Merge]]] | None = None,
-    ) -> None:
-        self._compiled = compiled
+    def __init__(self, recipe: Recipe, algorithm: Algorithm, store: BlobStore) -> None:
         self.partition: Partition = partition(recipe.parameters, algorithm.fragments)
         self._recipe = recipe
         self._algorithm = algorithm
@@ -78,13 +70,12 @@ class Merger:
         Raises:
             OutOfMemory: an outer step does not fit in the device's memory.
         """
-        self._outer, self._merges = (self._compiled or self._compile)()
-
-    def _compile(self) -> tuple[OuterSteps, list[Merge]]:
         device = self._recipe.config.device
-        outer = OuterSteps(self._recipe, self._algorithm, device)
-        fragments = range(self.partition.count)
-        return outer, [merge(self._algorithm.merge, outer.segments(each), device) for each in fragments]
+        self._outer = OuterSteps(self._recipe, self._algorithm, device)
+        self._merges: list[Merge] = [
+            merge(self._algorithm.merge, self._outer.segments(fragment), device)
+            for fragment in range(self.partition.count)
+        ]
 
     def begin(self) -> tuple[Blob, ...]:
         """Store the first version of every fragment; the outer step's state follows from it."""

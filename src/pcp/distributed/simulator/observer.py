@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from pcp.distributed.algorithms import Contribution, segment_steps
-from pcp.distributed.coordinator import Round, Run, State, effects
+from pcp.distributed.coordinator import Run, State, effects
 from pcp.distributed.coordinator.log.records import (
     EpochStarted,
     OuterStepTaken,
@@ -19,28 +19,30 @@ from pcp.distributed.coordinator.log.records import (
 )
 from pcp.distributed.coordinator.run import start_run
 from pcp.distributed.coordinator.state import HeldLease
-from pcp.distributed.messages import Assign, Lease, Outcome, UpdateReply, Welcome
+from pcp.distributed.messages import Assign, Blob, Lease, Outcome, UpdateReply, Welcome
 from pcp.distributed.simulator.witness import InvariantViolated, Witness, require
 
-MOST_TRIES = 10  # of one upload by one process; an audit may ask for a state more than once
+MOST_TRIES = 16  # of one upload by one process; an audit may ask for a state more than once
+Merge = tuple[OuterStepTaken, int, tuple[Contribution, ...]]
 
 
 class Observer:
     """Watches what a Shepherd does to the outside world.
 
     Arguments:
-        witness: of the vectors.
+        witness: of the numbers.
+        value_of: the number that a stored blob holds.
     """
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, witness: Witness, value_of: Callable[[Blob], int]) -> None:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
         self.spoilt: set[int] = set()  # these may be carried, unread
         self.verdicts: Counter[str] = Counter()
         self.most_in_flight = 0
         self._tries: Counter[tuple[str, int, object]] = Counter()
-        self._witness = witness
-        self._unsynced: list[tuple[OuterStepTaken, Round]] = []
+        self._witness, self._value_of = witness, value_of
+        self._unsynced: list[Merge] = []
         self._admitted: set[int] = set()
         self._closed: dict[int, tuple[tuple[Contribution, ...], tuple[float, ...]]] = {}
         self._leases: dict[int, tuple[Lease, bytes]] = {}
@@ -184,7 +186,7 @@ class Observer:
                 f"round {record.round} is merged out of turn",
             )
             if head is not None:
-                self._unsynced.append((record, head))
+                self._unsynced.append((record, head.fragment, tuple(head.admitted)))
 
     def _check_order(self, record: RoundClosed) -> None:
         head = self.shadow.in_flight[0] if self.shadow is not None else None
@@ -203,9 +205,9 @@ class Observer:
         self._unsynced.clear()
         self._note_closed()
 
-    def _merged(self, merge: tuple[OuterStepTaken, Round]) -> None:
-        taken, round = merge
-        self._witness.merged(taken, round)
+    def _merged(self, merge: Merge) -> None:
+        taken, fragment, contributions = merge
+        self._witness.merged(taken.round, fragment, contributions, self._value_of(taken.parameters))
         self._durable_version = taken.round + 1
 
     def _note_closed(self) -> None:

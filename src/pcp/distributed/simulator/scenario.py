@@ -1,7 +1,7 @@
 """A schedule to simulate: the plan of a run, its machines, and what goes wrong when; all of it follows from a seed."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from pcp.distributed.algorithms import (
@@ -16,7 +16,7 @@ from pcp.distributed.algorithms import (
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.job import Job, signed
-from pcp.distributed.simulator.training import coding
+from pcp.distributed.simulator.training import PAYLOAD_BYTES
 from pcp.distributed.wire.blob_files import blob_of
 
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
@@ -108,7 +108,6 @@ class Scenario:
         delay_seconds, jitter_seconds: of the network.
         faults: in order of time.
         limit_seconds: virtual time in which the run must be over.
-        speaks: whether what is said on control connections travels as the bytes that it is in production.
         evaluate_every: steps between two evaluations; 0 for one at the end.
     """
 
@@ -120,7 +119,6 @@ class Scenario:
     jitter_seconds: float
     faults: tuple[Fault, ...]
     limit_seconds: float
-    speaks: bool = False
     evaluate_every: int = 0
 
 
@@ -128,7 +126,7 @@ def scenario_of(seed: int) -> Scenario:
     """Return the schedule of a seed."""
     random = Random(seed)
     workers = random.randint(1, 4)
-    algorithm, stuck, audits = _merged(seed, _algorithm(random)), _stuck(seed, workers), _audits(seed)
+    algorithm, stuck, audits = _algorithm(random), _stuck(seed, workers), _audits(seed)
     job = Job(
         {"step": blob_of(PROGRAM)},
         blob_of(DATA),
@@ -148,7 +146,7 @@ def scenario_of(seed: int) -> Scenario:
         algorithm=algorithm,
         description=signed(job.to_json(), _signature),
         blobs=job.blobs,
-        update_bytes=(coding(algorithm.upload).stored_bytes,) * algorithm.fragments,
+        update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
         tokens_per_batch=7,
         quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
         patience_seconds=5.0,
@@ -180,7 +178,6 @@ def scenario_of(seed: int) -> Scenario:
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
         limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate or stuck else 1),
-        speaks=Random(f"speaks {seed}").random() < 0.25,
         evaluate_every=Random(f"evaluations {seed}").choice((0, 1, 4)),
     )
 
@@ -191,13 +188,6 @@ def _audits(seed: int) -> AuditPolicy:
     if random.random() >= 0.25:
         return AuditPolicy()
     return AuditPolicy(random.choice((0.3, 1.0)), random.randint(1, 4), seed=seed)
-
-
-def _merged(seed: int, algorithm: Algorithm) -> Algorithm:
-    """The same, merged as runs are that say nothing else, in every third schedule; drawn apart."""
-    if not isinstance(algorithm, DiLoCo | SparseLoCo | StreamingDiLoCo | DecoupledDiLoCo):
-        return algorithm
-    return replace(algorithm, merge="default") if Random(f"merge {seed}").random() < 1 / 3 else algorithm
 
 
 def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:

@@ -19,7 +19,7 @@ from pcp.distributed.messages import Hello, Message
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
 from pcp.distributed.shepherd.host import Host
-from pcp.distributed.simulator.arithmetic import NumberEvaluator, NumberStates, small_merger
+from pcp.distributed.simulator.arithmetic import NumberEvaluator, NumberMerger, NumberStates
 from pcp.distributed.simulator.machines.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.runtime import Process, VirtualRuntime
@@ -53,12 +53,12 @@ class ShepherdProcess(Process):
         records = tuple(log.records())
         run = replay(records)
         world.observer.restarted(run, power_lost)
-        merger = small_merger(config.algorithm, self.blobs)
+        merger = NumberMerger(config.algorithm, self.blobs)
         if run is None:
             for content in (PROGRAM, DATA):
                 self.blobs.put(content)
             first = merger.begin()
-            coordinator = Coordinator.create(config, first, (None,) * len(first))
+            coordinator = Coordinator.create(config, first, first)
         else:
             coordinator = Coordinator.restore(records)
         runtime = VirtualRuntime(self, world.clock, machine.clock, self._work_seconds)

@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 
 from pcp.distributed.messages import Blob
+from pcp.distributed.simulator import training
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.faults import Faults
 from pcp.distributed.simulator.machines.machine import machine
@@ -44,7 +45,7 @@ class Outcome:
     rounds: int
     epochs: int
     retrained: float
-    parameters: tuple[Blob, ...]
+    parameters: tuple[int, ...]
 
 
 class Simulation:
@@ -59,14 +60,12 @@ class Simulation:
         self.scenario = scenario
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
-        self.network = Network(
-            self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds, scenario.speaks
-        )
-        self.witness = Witness(
-            scenario.config, lambda blob: self.shepherd_machine.blobs.get(blob), scenario.seed % 4 == 0
-        )
+        self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
+        self.witness = Witness(scenario.config)
         self.states = StateTable()
-        self.observer = Observer(self.witness)
+        self.observer = Observer(
+            self.witness, lambda blob: training.decode(self.shepherd_machine.blobs.get(blob))
+        )
         self.faults = Faults(self)
         self.shepherd: ShepherdProcess | None = None
         self.shepherd_machine = machine(
@@ -111,14 +110,16 @@ class Simulation:
                 f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but has "
                 f"{0 if shadow is None else shadow.version} rounds behind it{flight}"
             )
-        self.witness.ended(self._result)
+        blobs = self.shepherd_machine.blobs
+        parameters = tuple(training.decode(blobs.get(blob)) for blob in self._result)
+        self.witness.ended(parameters)
         return Outcome(
             seconds=self.clock.now,
             actions=self.clock.performed,
             rounds=shadow.version,
             epochs=shadow.epoch,
             retrained=self.witness.trained_batches / self.scenario.config.batches - 1,
-            parameters=self._result,
+            parameters=parameters,
         )
 
     def trace(self, who: str, what: object) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pcp.distributed.simulator.shepherd_process import ShepherdProcess
     from pcp.distributed.simulator.worker_process import WorkerProcess
 
-SETTINGS = TransferSettings(chunk_bytes=32, window_bytes=80)
+SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=8)
 STALL_SECONDS = 5.0  # without a frame, after which a connection counts as broken
 ATTEMPTS = 4
 

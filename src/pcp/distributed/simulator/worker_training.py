@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pcp.distributed.algorithms import Algorithm
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
 from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.simulator import training
 from pcp.distributed.simulator.machines.blob_disk import BlobDisk
-from pcp.distributed.simulator.numbered_states import SmallShelf, StateTable
+from pcp.distributed.simulator.numbered_states import NumberShelf, StateTable
 from pcp.distributed.simulator.runtime import Later
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import ProgramStopped
@@ -98,7 +97,7 @@ class WorkerTraining:
         world, blobs = self.process.world, self.process.blobs
         algorithm = world.scenario.config.algorithm
         plans = training.plans(algorithm)
-        shelf = HostileShelf(self, blobs, world.states, algorithm)
+        shelf = HostileShelf(self, blobs, world.states)
         return InnerTrainer(
             WitnessedReplica(self, plans),
             Repeater(plans, algorithm.fragments, lambda number: number, shelf),
@@ -153,7 +152,7 @@ class VirtualInbox(Inbox):
 class WitnessedReplica(Replica):
     """An inner state whose every adoption and push is witnessed."""
 
-    def __init__(self, owner: WorkerTraining, plans: Mapping[str, training.Function]) -> None:
+    def __init__(self, owner: WorkerTraining, plans: Mapping[str, training.Plan]) -> None:
         super().__init__(plans)
         self._owner, self._witness = owner, owner.process.world.witness
         self._versions: dict[int, int] = {}
@@ -176,27 +175,25 @@ class WitnessedReplica(Replica):
         payload, lease = super().push(fragment), self._owner.lease
         assert lease is not None, "a push belongs to a lease"
         held, anchors = dict(self._versions), self.state["anchors"]
-        self._witness.trained(self._chain, lease, payload, held, anchors)
+        self._witness.trained(self._chain, lease, payload["value"], held, anchors)
         return payload
 
     def _adopts(self, fragment: int, vector: Any) -> None:
         version = self._owner.adopting[fragment]
-        self._witness.adopted(self._owner.process.name, fragment, version, vector)
+        self._witness.adopted(self._owner.process.name, fragment, version, int(vector))
         self._versions[fragment] = version
 
 
-class HostileShelf(SmallShelf):
+class HostileShelf(NumberShelf):
     """A shelf on which pushes may be spoilt."""
 
-    def __init__(
-        self, owner: WorkerTraining, blobs: BlobDisk, table: StateTable, algorithm: Algorithm
-    ) -> None:
-        super().__init__(blobs, table, algorithm)
+    def __init__(self, owner: WorkerTraining, blobs: BlobDisk, table: StateTable) -> None:
+        super().__init__(blobs, table)
         self._owner = owner
 
     def put_push(self, payload: dict[str, Any]) -> Blob:
         """Store an encoded push, or bytes that are none."""
-        lease, blob = self._owner.lease, super().put_push(payload)
+        lease = self._owner.lease
         if lease is not None and self._owner.process.spoils_push(lease.lease_id):
-            return self._blobs.put(training.spoilt(self._blobs.get(blob)))
-        return blob
+            return self._blobs.put(training.spoilt(training.encode(payload["value"])))
+        return super().put_push(payload)

@@ -1,13 +1,7 @@
 """The blobs of a simulated machine, complete and arriving, as the wire's own machines for transfers want them."""
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from pcp.distributed.messages import Blob
 from pcp.distributed.simulator.machines.disk import Disk, PowerCut
@@ -19,7 +13,6 @@ from pcp.distributed.wire.blob_files import (
     StoreFull,
     blob_of,
 )
-from pcp.training.data.safetensors_file import view_arrays
 
 
 class Reader:
@@ -100,13 +93,12 @@ class BlobDisk:
         )
         self._arriving: dict[tuple[Blob, str], Partial] = {}
 
-    def put(self, data: bytes | memoryview) -> Blob:
+    def put(self, content: bytes) -> Blob:
         """Store bytes, durably.
 
         Raises:
             StoreFull: the disk is full.
         """
-        content = bytes(data)
         blob = blob_of(content)
         if blob.digest not in self.complete:
             if self.disk.full:
@@ -131,15 +123,6 @@ class BlobDisk:
         if blob.digest not in self.complete:
             raise BlobMissing("the blob is not in the store")
         return self.complete[blob.digest]
-
-    def arrays(self, blob: Blob) -> tuple[dict[str, npt.NDArray[Any]], str]:
-        """Return the arrays in a blob, and its digest.
-
-        Raises:
-            BlobMissing: it is not here.
-            SafetensorsForeign, SafetensorsTruncated, SafetensorsCorrupt: it is no file of arrays.
-        """
-        return _arrays(self.get(blob)), blob.digest.hex()
 
     def open(self, blob: Blob) -> Reader:
         """Open a blob for reading.
@@ -187,8 +170,3 @@ class BlobDisk:
             partial.replaced = True
             partial.content = bytearray(partial.content)
             self.disk.surviving(0, partial.content)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _arrays(content: bytes) -> dict[str, npt.NDArray[Any]]:
-    return view_arrays(Path("a simulated blob"), np.frombuffer(content, np.uint8))
