@@ -26,7 +26,7 @@ from pcp.distributed.simulator import (
 )
 
 SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "400"))
-PARTS = 8
+PARTS = 7  # prime to the number by which schedules on arrays are spread
 
 
 @pytest.mark.parametrize("part", range(PARTS))

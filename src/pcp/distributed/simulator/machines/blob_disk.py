@@ -170,3 +170,6 @@ class BlobDisk:
             partial.replaced = True
             partial.content = bytearray(partial.content)
             self.disk.surviving(0, partial.content)
+
+    def close(self) -> None:
+        """Nothing is open."""
