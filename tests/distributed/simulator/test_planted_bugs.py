@@ -31,6 +31,7 @@ from pcp.distributed.shepherd.merger import Merger
 from pcp.distributed.simulator import SimulationFailed, scenario, scenario_of, shepherd_process, simulate
 from pcp.distributed.simulator.arrays import course
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
+from pcp.distributed.wire.bulk.permissions import Announcements
 from pcp.distributed.worker import adoptions as worker_adoptions
 from pcp.distributed.worker import pushes
 from pcp.distributed.worker.connection import Turn as WorkerTurn
@@ -287,6 +288,10 @@ def arrival_not_told(patch: Patch) -> None:
     patch.setattr(ArrivingBlob, "finish", lambda arriving: arriving._partial.finish())
 
 
+def anybody_may_push(patch: Patch) -> None:
+    patch.setattr(Announcements, "check_push", lambda known, peer, blob: None)  # noqa: ARG005
+
+
 PLANTED = [
     pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
     (content_not_checked, 130),
@@ -323,6 +328,7 @@ PLANTED = [
     pytest.param(beginning_believed_after_a_lost_lease, 340, marks=pytest.mark.long),
     (audits_that_wait_for_nobody, 100),
     (arrival_not_told, 60),
+    (anybody_may_push, 30),
 ]
 
 

@@ -61,8 +61,9 @@ FAULTS = (
     "failing transfers",
     "failing training",
     "stuck worker",
+    "stranger",
 )
-DRAWN_APART = 1  # the last faults are drawn apart, so that older schedules stay what they were
+DRAWN_APART = 2  # the last faults are drawn apart, so that older schedules stay what they were
 
 
 def is_signed(content: bytes, signature: bytes) -> bool:
@@ -168,7 +169,9 @@ def scenario_of(seed: int) -> Scenario:
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
         faults=tuple(
             fault
-            for fault in sorted((*_faults(random, workers), *stuck), key=lambda fault: fault.time)
+            for fault in sorted(
+                (*_faults(random, workers), *stuck, *_strangers(seed)), key=lambda fault: fault.time
+            )
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
@@ -233,6 +236,17 @@ def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:
             count=0,
         )
         for _ in range(random.randint(1, 2))
+    )
+
+
+def _strangers(seed: int) -> tuple[Fault, ...]:
+    """In every eighth schedule, peers that are no members open connections and hold them."""
+    random = Random(f"stranger {seed}")
+    if random.random() >= 1 / 8:
+        return ()
+    times = [random.uniform(0.0, HORIZON_SECONDS) for _ in range(random.randint(1, 3))]
+    return tuple(
+        Fault(time, "stranger", worker=0, seconds=0.0, count=random.randint(1, 16)) for time in times
     )
 
 

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator.arithmetic import NumberCourse
 from pcp.distributed.simulator.arrays.course import ArrayCourse
 from pcp.distributed.simulator.clock import VirtualClock
 from pcp.distributed.simulator.course import Course
@@ -15,9 +14,11 @@ from pcp.distributed.simulator.faults import Faults
 from pcp.distributed.simulator.machines.machine import machine
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.simulator.network import Network
+from pcp.distributed.simulator.numbers.course import NumberCourse
 from pcp.distributed.simulator.observer import Observer
 from pcp.distributed.simulator.scenario import HORIZON_SECONDS, Scenario
 from pcp.distributed.simulator.shepherd_process import ShepherdProcess
+from pcp.distributed.simulator.stranger import Stranger
 from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.simulator.worker_process import WorkerProcess
 from pcp.errors import PCPError
@@ -76,6 +77,7 @@ class Simulation:
             machine(self.clock, self.random, self.course, partial(self.cut_worker_power, index, 3.0), rate)
             for index, rate in enumerate(scenario.clock_rates)
         ]
+        self.stranger = Stranger(self)
         self._trace = trace
         self._incarnations = 0
         self._result: tuple[Blob, ...] | None = None

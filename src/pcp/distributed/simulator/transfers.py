@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from pcp.distributed.messages import Blob
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.simulator.runtime import Later
+from pcp.distributed.simulator.stranger import NAME as STRANGER
+from pcp.distributed.simulator.witness import require
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.bulk.chunks import TransferRefused
 from pcp.distributed.wire.bulk.client import TransferFailed
@@ -65,15 +67,20 @@ class BulkServer:
             self.process.when_awake(action)
 
     def _receive(self, connection: int, frames: list[Frame]) -> None:
-        world = self.process.world
+        world, is_stranger = self.process.world, self._worker == STRANGER
+        before = self.process.blobs.held() if is_stranger else None
         for frame in frames:
-            if frame.kind is FrameKind.CHUNK:
+            if frame.kind is FrameKind.CHUNK and not is_stranger:
                 world.faults.chunk_passed(self._worker)
                 if not self.process.alive:
                     return
             self._responder.receive(frame)
             if not self.process.alive:  # the power failed in the middle of a write
                 return
+        require(
+            not is_stranger or self.process.blobs.held() == before,
+            "a stranger changed what the Shepherd holds",
+        )
         answers: list[bytes | bytearray] = []
         while (answer := self._responder.next_frame()) is not None:
             answers.append(answer)

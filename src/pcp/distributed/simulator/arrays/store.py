@@ -77,6 +77,10 @@ class DiskStore(BlobStore):
             self.power_fails()
             raise StoreError(str(error)) from error
 
+    def held(self) -> frozenset[object]:
+        """What is here, complete or in part."""
+        return frozenset(path.name for path in self.folder.iterdir())
+
     def cut_power(self) -> None:
         """Lose some of what is arriving; the length of a file may survive without its content."""
         for partial in list(self._arriving.values()):

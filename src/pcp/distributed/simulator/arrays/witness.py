@@ -107,14 +107,15 @@ class ArrayWitness(Witness):
         return found
 
     def _merged(self, fragment: int, summed: Sequence[tuple[float, Vector]]) -> Vector:
-        """The mean; of a radial merge, the mean norm of each array along the mean direction, but for the embedding."""
+        """The mean; of a radial merge, the mean norm of each array along the mean direction, if there is one."""
         parts = []
         for part in self._outer.partition.fragments[fragment]:
             own = [(weight, push[part.start : part.stop]) for weight, push in summed]
-            if self._algorithm.merge == "mean" or part.name == EMBEDDING:
+            direction = sum(weight * _unit(array) for weight, array in own)
+            cancels = np.linalg.norm(direction) < 1e-6
+            if self._algorithm.merge == "mean" or part.name == EMBEDDING or cancels:
                 parts.append(sum(weight * array for weight, array in own))
                 continue
-            direction = sum(weight * _unit(array) for weight, array in own)
             parts.append(fsum(weight * np.linalg.norm(array) for weight, array in own) * _unit(direction))
         return np.concatenate(parts)
 

@@ -12,7 +12,7 @@ from pcp.distributed.simulator import training
 from pcp.distributed.simulator.course import Means
 from pcp.distributed.simulator.machines.blob_disk import BlobDisk
 from pcp.distributed.simulator.machines.disk import Disk
-from pcp.distributed.simulator.numbered_states import NumberShelf, StateTable
+from pcp.distributed.simulator.numbers.states import NumberShelf, StateTable
 from pcp.distributed.simulator.training import DATA, PROGRAM
 from pcp.distributed.simulator.witness import Witness
 from pcp.distributed.wire.bulk.transfer import TransferSettings
