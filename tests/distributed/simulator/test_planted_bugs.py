@@ -1,11 +1,15 @@
 """The simulator finds protocol bugs: each of these, planted on purpose, fails within the stated number of seeds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pcp import ops
+from pcp.distributed.compression import top_k as top_k_codec
+from pcp.distributed.compression.int4 import Int4
 from pcp.distributed.coordinator import membership, state
 from pcp.distributed.coordinator.audit import books as audit_books
 from pcp.distributed.coordinator.audit.books import AuditBooks
@@ -17,11 +21,17 @@ from pcp.distributed.coordinator.rounds.fragments import Round
 from pcp.distributed.coordinator.run import Run
 from pcp.distributed.coordinator.state import HeldLease, Member, Turn
 from pcp.distributed.coordinator.timing import PeersPace
+from pcp.distributed.merging import default
+from pcp.distributed.merging.accumulation import Accumulator
+from pcp.distributed.merging.radial import Radial
 from pcp.distributed.messages import Blob, Lease, Merged, Outcome
 from pcp.distributed.round_arithmetic.replica import Replica
 from pcp.distributed.shepherd.arrivals import ArrivingBlob
-from pcp.distributed.simulator import SimulationFailed, scenario_of, shepherd_process, simulate
+from pcp.distributed.shepherd.merger import Merger
+from pcp.distributed.simulator import SimulationFailed, scenario, scenario_of, shepherd_process, simulate
+from pcp.distributed.simulator.arrays import course
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
+from pcp.distributed.wire.bulk.permissions import Announcements
 from pcp.distributed.worker import adoptions as worker_adoptions
 from pcp.distributed.worker import pushes
 from pcp.distributed.worker.connection import Turn as WorkerTurn
@@ -278,6 +288,10 @@ def arrival_not_told(patch: Patch) -> None:
     patch.setattr(ArrivingBlob, "finish", lambda arriving: arriving._partial.finish())
 
 
+def anybody_may_push(patch: Patch) -> None:
+    patch.setattr(Announcements, "check_push", lambda known, peer, blob: None)  # noqa: ARG005
+
+
 PLANTED = [
     pytest.param(generation_not_checked, 200, marks=pytest.mark.long),
     (content_not_checked, 130),
@@ -314,20 +328,101 @@ PLANTED = [
     pytest.param(beginning_believed_after_a_lost_lease, 340, marks=pytest.mark.long),
     (audits_that_wait_for_nobody, 100),
     (arrival_not_told, 60),
+    (anybody_may_push, 30),
 ]
+
+
+def a_contribution_not_merged(patch: Patch) -> None:
+    total = Accumulator.total
+    patch.setattr(
+        Accumulator,
+        "total",
+        lambda own, loaders, factors: total(own, loaders[:1], factors[:1]),
+    )
+
+
+def nibbles_swapped(patch: Patch) -> None:
+    unpacked = Int4._unpacked
+    patch.setattr(
+        Int4,
+        "_unpacked",
+        lambda own, packed: ops.concatenate(ops.split(unpacked(own, packed), 2, 1)[::-1], 1),
+    )
+
+
+def momentum_forgotten(patch: Patch) -> None:
+    patch.setattr(Merger, "_state", lambda merger, fragment, blob: merger._first(fragment))  # noqa: ARG005
+
+
+def radial_norms_not_weighted(patch: Patch) -> None:
+    merge = Radial.merge
+    patch.setattr(
+        Radial,
+        "merge",
+        lambda own, loaders, weights, state: merge(own, loaders, np.ones_like(weights), state),
+    )
+
+
+def clipping_forgotten(patch: Patch) -> None:
+    patch.setattr(default, "clipped", lambda norms, bound: 2.0 * np.ones_like(norms))  # noqa: ARG005
+
+
+def top_k_in_one_magnitude(patch: Patch) -> None:
+    two = top_k_codec._two_means
+
+    def one(size: Any) -> Any:
+        magnitudes, larger = two(size)
+        return ops.concatenate([magnitudes[:, :1]] * 2, 1), larger
+
+    patch.setattr(top_k_codec, "_two_means", one)
+
+
+DILOCO, SPARSE, DECOUPLED, INT4 = range(4)  # kinds of schedules on arrays, in turn
+
+# Bugs of what runs on arrays only; the kind of schedules that finds them, and how many of these.
+ON_ARRAYS = [
+    (a_contribution_not_merged, DECOUPLED, 2),
+    (nibbles_swapped, INT4, 2),
+    (momentum_forgotten, INT4, 2),
+    (radial_norms_not_weighted, DECOUPLED, 2),
+    (top_k_in_one_magnitude, SPARSE, 2),
+    (clipping_forgotten, DILOCO, 2),
+]
+
+
+def found(plant: Callable[[Patch], None], seeds: Iterable[int], patch: Patch) -> None:
+    # What the coordinator knows of itself does not help: this is about what can be seen from outside.
+    patch.setattr(shepherd_process, "check_books", lambda state: None)  # noqa: ARG005
+    plant(patch)
+    for seed in seeds:
+        try:
+            simulate(scenario_of(seed))
+        except SimulationFailed as failure:
+            print(f"found by {failure}")
+            return
+    pytest.fail(f"{plant.__name__} was not found within {seeds}")
 
 
 @pytest.mark.parametrize(("plant", "seeds"), PLANTED, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_planted_bug_is_found_within_so_many_seeds(
     plant: Callable[[Patch], None], seeds: int, monkeypatch: Patch
 ) -> None:
-    # What the coordinator knows of itself does not help: this is about what can be seen from outside.
-    monkeypatch.setattr(shepherd_process, "check_books", lambda state: None)  # noqa: ARG005
-    plant(monkeypatch)
-    for seed in range(seeds):
-        try:
-            simulate(scenario_of(seed))
-        except SimulationFailed as failure:
-            print(f"found by {failure}")
-            return
-    pytest.fail(f"{plant.__name__} was not found within {seeds} seeds")
+    found(plant, range(seeds), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind", "schedules"), ON_ARRAYS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_planted_bug_is_found_on_arrays(
+    plant: Callable[[Patch], None], kind: int, schedules: int, monkeypatch: Patch
+) -> None:
+    changes_programs = plant in (nibbles_swapped, top_k_in_one_magnitude)
+    if changes_programs:
+        course.forget()
+    every = scenario.ON_ARRAYS
+    try:
+        turns = range(kind, kind + 6 * schedules, 6)
+        found(plant, [turn * every + every - 1 for turn in turns], monkeypatch)
+    finally:
+        if changes_programs:
+            course.forget()

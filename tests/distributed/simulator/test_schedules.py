@@ -26,7 +26,7 @@ from pcp.distributed.simulator import (
 )
 
 SEEDS = int(os.environ.get("PCP_SIMULATED_SEEDS", "400"))
-PARTS = 8
+PARTS = 7  # prime to the number by which schedules on arrays are spread
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -42,7 +42,8 @@ def traced(seed: int) -> tuple[object, list[str]]:
 
 
 # A peer was given up, or let its lease expire, in the tick in which another lease was held beside it.
-@pytest.mark.parametrize("seed", [7291, 9047])
+# In 4847, two pushes on arrays point away from each other exactly, and their radial mean has no direction.
+@pytest.mark.parametrize("seed", [4847, 7291, 9047])
 def test_schedules_that_once_failed(seed: int) -> None:
     simulate(scenario_of(seed))
 

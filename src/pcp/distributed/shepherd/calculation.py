@@ -40,6 +40,9 @@ class Merges(Protocol):
     def compile(self) -> None:
         """Make ready to merge."""
 
+    def begin(self) -> tuple[Blob, ...]:
+        """Store the first version of every fragment."""
+
     def check(self, fragment: int, blob: Blob) -> None:
         """Make sure that a blob is a push of a fragment."""
 

@@ -1,6 +1,7 @@
 """What a Shepherd computes for its run, from blobs to blobs: the check of a push, the merge of a round, the outer step."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,22 @@ class _Share:
     payloads: tuple[Blob, ...]
 
 
+Arithmetic = tuple[OuterSteps, list[Merge]]
+"""The outer steps of all fragments, and the merge of each."""
+
+
+def compiled(recipe: Recipe, algorithm: Algorithm) -> Arithmetic:
+    """What rounds are merged with.
+
+    Raises:
+        OutOfMemory: an outer step does not fit in the device's memory.
+    """
+    device = recipe.config.device
+    outer = OuterSteps(recipe, algorithm, device)
+    fragments = range(outer.partition.count)
+    return outer, [merge(algorithm.merge, outer.segments(each), device) for each in fragments]
+
+
 class Merger:
     """Merges and outer steps on stored fragments. `compile` comes before the first merge.
 
@@ -51,12 +68,20 @@ class Merger:
         recipe: what is trained.
         algorithm: how it is merged.
         store: where blobs are.
+        arithmetic: compiles outer steps and merges.
 
     Raises:
         TooManyFragments: the parameters are fewer arrays than the algorithm has fragments.
     """
 
-    def __init__(self, recipe: Recipe, algorithm: Algorithm, store: BlobStore) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        algorithm: Algorithm,
+        store: BlobStore,
+        arithmetic: Callable[[Recipe, Algorithm], Arithmetic] = compiled,
+    ) -> None:
+        self._compiled = arithmetic
         self.partition: Partition = partition(recipe.parameters, algorithm.fragments)
         self._recipe = recipe
         self._algorithm = algorithm
@@ -70,12 +95,7 @@ class Merger:
         Raises:
             OutOfMemory: an outer step does not fit in the device's memory.
         """
-        device = self._recipe.config.device
-        self._outer = OuterSteps(self._recipe, self._algorithm, device)
-        self._merges: list[Merge] = [
-            merge(self._algorithm.merge, self._outer.segments(fragment), device)
-            for fragment in range(self.partition.count)
-        ]
+        self._outer, self._merges = self._compiled(self._recipe, self._algorithm)
 
     def begin(self) -> tuple[Blob, ...]:
         """Store the first version of every fragment; the outer step's state follows from it."""

@@ -78,6 +78,8 @@ class Faults:
                 worker.get_stuck(fault.seconds)
             case "hostile update":
                 worker.turn_hostile(fault.seconds)
+            case "stranger":
+                world.stranger.come(fault.count)
             case "failing training":
                 self._training_fails_until = clock.now + fault.seconds
             case "zombie worker":

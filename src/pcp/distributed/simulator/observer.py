@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from pcp.distributed.algorithms import Contribution, segment_steps
 from pcp.distributed.coordinator import Run, State, effects
@@ -31,10 +32,10 @@ class Observer:
 
     Arguments:
         witness: of the numbers.
-        value_of: the number that a stored blob holds.
+        value_of: what a stored version of a fragment is.
     """
 
-    def __init__(self, witness: Witness, value_of: Callable[[Blob], int]) -> None:
+    def __init__(self, witness: Witness, value_of: Callable[[int, Blob], Any]) -> None:
         self.shadow: Run | None = None
         self.tampered: set[int] = set()
         self.spoilt: set[int] = set()  # these may be carried, unread
@@ -207,7 +208,7 @@ class Observer:
 
     def _merged(self, merge: Merge) -> None:
         taken, fragment, contributions = merge
-        self._witness.merged(taken.round, fragment, contributions, self._value_of(taken.parameters))
+        self._witness.merged(taken.round, fragment, contributions, self._value_of(fragment, taken.parameters))
         self._durable_version = taken.round + 1
 
     def _note_closed(self) -> None:

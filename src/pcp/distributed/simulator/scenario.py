@@ -1,7 +1,7 @@
 """A schedule to simulate: the plan of a run, its machines, and what goes wrong when; all of it follows from a seed."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from pcp.distributed.algorithms import (
@@ -16,9 +16,11 @@ from pcp.distributed.algorithms import (
 from pcp.distributed.coordinator import RunConfig, TimeoutPolicy
 from pcp.distributed.coordinator.audit.policy import AuditPolicy
 from pcp.distributed.job import Job, signed
-from pcp.distributed.simulator.training import PAYLOAD_BYTES
+from pcp.distributed.simulator.arrays.course import ArrayCourse
+from pcp.distributed.simulator.training import DATA, PAYLOAD_BYTES, PROGRAM, TOKENS_PER_BATCH
 from pcp.distributed.wire.blob_files import blob_of
 
+ON_ARRAYS = 16  # of so many schedules the last trains on arrays
 HORIZON_SECONDS = 40.0  # nothing begins to go wrong after this
 LIVENESS_SECONDS = 300.0
 """What a run may take from there on; twice that, if pieces of it are trained twice or programs get stuck."""
@@ -59,12 +61,9 @@ FAULTS = (
     "failing transfers",
     "failing training",
     "stuck worker",
+    "stranger",
 )
-DRAWN_APART = 1  # the last faults are drawn apart, so that older schedules stay what they were
-
-
-PROGRAM, DATA = b"a program", b"all of the data"
-"""What workers fetch before their first lease."""
+DRAWN_APART = 2  # the last faults are drawn apart, so that older schedules stay what they were
 
 
 def is_signed(content: bytes, signature: bytes) -> bool:
@@ -109,6 +108,7 @@ class Scenario:
         faults: in order of time.
         limit_seconds: virtual time in which the run must be over.
         evaluate_every: steps between two evaluations; 0 for one at the end.
+        arrays: whether it trains on arrays, by production's own arithmetic, instead of numbers.
     """
 
     seed: int
@@ -120,6 +120,7 @@ class Scenario:
     faults: tuple[Fault, ...]
     limit_seconds: float
     evaluate_every: int = 0
+    arrays: bool = False
 
 
 def scenario_of(seed: int) -> Scenario:
@@ -127,16 +128,11 @@ def scenario_of(seed: int) -> Scenario:
     random = Random(seed)
     workers = random.randint(1, 4)
     algorithm, stuck, audits = _algorithm(random), _stuck(seed, workers), _audits(seed)
-    job = Job(
-        {"step": blob_of(PROGRAM)},
-        blob_of(DATA),
-        batch=1,
-        context=1,
-        seed=seed,
-        vocabulary=2,
-        overlap=overlaps(algorithm),
-        pieces=audits.pieces if audits.rate else 0,
-    )
+    arrays = _on_arrays(seed)
+    if arrays is not None:
+        algorithm = arrays
+    job, update_bytes = _job(seed) if arrays is None else ArrayCourse(arrays).job()
+    job = replace(job, overlap=overlaps(algorithm), pieces=audits.pieces if audits.rate else 0)
     # Where a late push is trained again, closing without it only pays if nothing else is trained meanwhile.
     may_close_early = algorithm.late == "carry" or (algorithm.fragments == 1 and algorithm.delay == 0)
     config = RunConfig(
@@ -146,8 +142,8 @@ def scenario_of(seed: int) -> Scenario:
         algorithm=algorithm,
         description=signed(job.to_json(), _signature),
         blobs=job.blobs,
-        update_bytes=(PAYLOAD_BYTES,) * algorithm.fragments,
-        tokens_per_batch=7,
+        update_bytes=update_bytes * (1 if arrays else algorithm.fragments),
+        tokens_per_batch=1 if arrays else TOKENS_PER_BATCH,
         quorum=random.choice((1.0, 1.0, 0.75, 0.5)) if may_close_early else 1.0,
         patience_seconds=5.0,
         heartbeat_seconds=3.0,
@@ -173,13 +169,47 @@ def scenario_of(seed: int) -> Scenario:
         jitter_seconds=random.choice((0.0, 0.02, 0.3)),
         faults=tuple(
             fault
-            for fault in sorted((*_faults(random, workers), *stuck), key=lambda fault: fault.time)
+            for fault in sorted(
+                (*_faults(random, workers), *stuck, *_strangers(seed)), key=lambda fault: fault.time
+            )
             # Who cheats under audit is kept out, as it should be: here all are honest, and nobody may be.
             if not (config.audits.rate and fault.kind == "hostile update")
         ),
         limit_seconds=HORIZON_SECONDS + LIVENESS_SECONDS * (2 if config.audits.rate or stuck else 1),
         evaluate_every=Random(f"evaluations {seed}").choice((0, 1, 4)),
+        arrays=arrays is not None,
     )
+
+
+def _job(seed: int) -> tuple[Job, tuple[int, ...]]:
+    """What Workers train on numbers, and the bytes of a push of one fragment."""
+    programs = {"step": blob_of(PROGRAM)}
+    return Job(programs, blob_of(DATA), batch=1, context=1, seed=seed, vocabulary=2), (PAYLOAD_BYTES,)
+
+
+def _on_arrays(seed: int) -> Algorithm | None:
+    """The algorithm of a schedule that trains on arrays; None for one on numbers."""
+    turn, place = divmod(seed, ON_ARRAYS)
+    if place != ON_ARRAYS - 1:
+        return None
+    random = Random(f"arrays {seed}")
+    steps, delay = random.randint(1, 4), random.randint(0, 1)
+    whole = 2 * (steps + delay)
+    # A few kinds, each compiled once in a process.
+    match turn % 6:
+        case 0:
+            return DiLoCo(steps, merge="default")
+        case 1:
+            return SparseLoCo(steps, residual_decay=1.0)
+        case 2:
+            return DecoupledDiLoCo(whole, 2, delay)
+        case 3:
+            return DiLoCo(steps, upload="int4", download="int4")
+        case 4:
+            return StreamingDiLoCo(2 * (steps + 1), 2, delay=1, download="int4")
+        case _:
+            # Nothing overlaps, and workers keep nothing of their own: what they push is what their batches moved.
+            return StreamingDiLoCo(2 * steps, 2, delay=0, mixing=0.0, upload="f32", merge="default")
 
 
 def _audits(seed: int) -> AuditPolicy:
@@ -206,6 +236,17 @@ def _stuck(seed: int, workers: int) -> tuple[Fault, ...]:
             count=0,
         )
         for _ in range(random.randint(1, 2))
+    )
+
+
+def _strangers(seed: int) -> tuple[Fault, ...]:
+    """In every eighth schedule, peers that are no members open connections and hold them."""
+    random = Random(f"stranger {seed}")
+    if random.random() >= 1 / 8:
+        return ()
+    times = [random.uniform(0.0, HORIZON_SECONDS) for _ in range(random.randint(1, 3))]
+    return tuple(
+        Fault(time, "stranger", worker=0, seconds=0.0, count=random.randint(1, 16)) for time in times
     )
 
 

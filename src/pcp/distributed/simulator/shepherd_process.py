@@ -19,11 +19,9 @@ from pcp.distributed.messages import Hello, Message
 from pcp.distributed.shepherd.calculation import Calculation
 from pcp.distributed.shepherd.disk import Disk
 from pcp.distributed.shepherd.host import Host
-from pcp.distributed.simulator.arithmetic import NumberEvaluator, NumberMerger, NumberStates
 from pcp.distributed.simulator.machines.disk import PowerCut
 from pcp.distributed.simulator.network import SHEPHERD, WORKER, Endpoint
 from pcp.distributed.simulator.runtime import Process, VirtualRuntime
-from pcp.distributed.simulator.scenario import DATA, PROGRAM
 from pcp.distributed.simulator.transfers import BulkServer
 from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.wire.refusal import RefusalCode
@@ -53,20 +51,21 @@ class ShepherdProcess(Process):
         records = tuple(log.records())
         run = replay(records)
         world.observer.restarted(run, power_lost)
-        merger = NumberMerger(config.algorithm, self.blobs)
+        course = world.course
+        merger = course.merger(self.blobs)
         if run is None:
-            for content in (PROGRAM, DATA):
+            for content in course.contents:
                 self.blobs.put(content)
             first = merger.begin()
-            coordinator = Coordinator.create(config, first, first)
+            coordinator = Coordinator.create(config, first, course.first_outer(first))
         else:
             coordinator = Coordinator.restore(records)
         runtime = VirtualRuntime(self, world.clock, machine.clock, self._work_seconds)
         disk = Disk(Path("simulated"), self._trouble, runtime.now, machine.disk.free)
         calculation = Calculation(
             merger,
-            NumberStates(self.blobs),
-            NumberEvaluator(self.blobs),
+            course.states(self.blobs),
+            course.evaluator(self.blobs),
             lambda blob: self.blobs.remove(blob.digest),
             self._save,
             disk,

@@ -4,19 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any
 
 from pcp.distributed.messages import Blob
-from pcp.distributed.simulator import training
+from pcp.distributed.simulator.arrays.course import ArrayCourse
 from pcp.distributed.simulator.clock import VirtualClock
+from pcp.distributed.simulator.course import Course
 from pcp.distributed.simulator.faults import Faults
 from pcp.distributed.simulator.machines.machine import machine
 from pcp.distributed.simulator.machines.memory_storage import MemoryStorage
 from pcp.distributed.simulator.network import Network
-from pcp.distributed.simulator.numbered_states import StateTable
+from pcp.distributed.simulator.numbers.course import NumberCourse
 from pcp.distributed.simulator.observer import Observer
 from pcp.distributed.simulator.scenario import HORIZON_SECONDS, Scenario
 from pcp.distributed.simulator.shepherd_process import ShepherdProcess
-from pcp.distributed.simulator.witness import InvariantViolated, Witness
+from pcp.distributed.simulator.stranger import Stranger
+from pcp.distributed.simulator.witness import InvariantViolated
 from pcp.distributed.simulator.worker_process import WorkerProcess
 from pcp.errors import PCPError
 
@@ -45,7 +48,7 @@ class Outcome:
     rounds: int
     epochs: int
     retrained: float
-    parameters: tuple[int, ...]
+    parameters: tuple[Any, ...]
 
 
 class Simulation:
@@ -61,21 +64,20 @@ class Simulation:
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
         self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
-        self.witness = Witness(scenario.config)
-        self.states = StateTable()
-        self.observer = Observer(
-            self.witness, lambda blob: training.decode(self.shepherd_machine.blobs.get(blob))
-        )
+        self.course = course_of(scenario)
+        self.witness = self.course.witness(scenario.config)
+        self.observer = Observer(self.witness, self._value_of)
         self.faults = Faults(self)
         self.shepherd: ShepherdProcess | None = None
         self.shepherd_machine = machine(
-            self.clock, self.random, partial(self.crash_shepherd, power_lost=True)
+            self.clock, self.random, self.course, partial(self.crash_shepherd, power_lost=True)
         )
         self.storage = MemoryStorage(self.shepherd_machine.disk)
         self.worker_machines = [
-            machine(self.clock, self.random, partial(self.cut_worker_power, index, 3.0), rate)
+            machine(self.clock, self.random, self.course, partial(self.cut_worker_power, index, 3.0), rate)
             for index, rate in enumerate(scenario.clock_rates)
         ]
+        self.stranger = Stranger(self)
         self._trace = trace
         self._incarnations = 0
         self._result: tuple[Blob, ...] | None = None
@@ -101,6 +103,12 @@ class Simulation:
                 f"seed {self.scenario.seed}, {self.clock.now:.3f} s: {type(error).__name__}: {error}; replay it with "
                 f"python -m pcp.distributed.simulator --first {self.scenario.seed} --trace"
             ) from error
+        finally:
+            for each in (self.shepherd_machine, *self.worker_machines):
+                each.blobs.close()
+
+    def _value_of(self, fragment: int, blob: Blob) -> Any:
+        return self.course.value(self.shepherd_machine.blobs, fragment, blob)
 
     def _outcome(self) -> Outcome:
         shadow = self.observer.shadow
@@ -110,8 +118,7 @@ class Simulation:
                 f"the run is not complete after {self.scenario.limit_seconds:.0f} s, but has "
                 f"{0 if shadow is None else shadow.version} rounds behind it{flight}"
             )
-        blobs = self.shepherd_machine.blobs
-        parameters = tuple(training.decode(blobs.get(blob)) for blob in self._result)
+        parameters = tuple(self._value_of(fragment, blob) for fragment, blob in enumerate(self._result))
         self.witness.ended(parameters)
         return Outcome(
             seconds=self.clock.now,
@@ -189,6 +196,12 @@ class Simulation:
         self.worker_machines[index].blobs.cut_power()
         self.worker_machines[index].disk.heal()
         self.stop_worker(self.workers[index], back_after=seconds)
+
+
+def course_of(scenario: Scenario) -> Course:
+    """How the run of a scenario trains."""
+    algorithm = scenario.config.algorithm
+    return ArrayCourse(algorithm) if scenario.arrays else NumberCourse(algorithm)
 
 
 def simulate(scenario: Scenario, trace: Trace | None = None) -> Outcome:

@@ -13,6 +13,10 @@ from typing import Any
 from pcp.distributed.algorithms import Algorithm
 from pcp.errors import PCPError
 
+PROGRAM, DATA = b"a program", b"all of the data"
+"""What workers fetch before their first lease."""
+
+TOKENS_PER_BATCH = 7
 PAYLOAD_BYTES = 9
 DROPPED_BITS = 16  # by a codec, of the 20 that a batch may move a fragment by
 _MODULUS = 1 << 60
@@ -42,8 +46,8 @@ def decode(content: bytes) -> int:
 
 
 def spoilt(content: bytes) -> bytes:
-    """Return a content of the same size that fails the check."""
-    return content[:8] + bytes([content[8] ^ 1])
+    """Return a content of the same size that fails the check; of a file of arrays, one whose header cannot be read."""
+    return content[:8] + bytes([content[8] ^ 1]) + content[9:]
 
 
 def rounded(value: int, codec: str) -> int:
@@ -99,6 +103,16 @@ def begin(given: Iterable[int], moments: int = 0) -> State:
     """Return the inner state of a worker that adopts these fragments."""
     anchors = [int(each) for each in given]
     return {"anchors": anchors, "moved": [0] * len(anchors), "moments": moments}
+
+
+class Batches:
+    """Batches that are their own numbers."""
+
+    tokens_per_batch = TOKENS_PER_BATCH
+
+    def batch(self, index: int) -> int:
+        """The number."""
+        return index
 
 
 class Plan:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from pcp.distributed.messages import Blob
 from pcp.distributed.simulator.network import SHEPHERD, WORKER
 from pcp.distributed.simulator.runtime import Later
+from pcp.distributed.simulator.stranger import NAME as STRANGER
+from pcp.distributed.simulator.witness import require
 from pcp.distributed.wire.blob_files import DigestMismatch, PartialReplaced
 from pcp.distributed.wire.bulk.chunks import TransferRefused
 from pcp.distributed.wire.bulk.client import TransferFailed
 from pcp.distributed.wire.bulk.responder import TransferResponder
-from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester, TransferSettings
+from pcp.distributed.wire.bulk.transfer import FetchRequester, PushRequester
 from pcp.distributed.wire.frames import HEADER_BYTES, Frame, FrameKind
 from pcp.distributed.wire.refusal import RETRYABLE, RefusalCode
 from pcp.errors import PCPError
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pcp.distributed.simulator.shepherd_process import ShepherdProcess
     from pcp.distributed.simulator.worker_process import WorkerProcess
 
-SETTINGS = TransferSettings(chunk_bytes=3, window_bytes=8)
 STALL_SECONDS = 5.0  # without a frame, after which a connection counts as broken
 ATTEMPTS = 4
 
@@ -39,7 +40,9 @@ class BulkServer:
     def __init__(self, process: "ShepherdProcess", worker: str) -> None:
         self.process, self._worker = process, worker
         host = process.host
-        self._responder = TransferResponder(worker, host.arrivals, host.announcements, SETTINGS)
+        self._responder = TransferResponder(
+            worker, host.arrivals, host.announcements, process.world.course.settings
+        )
         self._ready = 0.0
 
     def delivered(self, connection: int, message: list[bytes]) -> None:
@@ -64,15 +67,20 @@ class BulkServer:
             self.process.when_awake(action)
 
     def _receive(self, connection: int, frames: list[Frame]) -> None:
-        world = self.process.world
+        world, is_stranger = self.process.world, self._worker == STRANGER
+        before = self.process.blobs.held() if is_stranger else None
         for frame in frames:
-            if frame.kind is FrameKind.CHUNK:
+            if frame.kind is FrameKind.CHUNK and not is_stranger:
                 world.faults.chunk_passed(self._worker)
                 if not self.process.alive:
                     return
             self._responder.receive(frame)
             if not self.process.alive:  # the power failed in the middle of a write
                 return
+        require(
+            not is_stranger or self.process.blobs.held() == before,
+            "a stranger changed what the Shepherd holds",
+        )
         answers: list[bytes | bytearray] = []
         while (answer := self._responder.next_frame()) is not None:
             answers.append(answer)
@@ -127,6 +135,7 @@ class Transfer:
         self._wrong = 0
         self._connection = 0
         self._machine: FetchRequester | PushRequester | None = None
+        self._close_file: Callable[[], None] = lambda: None
         self._heard = 0.0
         self._ended = False
 
@@ -175,11 +184,13 @@ class Transfer:
             return
         self._connection = connection
         try:
-            blobs = self.process.blobs
+            blobs, settings = self.process.blobs, world.course.settings
             if self._push:
-                self._machine = PushRequester(self._blob, blobs.open(self._blob), SETTINGS)
+                source = blobs.open(self._blob)
+                self._machine, self._close_file = PushRequester(self._blob, source, settings), source.close
             else:
-                self._machine = FetchRequester(self._blob, blobs.begin(self._blob, "fetch"), SETTINGS)
+                sink = blobs.begin(self._blob, "fetch")
+                self._machine, self._close_file = FetchRequester(self._blob, sink, settings), sink.close
         except PCPError as error:
             self._judge(error)
             return
@@ -231,6 +242,7 @@ class Transfer:
         world = self.process.world
         world.network.close(self._connection, WORKER)
         self._connection, self._machine = 0, None
+        self._close_file()
         self._turn += 1
         if again and self._attempts < ATTEMPTS:
             pause = 0.2 * 2**self._attempts * world.random.uniform(0.5, 1.0)
@@ -240,5 +252,6 @@ class Transfer:
 
     def _end(self, problem: str) -> None:
         self._ended = True
+        self._close_file()
         self.process.world.network.close(self._connection, WORKER)
         self._done(problem)

@@ -1,21 +1,18 @@
 """The training of a simulated worker: the Worker's own trainer, whose steps take virtual time, and a witness that looks on."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, FailureKind, Lease, Profile, Repeat, SiteMeasurement
-from pcp.distributed.round_arithmetic.replica import Replica
+from pcp.distributed.round_arithmetic.replica import Replica, Runs
 from pcp.distributed.simulator import training
-from pcp.distributed.simulator.machines.blob_disk import BlobDisk
-from pcp.distributed.simulator.numbered_states import NumberShelf, StateTable
 from pcp.distributed.simulator.runtime import Later
 from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.offer import ProgramStopped
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
-from pcp.distributed.worker.training.repetition import Repeater
+from pcp.distributed.worker.training.repetition import Repeater, Shelf
 from pcp.distributed.worker.training.trainer import InnerTrainer, LeaseRefused, Trained
 from pcp.errors import PCPError
 
@@ -95,30 +92,18 @@ class WorkerTraining:
 
     def _make(self) -> InnerTrainer:
         world, blobs = self.process.world, self.process.blobs
-        algorithm = world.scenario.config.algorithm
-        plans = training.plans(algorithm)
-        shelf = HostileShelf(self, blobs, world.states)
+        means = world.course.means(self._job, blobs)
+        fragments = world.scenario.config.algorithm.fragments
         return InnerTrainer(
-            WitnessedReplica(self, plans),
-            Repeater(plans, algorithm.fragments, lambda number: number, shelf),
-            Batches(world.scenario.config.tokens_per_batch),
+            WitnessedReplica(self, means.plans),
+            Repeater(means.plans, fragments, means.batches.batch, HostileShelf(self, blobs, means.shelf)),
+            means.batches,
             KeptStates(lambda blob: blobs.remove(blob.digest)),
             self._job.pieces,
             self.inbox,
             now=self.process.runtime.now,
             ready=self.step,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Batches:
-    """Batches that are their own numbers."""
-
-    tokens_per_batch: int
-
-    def batch(self, index: int) -> int:
-        """The number."""
-        return index
 
 
 class VirtualInbox(Inbox):
@@ -152,7 +137,7 @@ class VirtualInbox(Inbox):
 class WitnessedReplica(Replica):
     """An inner state whose every adoption and push is witnessed."""
 
-    def __init__(self, owner: WorkerTraining, plans: Mapping[str, training.Plan]) -> None:
+    def __init__(self, owner: WorkerTraining, plans: Mapping[str, Runs]) -> None:
         super().__init__(plans)
         self._owner, self._witness = owner, owner.process.world.witness
         self._versions: dict[int, int] = {}
@@ -174,26 +159,32 @@ class WitnessedReplica(Replica):
         """See `Replica`."""
         payload, lease = super().push(fragment), self._owner.lease
         assert lease is not None, "a push belongs to a lease"
-        held, anchors = dict(self._versions), self.state["anchors"]
-        self._witness.trained(self._chain, lease, payload["value"], held, anchors)
+        error, _ = self._unsettled[fragment]
+        value = self._witness.value_of_push(fragment, payload, error)
+        self._witness.trained(self._chain, lease, value, dict(self._versions), self._anchors)
         return payload
 
     def _adopts(self, fragment: int, vector: Any) -> None:
         version = self._owner.adopting[fragment]
-        self._witness.adopted(self._owner.process.name, fragment, version, int(vector))
+        self._witness.adopted(self._owner.process.name, fragment, version, vector)
         self._versions[fragment] = version
 
 
-class HostileShelf(NumberShelf):
+class HostileShelf:
     """A shelf on which pushes may be spoilt."""
 
-    def __init__(self, owner: WorkerTraining, blobs: BlobDisk, table: StateTable) -> None:
-        super().__init__(blobs, table)
-        self._owner = owner
+    def __init__(self, owner: WorkerTraining, blobs: Any, shelf: Shelf) -> None:
+        self._owner, self._blobs, self._shelf = owner, blobs, shelf
+        self.inner, self.vector, self.change, self.put_inner = (
+            shelf.inner,
+            shelf.vector,
+            shelf.change,
+            shelf.put_inner,
+        )
 
     def put_push(self, payload: dict[str, Any]) -> Blob:
         """Store an encoded push, or bytes that are none."""
-        lease = self._owner.lease
+        lease, blob = self._owner.lease, self._shelf.put_push(payload)
         if lease is not None and self._owner.process.spoils_push(lease.lease_id):
-            return self._blobs.put(training.spoilt(training.encode(payload["value"])))
-        return super().put_push(payload)
+            blob = self._blobs.put(training.spoilt(self._blobs.get(blob)))
+        return blob

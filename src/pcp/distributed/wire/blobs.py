@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -48,6 +48,9 @@ class BlobStore:
         maximum_total_bytes: what all blobs, and room reserved for those that are arriving, may take together.
         shared: whether another process puts files here, too; what is here is then counted anew when something arrives.
     """
+
+    partial: ClassVar[type[PartialBlob]] = PartialBlob
+    """What is opened for writing."""
 
     def __init__(
         self,
@@ -229,7 +232,7 @@ class BlobStore:
                 f"there is no room for blob {blob.digest.hex()[:16]} of {blob.size} bytes in {self.folder}: "
                 f"{others} of {self.maximum_total_bytes} bytes are taken; remove blobs or raise the limit"
             )
-        partial = PartialBlob(blob, path, self.folder / blob.digest.hex(), self._released)
+        partial = self.partial(blob, path, self.folder / blob.digest.hex(), self._released)
         if shutil.disk_usage(self.folder).free < blob.size - partial.offset:
             partial.close()
             raise storage_error(OSError(errno.ENOSPC, "the disk is full"), blob, self.folder)

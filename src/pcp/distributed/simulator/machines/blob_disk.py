@@ -158,6 +158,10 @@ class BlobDisk:
         self.complete = {digest: content for digest, content in self.complete.items() if digest in kept}
         return before - len(self.complete)
 
+    def held(self) -> frozenset[object]:
+        """What is here, complete or in part."""
+        return frozenset((*self.complete, *self._arriving))
+
     def forget_partials(self) -> int:
         """Delete what is left of transfers; return of how many."""
         left = len(self._arriving)
@@ -170,3 +174,6 @@ class BlobDisk:
             partial.replaced = True
             partial.content = bytearray(partial.content)
             self.disk.surviving(0, partial.content)
+
+    def close(self) -> None:
+        """Nothing is open."""

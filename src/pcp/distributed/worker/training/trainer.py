@@ -11,7 +11,6 @@ from pcp.distributed.gossip.slow_weights import SlowWeights
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Adoption, Blob, Lease, Profile, Repeat, Settlement
 from pcp.distributed.pieces import borders
-from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
 from pcp.distributed.round_arithmetic.replica import Replica, Runs
 from pcp.distributed.verification import ProgramRefused, VerificationCancelled, admit
 from pcp.distributed.wire.blobs import BlobStore
@@ -19,12 +18,12 @@ from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
-from pcp.distributed.worker.training.repetition import Repeater, StoredArrays
+from pcp.distributed.worker.training.means import means_of
+from pcp.distributed.worker.training.repetition import Repeater
 from pcp.errors import PCPError
 from pcp.ir import Program
 from pcp.planning import Plan, plan
 from pcp.planning.search.evidence import Progress
-from pcp.training.data.run_data import open_batches
 from pcp.training.data.shards.batches import Shards
 from pcp.training.data.shards.index import ShardIndex
 from pcp.training.planned_step import describe_path, planned_step
@@ -301,11 +300,13 @@ def make_trainer(
         VerificationCancelled: `cancelled` said so.
         BlobMissing, DigestMismatch: a blob is not in the store, or was changed there.
     """
-    artifacts = {name: store.get(blob) for name, blob in job.programs.items()}
-    path = store.path(job.data.digest)
-    batches = open_batches(job.kind, path, job.batch, job.context, job.seed, job.vocabulary, shards)
-    programs = admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled)
-    fragments = check_fit(programs, batches.shapes)
+    means = means_of(
+        job,
+        store,
+        shards,
+        lambda artifacts: admit(artifacts, device, MEMORY_BYTES, COMPILE_SECONDS, cancelled),
+    )
+    programs = means.programs
     plans: dict[str, Runs] = {
         name: _Later(program, device) if _is_rare(name, programs) else plan(program, device=device)
         for name, program in programs.items()
@@ -314,7 +315,6 @@ def make_trainer(
     if job.tolerance:
         plans["step"] = planned = _planned(programs["step"], job, device, cancelled)
         profile = profile_of(planned)
-    shelf = StoredArrays(store, Arrays.returned_by(programs["start"]), fragments)
     replica, slow = Replica(plans), None
     if job.exchange_every:
         if "gossip.0" not in plans:
@@ -322,8 +322,8 @@ def make_trainer(
         slow = SlowWeights(plans["gossip.0"], replica, store)
     return InnerTrainer(
         replica,
-        Repeater(plans, len(fragments), batches.batch, shelf),
-        batches,
+        means.repeater(plans),
+        means.batches,
         KeptStates(lambda blob: store.remove(blob.digest)),
         job.pieces,
         Inbox(),

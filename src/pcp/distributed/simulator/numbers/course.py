@@ -1,12 +1,68 @@
-"""What a simulated Shepherd computes, on stored numbers."""
+"""A run on numbers: what its Shepherd computes, and what its Workers train with."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pcp.distributed.algorithms import Algorithm
+from pcp.distributed.coordinator import RunConfig
 from pcp.distributed.coordinator.effects import CompareStates, RunOuterStep
+from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob
 from pcp.distributed.simulator import training
+from pcp.distributed.simulator.course import Means
 from pcp.distributed.simulator.machines.blob_disk import BlobDisk
+from pcp.distributed.simulator.machines.disk import Disk
+from pcp.distributed.simulator.numbers.states import NumberShelf, StateTable
+from pcp.distributed.simulator.training import DATA, PROGRAM
+from pcp.distributed.simulator.witness import Witness
+from pcp.distributed.wire.bulk.transfer import TransferSettings
+
+
+class NumberCourse:
+    """See `Course`: a fragment is one number, and so is an inner state.
+
+    Arguments:
+        algorithm: of the run.
+    """
+
+    settings = TransferSettings(chunk_bytes=3, window_bytes=8)
+    contents = PROGRAM, DATA
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm, self._states = algorithm, StateTable()
+
+    def store(self, disk: Disk, power_fails: Callable[[], None]) -> BlobDisk:
+        """See `Course`."""
+        return BlobDisk(disk, power_fails)
+
+    def merger(self, store: BlobDisk) -> "NumberMerger":
+        """See `Course`."""
+        return NumberMerger(self._algorithm, store)
+
+    def states(self, store: BlobDisk) -> "NumberStates":
+        """See `Course`."""
+        return NumberStates(store)
+
+    def evaluator(self, store: BlobDisk) -> "NumberEvaluator":
+        """See `Course`."""
+        return NumberEvaluator(store)
+
+    def first_outer(self, first: tuple[Blob, ...]) -> tuple[Blob, ...]:
+        """See `Course`: the master is the first version."""
+        return first
+
+    def means(self, job: Job, store: BlobDisk) -> Means:  # noqa: ARG002 - one job like another
+        """See `Course`."""
+        plans = training.plans(self._algorithm)
+        return Means(plans, training.Batches(), NumberShelf(store, self._states))
+
+    def witness(self, config: RunConfig) -> Witness:
+        """See `Course`."""
+        return Witness(config)
+
+    def value(self, store: BlobDisk, fragment: int, blob: Blob) -> int:  # noqa: ARG002 - one number like another
+        """See `Course`."""
+        return training.decode(store.get(blob))
 
 
 class NumberMerger:

@@ -1,0 +1,1 @@
+"""Simulated runs on arrays: production's own programs, merges, codecs and folders of blobs; the gradients are known."""
