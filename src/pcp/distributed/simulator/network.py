@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from pcp.distributed.messages import Hello
 from pcp.distributed.simulator.clock import VirtualClock
+from pcp.distributed.wire.connection import ControlMachine, MessageReceived, Side
 
 SHEPHERD, WORKER = 0, 1
 GIVE_UP_SECONDS = 10.0  # retransmissions of one segment after which a connection breaks
@@ -59,12 +60,14 @@ class Link:
 
     Arguments:
         ends: the Shepherd's and the worker's; None once that end is closed or was told.
+        machines: what makes bytes of messages at each end, and messages of bytes; None where messages travel as they are.
         streams: towards each end.
     """
 
     number: int
     worker: str
     ends: list[Endpoint | None]
+    machines: tuple[ControlMachine, ControlMachine] | None = None
     streams: tuple[Stream, Stream] = field(default_factory=lambda: (Stream(), Stream()))
 
 
@@ -76,12 +79,18 @@ class Network:
         random: decides delays.
         delay_seconds: shortest one-way delay.
         jitter_seconds: mean of what comes on top.
+        speaks: whether control connections carry bytes.
     """
 
     def __init__(
-        self, clock: VirtualClock, random: Random, delay_seconds: float, jitter_seconds: float
+        self,
+        clock: VirtualClock,
+        random: Random,
+        delay_seconds: float,
+        jitter_seconds: float,
+        speaks: bool = False,
     ) -> None:
-        self._clock, self._random = clock, random
+        self._clock, self._random, self._speaks = clock, random, speaks
         self._delay, self._jitter = delay_seconds, jitter_seconds
         self._links: dict[int, Link] = {}
         self._numbers = 0
@@ -111,16 +120,25 @@ class Network:
             if self.shepherd is None or blocked > self._clock.now:
                 self._clock.after(self.delay(), lambda: end.broken(0))
                 return
-            link = self._link(worker, [self.shepherd.accept(worker, bulk), end])
+            link = self._link(worker, [self.shepherd.accept(worker, bulk), end], bulk)
             self._clock.after(self.delay(), lambda: connected(link.number))
 
         self._clock.after(self.delay(), arrive)
 
     def send(self, number: int, towards: int, message: Any) -> None:
-        """Send a message on a connection; it arrives once, after those sent before it, or not at all."""
+        """Send a message on a connection; it arrives once, after those sent before it, or not at all.
+
+        Raises:
+            MessageNotAllowed: nothing of that kind may be said now, on a connection that carries bytes.
+        """
         link = self._links.get(number)
-        if link is not None:
-            self._send(link, towards, message)
+        if link is None:
+            return
+        if link.machines is not None:
+            machine = link.machines[1 - towards]
+            machine.send(message)
+            message = machine.bytes_to_send()
+        self._send(link, towards, message)
 
     def close(self, number: int, by: int) -> None:
         """Close a connection from one end: the other end takes what is under way, then learns of it."""
@@ -165,16 +183,19 @@ class Network:
     def duplicate_hello(self, worker: str, hello: Hello) -> None:
         """Let an earlier attempt of a worker to connect arrive after all; the worker does not know of it."""
         if self.shepherd is not None:
-            link = self._link(worker, [self.shepherd.accept(worker, bulk=False), None])
+            link = self._link(worker, [self.shepherd.accept(worker, bulk=False), None], bulk=False)
             self.send(link.number, SHEPHERD, hello)
 
     def connections_of(self, worker: str) -> list[int]:
         """Return the connections of a worker."""
         return [link.number for link in self._links.values() if link.worker == worker]
 
-    def _link(self, worker: str, ends: list[Endpoint | None]) -> Link:
+    def _link(self, worker: str, ends: list[Endpoint | None], bulk: bool) -> Link:
         self._numbers += 1
-        link = Link(self._numbers, worker, ends)
+        machines = None
+        if self._speaks and not bulk:
+            machines = ControlMachine(Side.SHEPHERD, worker), ControlMachine(Side.WORKER)
+        link = Link(self._numbers, worker, ends, machines)
         self._links[link.number] = link
         return link
 
@@ -221,8 +242,12 @@ class Network:
             if message is _CLOSED:
                 link.ends[towards] = None
                 end.broken(link.number)
-            else:
+            elif link.machines is None:
                 end.delivered(link.number, message)
+            else:
+                for event in link.machines[towards].receive(message):
+                    assert isinstance(event, MessageReceived), f"{link.worker}: {event}"
+                    end.delivered(link.number, event.message)
 
 
 def _telling(end: Endpoint, number: int) -> Callable[[], None]:

@@ -51,6 +51,10 @@ class Outcome:
     parameters: tuple[Any, ...]
 
 
+SPEAKING = 4
+"""One schedule in so many is one in which control connections carry the bytes that they do in production."""
+
+
 class Simulation:
     """The simulated world.
 
@@ -63,7 +67,13 @@ class Simulation:
         self.scenario = scenario
         self.random = Random(scenario.seed)
         self.clock = VirtualClock()
-        self.network = Network(self.clock, self.random, scenario.delay_seconds, scenario.jitter_seconds)
+        self.network = Network(
+            self.clock,
+            self.random,
+            scenario.delay_seconds,
+            scenario.jitter_seconds,
+            speaks=scenario.seed % SPEAKING == 1,
+        )
         self.course = course_of(scenario)
         self.witness = self.course.witness(scenario.config)
         self.observer = Observer(self.witness, self._value_of)

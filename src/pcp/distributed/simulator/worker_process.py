@@ -1,5 +1,6 @@
 """A simulated worker process: the Worker's own host under virtual time."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +14,7 @@ from pcp.distributed.simulator.scenario import is_signed
 from pcp.distributed.simulator.transfers import SimulatedTransfers
 from pcp.distributed.simulator.worker_training import WorkerTraining
 from pcp.distributed.wire import Traffic
+from pcp.distributed.wire.connection import MessageNotAllowed
 from pcp.distributed.worker import WorkerConfig, WorkerLogic, effects, events
 from pcp.distributed.worker.host import Host
 from pcp.distributed.worker.reports import Reporter
@@ -164,10 +166,13 @@ class Link:
         if isinstance(message, Update):
             said = self.process.tampered(message)
             if said is message and world.random.random() < 0.05:
-                again = partial(world.network.send, self.connection, SHEPHERD, message)
-                world.clock.after(world.random.uniform(0.0, 4.0), again)
+                world.clock.after(world.random.uniform(0.0, 4.0), partial(self._say_again, message))
             message = said
         world.network.send(self.connection, SHEPHERD, message)
+
+    def _say_again(self, message: Message) -> None:
+        with contextlib.suppress(MessageNotAllowed):  # after its goodbye
+            self.process.world.network.send(self.connection, SHEPHERD, message)
 
     def close(self) -> None:
         """See `host.Link`."""
