@@ -78,6 +78,7 @@ def test_a_character_of_several_bytes_is_printed_whole(
         (["--seed", "-1"], "a seed of at least 0"),
         (["--tokens", "-3"], "--tokens is -3; expected at least 0"),
         (["--device", "tpu:0"], "tpu"),
+        (["--tolerance", "-1"], "tolerance"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
