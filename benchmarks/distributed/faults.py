@@ -140,29 +140,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  python -m benchmarks faults --number 16 --seed 3  each kind of each party once: three minutes\n"
         "  python -m benchmarks --json faults                a JSON object for each fault, and one for the replay"
     )
-    parser.add_argument("--number", type=int, default=100, help="of faults (default: 100)")
-    parser.add_argument("--seed", type=int, default=0, help="of all that is random (default: 0)")
+
+    def option(name: str, default: Any, meaning: str) -> None:
+        parser.add_argument(name, type=type(default), default=default, help=f"{meaning} (default: {default})")
+
     names = [kind.name for kind in KINDS]
-    parser.add_argument("--kinds", nargs="+", choices=names, default=names, help="of faults (default: all)")
+    option("--number", 100, "of faults")
+    option("--seed", 0, "of all that is random")
     parser.add_argument(
-        "--parties", nargs="+", choices=PARTIES, default=PARTIES, help="that have them (default: both)"
-    )
-    parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, help="within which work must go on (default: 5)"
+        "--kinds", nargs="+", choices=names, default=names, metavar="KIND", help=f"of {', '.join(names)}"
     )
     parser.add_argument(
-        "--inner-steps", type=int, default=50, help="H: a round has so many batches of each Worker"
+        "--parties", nargs="+", choices=PARTIES, default=PARTIES, metavar="PARTY", help="shepherd, worker"
     )
-    parser.add_argument("--step-seconds", type=float, default=0.02)
-    parser.add_argument(
-        "--worker-mbit",
-        type=float,
-        default=100.0,
-        help="rate of a Worker's line; the Shepherd's is ten times as high",
-    )
-    parser.add_argument("--round-trip-ms", type=float, default=50.0)
-    parser.add_argument("--loss", type=float, default=0.001, help="share of packets that are lost, each way")
+    option("--workers", 3, "beside the Shepherd")
+    option("--seconds", 5.0, "within which work must go on")
+    option("--inner-steps", 50, "H: a round has so many batches of each Worker")
+    option("--step-seconds", 0.02, "that a step takes at least")
+    option("--worker-mbit", 100.0, "rate of a Worker's line; the Shepherd's is ten times as high")
+    option("--round-trip-ms", 50.0, "between a Worker and the Shepherd")
+    option("--loss", 0.001, "share of packets that are lost, each way")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -8,9 +8,12 @@ IP packets with all headers, TLS, heartbeats, acknowledgements, and what was sen
 Utilisation is steps x seconds of a step, divided by the time in which a Worker did them: whole rounds of H steps, each with all
 its merges, after --warm rounds and before the last one.
 
-All processes share the processors of this machine. So each way also runs on loopback, with no line: what is lost there is
-lost to the processors, and the rest to the network. `program_processor_seconds_a_round` is the processor time that a Worker's
-programs take, in and between steps, and would also take on a machine of its own.
+All processes share the processors of this machine. So the ways that overlap also run on loopback, with no line: what is lost
+there is lost to the processors, and the rest to the network. Of the time in which a Worker is blocked, `waited_seconds_a_round`
+are waited for merged fragments (the push, the Shepherd's `outer_step_seconds`, the fetch), `outside_seconds_a_round` go to its
+programs before and after the steps of a lease, and the rest to adopting in the middle of a lease and to the round trip between
+two leases. `program_processor_seconds_a_round` is the processor time of its programs. They would take it on a machine of its
+own, too; --workers 1 measures a Worker that shares this one with the Shepherd only.
 """
 
 import argparse
@@ -33,14 +36,15 @@ MEGABIT = 1e6
 
 
 def ways(fragments: int, delay: int) -> dict[str, Way]:
-    """The contestants, by name."""
-    overlap = {"algorithm": "streaming", "fragments": fragments, "delay": delay}
+    """The contestants, by name. A push of top-k is so small that it needs no fragments: each costs a round trip."""
+    overlap = {"algorithm": "streaming", "delay": delay}
+    four_bits, largest = ({"upload": each, "download": each} for each in ("int4", "top-k"))
     return {
-        "diloco-f32": Way({"algorithm": "diloco", "upload": "f32"}),
-        "streaming-int4": Way(overlap | {"upload": "int4", "download": "int4"}, wanted=0.97),
-        "streaming-top-k": Way(overlap | {"upload": "top-k", "download": "top-k"}, wanted=0.99),
-        "sparse-top-k": Way({"algorithm": "sparse", "upload": "top-k", "download": "top-k"}, wanted=0.99),
-        "data-parallel-f32": Way({"algorithm": "data-parallel"}),
+        "diloco-f32": Way({"algorithm": "diloco", "upload": "f32"}, rounds=1),
+        "streaming-int4": Way(overlap | {"fragments": fragments} | four_bits, 0.97, on_loopback=True),
+        "streaming-top-k": Way(overlap | {"fragments": 1} | largest, 0.99, on_loopback=True),
+        "sparse-top-k": Way({"algorithm": "sparse"} | largest, 0.99, on_loopback=True),
+        "data-parallel-f32": Way({"algorithm": "data-parallel"}, rounds=2),
     }
 
 
@@ -62,44 +66,46 @@ def write_model(folder: Path, parameters: int) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of this benchmark."""
     known = list(ways(1, 0))
+    usual = [name for name in known if name != "sparse-top-k"]
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = __doc__
     parser.epilog = (
         "examples:\n"
-        "  python -m benchmarks utilisation                                       all of it: some ten minutes and 12 GB\n"
-        "  python -m benchmarks utilisation --workers 2 --parameters 4e6 --rounds 2   a short form: two minutes"
+        "  python -m benchmarks utilisation                                           ten to fifteen minutes, 13 GB\n"
+        "  python -m benchmarks utilisation --workers 2 --parameters 4e6 --rounds 2   a short form\n"
+        "  python -m benchmarks utilisation --workers 1 --ways streaming-int4         without seven others on these cores\n"
+        "  python -m benchmarks --json utilisation --ways streaming-int4 sparse-top-k --congestion reno"
     )
+
+    def option(name: str, default: Any, meaning: str) -> None:
+        parser.add_argument(name, type=type(default), default=default, help=f"{meaning} (default: {default})")
+
+    names = ", ".join(known)
     parser.add_argument(
-        "--ways", nargs="+", choices=known, default=known, help="what to measure (default: all)"
+        "--ways",
+        nargs="+",
+        choices=known,
+        default=usual,
+        metavar="WAY",
+        help=f"of {names} (default: all but sparse-top-k, which waits while it exchanges)",
     )
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--parameters", type=float, default=35e6)
-    parser.add_argument("--inner-steps", type=int, default=30, help="H")
-    parser.add_argument("--step-seconds", type=float, default=0.5, help="of the stand-in for a step")
-    parser.add_argument("--fragments", type=int, default=3, help="of Streaming DiLoCo")
-    parser.add_argument(
-        "--delay", type=int, default=8, help="steps between a push and what comes of it, of Streaming DiLoCo"
-    )
-    parser.add_argument("--warm", type=int, default=2, help="rounds of H steps before the measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of H steps that are measured")
-    parser.add_argument(
-        "--parallel-steps", type=int, default=2, help="steps of data parallel training that are measured"
-    )
-    parser.add_argument("--worker-mbit", type=float, default=100.0, help="rate of a Worker's line, each way")
-    parser.add_argument(
-        "--shepherd-mbit", type=float, default=1000.0, help="rate of the Shepherd's line, each way"
-    )
-    parser.add_argument("--round-trip-ms", type=float, default=50.0)
-    parser.add_argument("--loss", type=float, default=0.001, help="share of packets that are lost, each way")
+    option("--workers", 8, "each on a machine of its own")
+    option("--parameters", 35e6, "of the model")
+    option("--inner-steps", 30, "H: steps between two merges of a fragment")
+    option("--step-seconds", 0.5, "of the stand-in for a step")
+    option("--fragments", 2, "of streaming-int4")
+    option("--delay", 12, "steps between a push and what comes of it, of Streaming DiLoCo")
+    option("--warm", 1, "rounds before the measurement")
+    option("--rounds", 3, "rounds that are measured, fewer of the slow ways")
+    option("--worker-mbit", 100.0, "rate of a Worker's line, each way")
+    option("--shepherd-mbit", 1000.0, "rate of the Shepherd's line, each way")
+    option("--round-trip-ms", 50.0, "between a Worker and the Shepherd")
+    option("--loss", 0.001, "share of packets that are lost, each way")
     parser.add_argument(
         "--congestion", default="", help="control of TCP, such as bbr (default: the system's)"
     )
-    parser.add_argument(
-        "--no-loopback", action="store_true", help="do not measure each way without lines, too"
-    )
-    parser.add_argument(
-        "--limit", type=float, default=400.0, help="seconds after which a part of a run has failed"
-    )
+    parser.add_argument("--no-loopback", action="store_true", help="measure no way without lines, too")
+    option("--limit", 400.0, "seconds after which a part of a run has failed")
 
 
 def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[Network | None]:
@@ -108,7 +114,7 @@ def _networks(options: argparse.Namespace, way: Way, folder: Path) -> Iterator[N
     lines |= {f"worker-{number}": line for number in range(options.workers)}
     with Network(lines, folder, options.round_trip_ms / 1e3, options.loss, options.congestion) as network:
         yield network
-    if not options.no_loopback and way.settings["algorithm"] != "data-parallel":
+    if way.on_loopback and not options.no_loopback:
         yield None
 
 
@@ -150,23 +156,23 @@ def table(rows: list[dict[str, Any]]) -> str:
     parallel = over.get("data-parallel-f32")
     lines = [
         "",
-        "| way | utilisation | wanted | on loopback | blocked a round; on loopback | KB up a step | down | fewer up | down |",
+        "| way | utilisation | wanted | blocked a round (for merges) | on loopback | KB up a step | down | fewer up | down |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in over.items():
         beside = alone.get(name)
         wanted = "" if row["wanted"] is None else f"{row['wanted']:.0%}"
-        loopback = "" if beside is None else f"{beside['utilisation']:.1%}"
-        blocked = f"{row['blocked_seconds_a_round']:.2f} s"
-        blocked += "" if beside is None else f"; {beside['blocked_seconds_a_round']:.2f} s"
+        loopback = "" if beside is None else f"{beside['utilisation']:.1%}, {_blocked(beside)}"
         moved = [row[f"bytes_{each}_a_step"] for each in ("up", "down")]
         fewer = [""] * 2
         if parallel is not None and row is not parallel:
-            fewer = [
-                f"{parallel[f'bytes_{each}_a_step'] / row[f'bytes_{each}_a_step']:,.0f} times"
-                for each in ("up", "down")
-            ]
+            theirs = [parallel[f"bytes_{each}_a_step"] for each in ("up", "down")]
+            fewer = [f"{other / own:,.0f} times" for other, own in zip(theirs, moved, strict=True)]
         kilobytes = [f"{each / 1e3:,.1f}" for each in moved]
-        facts = [name, f"{row['utilisation']:.1%}", wanted, loopback, blocked, *kilobytes, *fewer]
+        facts = [name, f"{row['utilisation']:.1%}", wanted, _blocked(row), loopback, *kilobytes, *fewer]
         lines.append(f"| {' | '.join(facts)} |")
     return "\n".join(lines)
+
+
+def _blocked(row: dict[str, Any]) -> str:
+    return f"{row['blocked_seconds_a_round']:.2f} s ({row['waited_seconds_a_round']:.2f} s)"

@@ -131,9 +131,9 @@ class WithPCP(Contestant):
 
 
 class WithTorch(Contestant):
-    """PyTorch with bf16 autocast, attention by SDPA, AdamW fused; eager or compiled."""
+    """PyTorch with bf16 autocast or without, attention by SDPA, AdamW fused; eager or compiled."""
 
-    def __init__(self, task: Task, compiled: bool) -> None:
+    def __init__(self, task: Task, compiled: bool, autocast: bool = True) -> None:
         import torch
 
         from benchmarks.gpu import llama_torch
@@ -141,10 +141,12 @@ class WithTorch(Contestant):
 
         step, kind = task.step, task.device.partition(":")[0]
         loss = gpt2_torch.loss if isinstance(task.config, GPT2Config) else llama_torch.loss
-        self.name = "torch.compile, bf16 autocast" if compiled else "PyTorch, bf16 autocast"
+        self.name = ("torch.compile" if compiled else "PyTorch") + (
+            ", bf16 autocast" if autocast else ", float32"
+        )
         self.peak = torch.cuda.max_memory_allocated if kind == "cuda" else lambda: 0
         self.tokens = [torch.from_numpy(each).to(kind) for each in step.tokens]
-        self.trainer = gpt2_torch.Trainer(step.params, task.config, RATE, True, kind, compiled, loss)
+        self.trainer = gpt2_torch.Trainer(step.params, task.config, RATE, autocast, kind, compiled, loss)
         self.step()  # which makes the moments, and compiles
         self.trainer.load(step.program.initial_state(step.params))
 
@@ -170,13 +172,13 @@ class WithTorch(Contestant):
 
 
 class WithJAX(Contestant):
-    """JAX in bfloat16, with attention by cuDNN on a GPU, and a loss in parts."""
+    """JAX in bfloat16, with attention by cuDNN on a GPU, and a loss in parts; or GPT-2 in float32, as its users write it."""
 
-    name = "JAX, bf16, cuDNN"
-
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, narrow: bool = True) -> None:
         step = task.step
+        self.name = "JAX, bf16, cuDNN" if narrow else "JAX, float32"
         loss = gpt2_jax.loss if isinstance(task.config, GPT2Config) else llama_jax.loss
+        loss = loss if narrow else jax_step.loss
         self.tokens = tuple(jax.device_put(each) for each in step.tokens)
         self.now = jax_step.initial_state(step.params)
         made = jax_step.training_step(task.config, RATE, loss)
@@ -213,6 +215,9 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
     "fastest": lambda task, _, budget: WithPCP(task, 0.0, budget),
     "jax": lambda task, *_: WithJAX(task),
     "eager": lambda task, *_: WithTorch(task, compiled=False),
+    "jax f32": lambda task, *_: WithJAX(task, narrow=False),
+    "eager f32": lambda task, *_: WithTorch(task, compiled=False, autocast=False),
+    "torch.compile f32": lambda task, *_: WithTorch(task, compiled=True, autocast=False),
 }
 """How each is made, of a task, a tolerance and seconds of planning."""
 

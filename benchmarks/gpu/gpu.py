@@ -24,13 +24,14 @@ from pathlib import Path
 from typing import Any
 
 import pcp
-from benchmarks.gpu.contestants import CONTESTANTS, Made, Task, contestant, judged
+from benchmarks.gpu.contestants import Made, Task, contestant, judged
 from benchmarks.gpu.sizes import MODELS, Sizes, overridden
 from benchmarks.gpu.step_errors import StepError, loss_of
 from benchmarks.own_process import OwnProcess
 from pcp.models.decoder import decoder_of
 from pcp.training.utilisation import model_flops, peak_of
 
+KINDS = ("torch.compile", "planned", "fastest", "jax", "eager")
 TURN = 10
 Row = dict[str, Any]
 Tell = Callable[[str], None]
@@ -226,7 +227,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry", action="store_true", help=f"tiny sizes on cpu:0, one turn of one step: {DRY}"
     )
-    parser.add_argument("--only", nargs="+", choices=list(CONTESTANTS), help="contestants (default: all)")
+    parser.add_argument("--only", nargs="+", choices=KINDS, help="contestants (default: all)")
     parser.add_argument(
         "--tolerance",
         type=float,
@@ -260,4 +261,4 @@ def run(arguments: argparse.Namespace) -> None:
 
     turns, turn = (1, 1) if arguments.dry else (arguments.turns, TURN)
     comparison = Comparison(sizes, device, arguments.tolerance, arguments.budget, turns, turn, tell)
-    comparison.rows([kind for kind in CONTESTANTS if kind in (arguments.only or CONTESTANTS)], done)
+    comparison.rows([kind for kind in KINDS if kind in (arguments.only or KINDS)], done)

@@ -40,7 +40,7 @@ class SlowStep:
 
 
 class StandIn:
-    """A step that computes nothing, but moves the parameters once in so many steps, elsewhere than other Workers do.
+    """A step that computes nothing, but moves what is pushed once in so many steps, elsewhere than other Workers do.
 
     A push that is the same as another's would not be sent: the Shepherd has it by its digest.
     """
@@ -54,15 +54,18 @@ class StandIn:
     def run(self, state: Any, *_: Any) -> Any:
         """A state, and a loss."""
         if self._done % self._every == 0:
-            state = state | {
-                "params": self._moved(state["params"], jnp.uint32(hash((os.getpid(), self._done)) % 2**32))
-            }
+            # What is pushed are gradients, or how far the parameters moved.
+            pushed = "optimizer" if "sum" in state["optimizer"] else "params"
+            number = jnp.uint32(hash((os.getpid(), self._done)) % 2**32)
+            state = state | {pushed: self._moved(state[pushed], number)}
         self._done += 1
         return state, {"loss": jnp.float32(1.0)}
 
 
 def _moved(array: Any, number: Any) -> Any:
-    """An array with other numbers, from -1e-3 to 1e-3, added to each element."""
+    """An array with other numbers, from -1e-3 to 1e-3, added to each element; one more for a count."""
+    if not array.shape:
+        return array + 1
     place = jax.lax.iota(jnp.uint32, array.size).reshape(array.shape) + number
     mixed = (place * jnp.uint32(2654435761)) ^ (place >> 7)
     return array + (mixed.astype(jnp.int32).astype(jnp.float32) * jnp.float32(2**-31 * 1e-3))

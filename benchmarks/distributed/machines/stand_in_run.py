@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import statistics
 import time
 from dataclasses import dataclass, field
@@ -10,9 +11,12 @@ from typing import Any
 
 from benchmarks.distributed.machines.network import Count, Network
 from benchmarks.distributed.machines.process import Process, processor_seconds, resident_bytes
+from pcp.distributed.compression import codec
 from pcp.distributed.wire import Authority
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
+_LEASE = re.compile(r"\(([0-9.]+) ms of it outside of the steps; waited ([0-9.]+) s for fragments\)")
+_OUTER_STEP = re.compile(r"the outer step of round \d+ took ([0-9.]+) ms")
 SHEPHERD = "shepherd"
 
 
@@ -23,10 +27,14 @@ class Way:
     Arguments:
         settings: of the run's file.
         wanted: share of the time in steps that the project wants of it; None: it is a control.
+        rounds: that are measured, at most: those of a slow way are long, and one is like the other.
+        on_loopback: whether it is measured without lines, too.
     """
 
     settings: dict[str, Any]
     wanted: float | None = None
+    rounds: int = 1000
+    on_loopback: bool = False
 
 
 @dataclass
@@ -36,10 +44,28 @@ class Steps:
     Arguments:
         ends: when each ended.
         processor: processor seconds of the process until then.
+        leases: of each that ended, how many steps were done by then, and the seconds of it that were spent outside of
+            the steps, and waiting for fragments to be merged and to arrive.
     """
 
     ends: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
+    leases: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def read(self, line: str) -> None:
+        """Take a line that a Worker wrote, which may be of a step or of a lease."""
+        _, step, words = line.partition(": step ")
+        if step:
+            end, processor = map(float, words.split())
+            self.ends.append(end)
+            self.processor.append(processor)
+        elif found := _LEASE.search(line):
+            self.leases.append((len(self.ends), float(found[1]) / 1e3, float(found[2])))
+
+    def spent(self, first: int, last: int) -> tuple[float, float]:
+        """Seconds outside of steps, and waiting for fragments, of the leases that ended between two steps."""
+        within = [each for each in self.leases if first < each[0] <= last]
+        return sum(outside for _, outside, _ in within), sum(waited for *_, waited in within)
 
     def share(self, first: int, last: int, seconds: float) -> float:
         """Share of the time in steps, from the end of one to the end of another."""
@@ -77,11 +103,10 @@ class Run:
         self.workers = [f"worker-{number}" for number in range(options.workers)]
         self.steps = {worker: Steps() for worker in self.workers}
         self.positions = dict.fromkeys(self.workers, 0)  # in what each wrote
+        # Data parallel training merges after each step.
         self.is_parallel = way.settings["algorithm"] == "data-parallel"
-        # Data parallel training merges after each step, so a few of them say what each takes.
         self.cycle = 1 if self.is_parallel else options.inner_steps
-        self.warm: int = 1 if self.is_parallel else options.warm
-        self.rounds: int = options.parallel_steps if self.is_parallel else options.rounds
+        self.warm, self.rounds = options.warm, min(options.rounds, way.rounds)
         # All that a round moves has arrived a step before its end, so that nothing is on the way when bytes are counted.
         early = 0 if self.is_parallel else 1
         self.begin, self.end = self.warm * self.cycle - early, (self.warm + self.rounds) * self.cycle - early
@@ -98,10 +123,14 @@ class Run:
             first = self._wait(processes, self.begin)
             last = self._wait(processes, self.end)
             memory = sum(resident_bytes(each.number) for each in processes.values())
+            took = [float(each) / 1e3 for each in _OUTER_STEP.findall(processes[SHEPHERD].errors.read_text())]
         finally:
             for process in processes.values():
                 process.kill()
-        return self._seen(first, last) | {"memory_gb": memory / 1e9}
+        return self._seen(first, last) | {
+            "outer_step_seconds": statistics.median(took),
+            "memory_gb": memory / 1e9,
+        }
 
     def _on(self, machine: str) -> list[str]:
         return [] if self.network is None else self.network.on(machine)
@@ -134,7 +163,7 @@ class Run:
         words += ["--folder", str(self.folder / worker), "--json"]
         steps = {
             "PCP_STEP_SECONDS": str(self.options.step_seconds),
-            "PCP_STEP_STANDS_IN": str(self.options.inner_steps),
+            "PCP_STEP_STANDS_IN": str(self.cycle),
         }
         return Process(self._on(worker), words, self.folder, worker, steps)
 
@@ -148,8 +177,8 @@ class Run:
         raise SystemExit(f"the Shepherd does not listen: {shepherd.explain()}")
 
     def _wait(self, processes: dict[str, Process], steps: int) -> dict[str, Any]:
-        """Wait until every Worker has done so many steps; returns what was taken until then."""
-        deadline = time.monotonic() + self.options.limit
+        """Wait until every Worker has done so many steps; returns what was taken, and moved by each, until then."""
+        deadline, counts = time.monotonic() + self.options.limit, dict[str, Count]()
         while any(len(each.ends) < steps for each in self.steps.values()):
             if time.monotonic() > deadline or any(each.code for each in processes.values()):
                 done = {worker: len(each.ends) for worker, each in self.steps.items()}
@@ -160,14 +189,16 @@ class Run:
             time.sleep(POLL_SECONDS)
             for worker in self.workers:
                 self._read(worker, processes[worker])
+                if (
+                    self.network is not None
+                    and worker not in counts
+                    and len(self.steps[worker].ends) >= steps
+                ):
+                    counts[worker] = self.network.counts()[worker]
         taken = {name: processor_seconds(each.number) for name, each in processes.items()}
         if self.network is not None:
             taken["lines"] = processor_seconds(self.network.emulator)
-        counts = {} if self.network is None else self.network.counts()
-        return {"time": time.monotonic(), "processor": taken, "counts": counts, "steps": self._done()}
-
-    def _done(self) -> float:
-        return statistics.mean(len(each.ends) for each in self.steps.values())
+        return {"time": time.monotonic(), "processor": taken, "counts": counts}
 
     def _read(self, worker: str, process: Process) -> None:
         with process.errors.open("rb") as file:
@@ -176,20 +207,17 @@ class Run:
                 if not line.endswith(b"\n"):
                     break
                 self.positions[worker] += len(line)
-                _, step, words = line.partition(b": step ")
-                if step:
-                    end, processor = map(float, words.split())
-                    self.steps[worker].ends.append(end)
-                    self.steps[worker].processor.append(processor)
+                self.steps[worker].read(line.decode())
 
     def _seen(self, first: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
         begin, end, seconds = self.begin, self.end, self.options.step_seconds
         shares = [each.share(begin, end, seconds) for each in self.steps.values()]
         blocked = [each.blocked(begin, end, seconds) for each in self.steps.values()]
+        spent = [each.spent(begin, end) for each in self.steps.values()]
         wall = last["time"] - first["time"]
         processor = {name: last["processor"][name] - first["processor"][name] for name in last["processor"]}
         workers = sum(processor[worker] for worker in self.workers)
-        row = {
+        row: dict[str, Any] = {
             "way": self.name,
             "lines": self.network is not None,
             "utilisation": statistics.mean(shares),
@@ -198,22 +226,31 @@ class Run:
             "rounds": self.rounds,
             "seconds_a_round": (end - begin) * seconds / statistics.mean(shares) / self.rounds,
             "blocked_seconds_a_round": statistics.mean(wall for wall, _ in blocked) / self.rounds,
+            "waited_seconds_a_round": statistics.mean(waited for _, waited in spent) / self.rounds,
+            "outside_seconds_a_round": statistics.mean(outside for outside, _ in spent) / self.rounds,
             "program_processor_seconds_a_round": statistics.mean(used for _, used in blocked) / self.rounds,
             "cores_of_workers": workers / wall,
             "cores_of_shepherd": processor[SHEPHERD] / wall,
         }
         if self.network is not None:
-            steps = last["steps"] - first["steps"]
             of = {worker: last["counts"][worker] - first["counts"][worker] for worker in self.workers}
             row |= {
                 "congestion": self.network.congestion,
                 "cores_of_lines": processor["lines"] / wall,
-                **_bytes(of, steps),
+                **_bytes(of, end - begin),
             }
+            least = (
+                codec(self.way.settings.get("upload", "f32")).payload_bytes(int(self.options.parameters))
+                / self.cycle
+            )
+            if row["bytes_up_a_step"] < least:
+                raise SystemExit(
+                    f"{self.name}: {row['bytes_up_a_step']:.0f} bytes a step were sent, fewer than {least:.0f} of pushes"
+                )
         return row
 
 
-def _bytes(of: dict[str, Count], steps: float) -> dict[str, float]:
+def _bytes(of: dict[str, Count], steps: int) -> dict[str, float]:
     """Bytes of a Worker and step, each way; and which share of the packets did not arrive."""
     workers = len(of)
     packets = sum(each.packets_sent + each.packets_received + each.dropped for each in of.values())

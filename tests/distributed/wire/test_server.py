@@ -5,6 +5,7 @@ import logging
 import random
 import socket
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ from pcp.distributed.wire import (
     connect,
 )
 from pcp.distributed.wire.codec import encode_control
-from pcp.distributed.wire.sockets import parse_address
+from pcp.distributed.wire.sockets import parse_address, tune
 
 from .loopback import WELCOME, Run, eventually, hello, play, welcome_and_listen
 
@@ -226,6 +227,22 @@ def test_what_is_no_address(text: str) -> None:
 def test_addresses() -> None:
     assert parse_address("10.0.0.1:7070") == ("10.0.0.1", 7070)
     assert parse_address("[::1]:7070") == ("::1", 7070)
+
+
+def test_a_line_that_was_down_is_tried_each_second() -> None:
+    with socket.socket() as connection:
+        tune(connection)
+        if sys.platform != "linux" or not (pause := _rto_max(connection)):
+            pytest.skip("this system has no such option")
+        assert pause == 1000
+
+
+def _rto_max(connection: socket.socket) -> int:
+    """TCP_RTO_MAX_MS; 0 where Linux is too old to know it."""
+    try:
+        return connection.getsockopt(socket.IPPROTO_TCP, 44)
+    except OSError:
+        return 0
 
 
 def test_workers_that_are_not_let_in(run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

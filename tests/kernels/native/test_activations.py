@@ -1,6 +1,8 @@
 """GELU with its bias and its gradient: found as they are written, right to float32, and refused where arrays do not fit."""
 
 import math
+import resource
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -146,3 +148,19 @@ def test_a_processor_with_less_gets_the_same_numbers() -> None:
     with masked("avx512f", "avx2"):
         plain = pcp.plan(program, path=native_path(program)).run(*arguments)
     np.testing.assert_allclose(plain, usual, rtol=1e-5, atol=1e-7)
+
+
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not HUGE.exists() or "[never]" in HUGE.read_text(), reason="this system has no huge pages"
+)
+def test_a_large_result_in_fresh_memory_is_written_in_huge_pages() -> None:
+    program = pcp.trace(nn.gelu, pcp.spec((1 << 14, 1024), "f32"))
+    plan = pcp.plan(program, path=native_path(program), cache=False)
+    x = jax.block_until_ready(jax.device_put(np.ones((1 << 14, 1024), np.float32)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    jax.block_until_ready(plan.run(x))
+    pages = x.nbytes // resource.getpagesize()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < pages / 4

@@ -1,10 +1,12 @@
 """TCP sockets: addresses, listening, and options that notice a peer that has vanished."""
 
+import contextlib
 import errno
 import logging
 import os
 import resource
 import socket
+import sys
 
 from pcp.errors import PCPError
 
@@ -20,6 +22,10 @@ _KEEPALIVE_IDLE_SECONDS = 10
 _KEEPALIVE_INTERVAL_SECONDS = 5
 _KEEPALIVE_PROBES = 3
 _USER_TIMEOUT_MILLISECONDS = 20_000
+_LONGEST_PAUSE_MILLISECONDS = 1_000
+"""TCP pauses twice as long each time that nothing is acknowledged: as long again as a line was down, once it is back."""
+
+_LINUX_RTO_MAX_MS = 44  # which Python does not name
 
 
 class BadAddress(PCPError):
@@ -144,3 +150,6 @@ def tune(connection: socket.socket) -> None:
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # an older Linux
+            connection.setsockopt(socket.IPPROTO_TCP, _LINUX_RTO_MAX_MS, _LONGEST_PAUSE_MILLISECONDS)

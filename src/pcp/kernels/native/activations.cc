@@ -8,6 +8,7 @@
 #include "arrays.h"
 #include "elementwise.h"
 #include "rows.h"
+#include "scratch.h"
 
 namespace ffi = xla::ffi;
 
@@ -27,6 +28,7 @@ void over_rows(ffi::ThreadPool& pool, const Array& x, const Array& bias, const A
   const int64_t rows = x.dimensions()[0], width = x.dimensions()[1], whole = width / kLanes * kLanes;
   const float *from = x.typed_data(), *b = bias.typed_data(), *g = cotangent.typed_data();
   float* to = y->typed_data();
+  ask_for_huge_pages_of(y);
   const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width));
   parallel_for(pool, width ? rows : 0, grain, [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {

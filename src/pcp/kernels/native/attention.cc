@@ -232,6 +232,7 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   if (auto error = take(call, query, key, value, masks); error.failure()) return error;
   if (auto words = complaint(call, result->element_count(), normalisers->element_count()); !words.empty()) return refused(words);
   const Sizes& sizes = call.sizes;
+  ask_for_huge_pages_of(result);
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels();
   const int64_t parts = std::min(every, divided_up(4 * std::max<int64_t>(1, pool.num_threads()), sets)), grain = divided_up(every, parts);
   std::atomic<bool> has_memory{true};
@@ -262,6 +263,7 @@ ffi::Error attention_gradient(ffi::ThreadPool pool, Array query, Array key, Arra
                      complaint("the key's", for_key->element_count(), layout, of_keys, sizes.width, layout.for_key),
                      complaint("the value's", for_value->element_count(), layout, of_keys, sizes.depth, layout.for_value)})
     if (!words.empty()) return refused(words);
+  ask_for_huge_pages_of(for_query, for_key, for_value);
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels(), of_set = every * sizes.width * kWide;
   const int64_t parts = std::min(sizes.blocks(), divided_up(kEnough, sets)), grain = divided_up(sizes.blocks(), parts);
   Scratch kept(parts * sets * of_set * static_cast<int64_t>(sizeof(float)));

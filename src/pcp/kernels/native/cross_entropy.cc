@@ -11,6 +11,7 @@
 #include "arrays.h"
 #include "elementwise.h"
 #include "rows.h"
+#include "scratch.h"
 
 namespace ffi = xla::ffi;
 
@@ -107,6 +108,7 @@ ffi::Error cross_entropy_gradient(ffi::ThreadPool pool, Array logits, Classes ta
     if (auto words = complaint(logits, *normalisers); !words.empty()) return refused(words);
     known = normalisers->typed_data();
   }
+  ask_for_huge_pages_of(made);
   const float *from = logits.typed_data(), *factor = factors.typed_data();
   parallel_for(pool, rows, rows_at_once(width), [&](int64_t first, int64_t last) {
     for (int64_t row = first; row < last; ++row) {

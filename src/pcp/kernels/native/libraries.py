@@ -47,7 +47,9 @@ def _digest_of(files: tuple[Path, ...]) -> str:
 LIBRARIES = {
     each.name: each
     for each in (
-        Library("activations", ("gelu", "gelu_gradient"), ("arrays.h", "elementwise.h", "rows.h")),
+        Library(
+            "activations", ("gelu", "gelu_gradient"), ("arrays.h", "elementwise.h", "rows.h", "scratch.h")
+        ),
         Library(
             "attention",
             ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
@@ -59,9 +61,11 @@ LIBRARIES = {
         Library(
             "cross_entropy",
             ("cross_entropy", "cross_entropy_gradient"),
-            ("arrays.h", "elementwise.h", "rows.h"),
+            ("arrays.h", "elementwise.h", "rows.h", "scratch.h"),
         ),
-        Library("normalisation", ("norm", "residual_norm", "norm_gradient"), ("arrays.h", "rows.h")),
+        Library(
+            "normalisation", ("norm", "residual_norm", "norm_gradient"), ("arrays.h", "rows.h", "scratch.h")
+        ),
         Library("optimizers", ("adamw",), ("arrays.h", "rows.h")),
         Library(
             "products",

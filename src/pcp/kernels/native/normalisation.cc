@@ -11,6 +11,7 @@
 
 #include "arrays.h"
 #include "rows.h"
+#include "scratch.h"
 
 namespace ffi = xla::ffi;
 
@@ -81,6 +82,8 @@ ffi::Error normalised(ffi::ThreadPool& pool, Array x, const Array* residual, Arr
   if (!is_shape(*means, {rows}) || !is_shape(*deviations, {rows}))
     return refused("means and deviations have shapes " + shape_of(*means) + " and " + shape_of(*deviations) +
                    "; expected [" + std::to_string(rows) + "]");
+  ask_for_huge_pages_of(y);
+  if (total) ask_for_huge_pages_of(*total);
   const float *from = x.typed_data(), *s = scale.typed_data(), *b = bias.typed_data();
   const float* more = residual ? residual->typed_data() : nullptr;
   float* sums = total ? (*total)->typed_data() : nullptr;
@@ -179,6 +182,7 @@ ffi::Error norm_gradient(ffi::ThreadPool pool, Array x, Array scale, Array cotan
   std::unique_ptr<float[]> partial(new (std::nothrow) float[2 * blocks * width]());
   if (!partial)
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "pcp norm: there is no memory for partial sums");
+  ask_for_huge_pages_of(for_x);
   const float *from = x.typed_data(), *s = scale.typed_data(), *g = cotangent.typed_data();
   float* to = for_x->typed_data();
   parallel_for(pool, blocks, 1, [&](int64_t first, int64_t last) {

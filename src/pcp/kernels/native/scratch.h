@@ -10,15 +10,23 @@
 
 namespace pcp {
 
-// Asks for huge pages in as much of some memory as whole ones cover. Memory that was never touched then costs one page fault for 2 MiB
-// instead of 512; memory that is there already stays as it is.
+// Asks for huge pages in some memory that is about to be written, and in what lies beside it in the same huge pages. Memory that was
+// never touched then costs one page fault for 2 MiB instead of 512; memory that is there already stays as it is. It is advice, so
+// nothing else changes for whoever owns what lies beside it.
 inline void ask_for_huge_pages(void* at, int64_t bytes) {
 #if defined(MADV_HUGEPAGE)
   constexpr uintptr_t kHuge = uintptr_t{2} << 20;
-  const uintptr_t from = reinterpret_cast<uintptr_t>(at), first = (from + kHuge - 1) / kHuge * kHuge;
-  const uintptr_t last = (from + static_cast<uintptr_t>(bytes)) / kHuge * kHuge;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  if (bytes < static_cast<int64_t>(kHuge) / 2) return;
+  const uintptr_t from = reinterpret_cast<uintptr_t>(at), first = from / kHuge * kHuge;
+  const uintptr_t last = (from + static_cast<uintptr_t>(bytes) + kHuge - 1) / kHuge * kHuge;
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
 #endif
+}
+
+// The same of results of a handler.
+template <typename... Results>
+void ask_for_huge_pages_of(Results&... results) {
+  (ask_for_huge_pages(results->typed_data(), static_cast<int64_t>(results->size_bytes())), ...);
 }
 
 // A piece of memory, at a multiple of 64 bytes; it goes back to where it came from. Empty if there is no memory.

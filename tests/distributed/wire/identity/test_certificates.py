@@ -4,10 +4,12 @@ import datetime
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
 
+from pcp.distributed.wire.identity import certificates
 from pcp.distributed.wire.identity.certificates import SHEPHERD_NAME, Authority
 from pcp.distributed.wire.identity.credentials import CertificateProblem, Credentials
 from pcp.distributed.wire.identity.revocations import RevocationListProblem, Revocations
@@ -43,6 +45,22 @@ def test_what_a_shepherd_gets(authority: Authority) -> None:
     assert [str(name.value) for name in names] == [SHEPHERD_NAME, "10.0.0.1", "::1", "run.example"]
     use = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert [one._name for one in use] == ["serverAuth"]
+
+
+def test_a_key_made_while_the_clock_is_ahead_is_good_at_once(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NextMonth(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> "NextMonth":
+            return cls.fromtimestamp(super().now(tz).timestamp() + 30 * 86400, tz)
+
+    ahead = SimpleNamespace(datetime=NextMonth, timedelta=datetime.timedelta, UTC=datetime.UTC)
+    monkeypatch.setattr(certificates, "datetime", ahead)
+    issued = authority.issue("shepherd", "shepherd")
+    own, root = map(x509.load_pem_x509_certificate, (issued.certificate, issued.authority))
+    assert own.not_valid_before_utc == root.not_valid_before_utc < datetime.datetime.now(datetime.UTC)
+    assert own.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=390)
 
 
 def test_the_authority_is_private_and_lasts(authority: Authority) -> None:

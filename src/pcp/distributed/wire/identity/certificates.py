@@ -41,6 +41,7 @@ WORKER_NAME = "worker.pcp.internal"
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _CLOCK_SKEW = datetime.timedelta(minutes=10)
+"""By which a clock may be behind that of the machine that made the authority."""
 
 
 class Authority:
@@ -82,7 +83,7 @@ class Authority:
             )
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = (
-            _builder(name, name, key.public_key(), days)
+            _builder(name, name, key.public_key(), days, datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_key_usage(signs_certificates=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -147,8 +148,10 @@ class Authority:
         if kind == "worker":
             uses.append(ExtendedKeyUsageOID.CLIENT_AUTH)
         names = [WORKER_NAME] if kind == "worker" else [SHEPHERD_NAME, *hosts]
+        # As old as the authority: made while a clock is ahead, it would be of no use before that time.
+        begins, issuer = self._certificate.not_valid_before_utc, common_name(self._certificate)
         builder = (
-            _builder(name, common_name(self._certificate), key.public_key(), days)
+            _builder(name, issuer, key.public_key(), days, begins)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
@@ -193,7 +196,7 @@ class Authority:
 
 
 def _builder(
-    subject: str, issuer: str, public_key: ec.EllipticCurvePublicKey, days: int
+    subject: str, issuer: str, public_key: ec.EllipticCurvePublicKey, days: int, begins: datetime.datetime
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
@@ -202,7 +205,7 @@ def _builder(
         .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_before(begins)
         .not_valid_after(now + datetime.timedelta(days=days))
     )
 

@@ -1,0 +1,75 @@
+"""The comparison of training steps on a processor: what PCP's plan is given, who is left out, and that turns are alternated."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from benchmarks.gpu.contestants import Made, Task
+from benchmarks.gpu.step_errors import StepError
+from benchmarks.programs import cpu
+from benchmarks.programs.cpu import Turn, compared, line_of
+
+from pcp.models.gpt2 import GPT2Config
+
+TASK = Task(GPT2Config(1, 1, 8, 8, 16), 1, "cpu:0", "")
+
+
+class Told:
+    """Contestants that say what they were given; PyTorch's error is 0.25, and one of them has no memory."""
+
+    calls: ClassVar[list[str]] = []
+
+    def __init__(self, _: Any, kind: str, __: Task, tolerance: float, budget: float) -> None:
+        self.kind = kind
+        error = StepError(0.25 if kind == "eager" else tolerance / 2, "0.params.wte", 0.125)
+        self.made = (
+            None
+            if kind == "torch.compile"
+            else Made(kind, budget, 2**30, error, f"within {tolerance:g}, {budget:g} s")
+        )
+
+    def __enter__(self) -> "Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def call(self, count: int) -> tuple[float, Turn]:
+        self.calls.append(self.kind)
+        return 0.5 * len(self.calls), Turn(2.5, 0.25 * len(self.calls), 7 * count, 2**30)
+
+
+def test_a_plan_is_within_the_error_of_pytorch_and_turns_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "OwnProcess", Told)
+    monkeypatch.setattr(Told, "calls", [])
+    rows = {row["contestant"]: row for row in compared(cpu.GROUPS["lower"], TASK, None, 3.0, turns=2)}
+    assert rows["torch.compile"]["about"] == "memory is not enough"
+    assert "left out: memory" in line_of(rows["torch.compile"])
+    assert rows["planned"]["about"] == "within 0.25, 0 s"  # what was found in 3 s is taken
+    assert rows["planned"]["ready_seconds"] == 3.0
+    assert rows["fastest"]["about"] == "within 0, 0 s"
+    assert Told.calls == [
+        "eager",
+        "planned",
+        "fastest",
+        "planned",
+        "fastest",
+        "eager",
+        "fastest",
+        "eager",
+        "planned",
+    ]
+    # The first turn of each warms up; the least CPU time counts, and the median of wall times.
+    assert rows["eager"]["cpu_seconds"] == 0.25 * 6
+    assert rows["eager"]["step_seconds"] == np.median([0.5 * 6, 0.5 * 8])
+    assert rows["eager"]["faults"] == 7
+
+
+def test_a_tolerance_that_is_given_is_taken_and_without_any_nothing_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu, "OwnProcess", Told)
+    (row,) = compared(["planned"], TASK, 1e-2, 3.0, turns=1)
+    assert row["about"] == "within 0.01, 0 s"
+    (row,) = compared(["planned"], TASK, None, 3.0, turns=1)
+    assert "no tolerance is given" in row["about"]
