@@ -24,9 +24,17 @@ typedef int32_t Wide __attribute__((vector_size(kLanes * sizeof(int32_t))));
 
 ffi::Error refused(const std::string& words) { return refused_by("quantised product", words); }
 
-// Sixteen words in memory, each as an int32. Compilers make one instruction of the loop, and sixteen of __builtin_convertvector.
-template <typename Word>
-inline Wide wide(const Word* at) {
+// Sixteen words in memory, each as an int32. GCC makes one instruction of the loop for bytes, and sixteen of
+// __builtin_convertvector; for words of two bytes it is the latter that becomes one.
+inline Wide wide(const uint16_t* at) {
+  typedef uint16_t Words __attribute__((vector_size(kLanes * sizeof(uint16_t))));
+  Words found;
+  std::memcpy(&found, at, sizeof found);
+  return __builtin_convertvector(found, Wide);
+}
+
+template <typename Byte>
+inline Wide wide(const Byte* at) {
   int32_t numbers[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) numbers[i] = at[i];
   Wide found;
