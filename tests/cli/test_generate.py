@@ -78,6 +78,7 @@ def test_a_character_of_several_bytes_is_printed_whole(
         (["--seed", "-1"], "a seed of at least 0"),
         (["--tokens", "-3"], "--tokens is -3; expected at least 0"),
         (["--device", "tpu:0"], "tpu"),
+        (["--tolerance", "-1"], "tolerance"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -135,3 +136,10 @@ def test_a_path_without_a_model_says_what_to_give(
 
 def test_the_folder_of_many_runs_names_them(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"Folders in it that may hold a model: {run.path}" in refusal(run.path.parent, capsys)
+
+
+def test_stored_weights_make_a_text(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(text_of(capsys, str(run.path), "--tokens", "5", "--weights", "int8")) == 5
+    with pytest.raises(SystemExit):
+        main(["generate", str(run.path), "--weights", "int3"])
+    assert "invalid choice: 'int3'" in capsys.readouterr().err

@@ -8,10 +8,13 @@ import pytest
 from tests.execution import run
 
 import pcp
+from pcp import nn
 from pcp.inference import EmptyPrompt, Sampling, generate
-from pcp.inference.generate import prefill_length
+from pcp.inference.generate import Reader, prefill_length
 from pcp.ir.tree import map_tree
 from pcp.models import gpt2
+from pcp.models.parameters import quantised
+from pcp.planning.chosen import InvalidTolerance
 from pcp.training.data.token_range import TokenOutOfRange
 
 CONFIG = gpt2.GPT2Config(layers=2, heads=2, width=16, context=8, vocabulary=13)
@@ -141,3 +144,58 @@ def test_a_prompt_of_other_tokens(parameters: Any) -> None:
         TokenOutOfRange, match="Token 13 at position 1 of the prompt is outside the vocabulary"
     ):
         next(generate(parameters, CONFIG, [1, 13], 5))
+
+
+WIDE = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=29)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
+@pytest.mark.parametrize("length", [3, 20])
+def test_stored_weights_give_the_text_of_what_they_mean(form: str, length: int) -> None:
+    generator = np.random.default_rng(length)
+    drawn = map_tree(
+        lambda p: p + generator.normal(size=p.shape).astype(np.float32), gpt2.initial_parameters(WIDE)
+    )
+    prompt = generator.integers(0, 29, length).tolist()
+    found = list(generate(drawn, WIDE, prompt, 15, GREEDY, weights=form))
+    assert found == list(generate(_as_meant(drawn, form), WIDE, prompt, 15, GREEDY))
+
+
+def _as_meant(parameters: Any, form: str, name: str = "") -> Any:
+    """The parameters rounded as a form stores them, in float32: what every row of it is read as."""
+    if isinstance(parameters, dict):
+        return {inner: _as_meant(each, form, inner) for inner, each in parameters.items()}
+    if isinstance(parameters, list):
+        return [_as_meant(each, form) for each in parameters]
+    if name not in ("weight", "wte"):
+        return parameters
+    rows = parameters.T if name == "weight" else parameters
+    found = np.asarray(
+        run(
+            pcp.trace(nn.embedding, np.arange(len(rows)), nn.quantise(rows, form)),
+            np.arange(len(rows)),
+            nn.quantise(rows, form),
+        )
+    )
+    assert not np.array_equal(found, rows)
+    return found.T if name == "weight" else found
+
+
+def test_stored_weights_are_read_by_the_kernel_and_take_less_memory() -> None:
+    config = gpt2.GPT2Config(layers=2, heads=2, width=32, context=40, vocabulary=400)
+    drawn = gpt2.initial_parameters(config)
+    whole = Reader(drawn, config, "cpu:0", None).decoder
+    found = Reader(quantised(drawn, "int8"), config, "cpu:0", None).decoder
+    assert len(found.path.choices) == 4 * config.layers + 1
+    cache = 2 * config.layers * config.context * config.width * 4
+    assert found.memory["cpu:0"].arguments - cache < (whole.memory["cpu:0"].arguments - cache) / 3
+
+
+def test_a_form_that_does_not_fit_is_refused(parameters: Any) -> None:
+    with pytest.raises(nn.NotQuantisable, match="weights of 16 inputs cannot be stored as int4"):
+        list(generate(parameters, CONFIG, [1], 1, weights="int4"))
+
+
+def test_a_tolerance_is_that_of_its_plans(parameters: Any) -> None:
+    with pytest.raises(InvalidTolerance):
+        list(generate(parameters, CONFIG, [1], 1, tolerance=-1.0))

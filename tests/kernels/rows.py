@@ -17,7 +17,7 @@ class Row(NamedTuple):
     Arguments:
         function: of Tensors.
         specs: of its arguments, `f32[2,3]`.
-        wrt: the arguments with a gradient.
+        wrt: the arguments with a gradient; None if there is no kernel of one.
         operands: from a site's place of an operand to what it is filled with instead of normal numbers.
     """
 
@@ -28,9 +28,9 @@ class Row(NamedTuple):
 
 
 def program_of(row: Row) -> Program:
-    """The row's function, raised, and its gradient."""
+    """The row's function, raised, and its gradient, if it has one."""
     program = raised(pcp.trace(row.function, *(_spec(text) for text in row.specs)))
-    return prepared(value_and_vjp(program, row.wrt))
+    return prepared(program if row.wrt is None else value_and_vjp(program, row.wrt))
 
 
 def _spec(text: str) -> Any:
@@ -48,6 +48,14 @@ def _causal(q: Any, k: Any, v: Any) -> Any:
 
 def _masked(q: Any, k: Any, v: Any, m: Any) -> Any:
     return nn.scaled_dot_product_attention(q, k, v, mask=m)
+
+
+def _bf16(x: Any, values: Any) -> Any:
+    return nn.quantised_product(x, {"values": values})
+
+
+def _scaled(x: Any, values: Any, scales: Any) -> Any:
+    return nn.quantised_product(x, {"values": values, "scales": scales})
 
 
 def _large(shape: tuple[int, ...]) -> Any:
@@ -77,6 +85,13 @@ THIRD = (0, 1, 2)
 
 # By family of the forward operation; the sites of the gradient are in the same programs.
 ROWS: dict[str, list[Row]] = {
+    "quantised_product": [
+        _row(_bf16, "f32[2,3,33]", "bf16[7,33]", wrt=None),
+        _row(_bf16, "f32[1,9]", "bf16[5,9]", wrt=None, at_0=_large),
+        _row(_scaled, "f32[8,65]", "i8[13,65]", "f32[13]", wrt=None),
+        _row(_scaled, "f32[1,1]", "i8[1,1]", "f32[1]", wrt=None),
+        _row(_scaled, "f32[1,64]", "u8[11,32]", "f32[11,2]", wrt=None),
+    ],
     "softmax": [
         _row(pcp.softmax, "f32[3,7,33]"),
         _row(lambda x: pcp.softmax(x, 0), "f32[5,1]"),

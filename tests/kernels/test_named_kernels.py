@@ -35,7 +35,7 @@ def arrays_for(row: Row, site: Site) -> list[Any]:
         if place in row.operands:
             made.append(np.asarray(row.operands[place](entry.spec.shape)).astype(entry.spec.dtype.numpy))
         elif entry.spec.dtype.is_float:
-            made.append(random.normal(size=entry.spec.shape).astype(np.float32))
+            made.append(random.normal(size=entry.spec.shape).astype(entry.spec.dtype.numpy))
         else:
             made.append(random.integers(0, 5, entry.spec.shape).astype(entry.spec.dtype.numpy))
     return made

@@ -9,6 +9,7 @@ from pcp.errors import PCPError
 from pcp.importers.transformers_folder import holds_transformers_model, read_transformers_folder
 from pcp.inference import Sampling
 from pcp.inference.text_model import TextModel
+from pcp.nn.quantised import FORMS
 from pcp.training.run_folder import RunFolder
 
 DESCRIPTION = {
@@ -25,6 +26,7 @@ The prompt is read in one call. Of a prompt that fills the model's context, only
 examples:
   pcp generate runs/gpt2-nano --prompt "ROMEO:"
   pcp generate runs/gpt2-nano --prompt "To be" --tokens 500 --temperature 0.9 --top-k 20
+  pcp generate my-gpt2 --weights int8 --prompt "To be"
   pcp generate my-gpt2 --prompt "The capital of France is" --temperature 0
 """,
 }
@@ -68,6 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=int, help="draw among the k most likely tokens only")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal texts")
     parser.add_argument("--device", default="cpu:0", help="where the model runs")
+    parser.add_argument(
+        "--weights", choices=FORMS, default="", help="store matrices in fewer bits; as they are if not given"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="T",
+        help="search for the fastest way to run the model within this error, beside its weights as they are stored",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -77,7 +88,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise NothingToGenerate(f"--tokens is {arguments.tokens}; expected at least 0")
     model = open_model(arguments.model)
     prompt = "\n" if arguments.prompt is None else arguments.prompt
-    pieces = model.continuation(prompt, arguments.tokens, sampling, arguments.device)
+    pieces = model.continuation(
+        prompt, arguments.tokens, sampling, arguments.device, arguments.weights, arguments.tolerance
+    )
     if arguments.json:
         print(json.dumps({"prompt": prompt, "text": "".join(pieces)}))
         return 0

@@ -5,18 +5,27 @@ from typing import Any
 
 import numpy as np
 
+from pcp.backends import Target
+from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.inference.sampling import Sampling
 from pcp.ir import Program, Role
 from pcp.ir.tree import flatten
+from pcp.kernels import kernel_named, sites_of
 from pcp.models.decoder import DecoderConfig, decoder_of
-from pcp.models.parameters import Parameters
+from pcp.models.parameters import Parameters, quantised
 from pcp.planning import Plan, plan
+from pcp.planning.paths.path import Path
+from pcp.planning.paths.preparation import prepared
 from pcp.tracing import spec, specs_of, trace
 from pcp.training.data.token_range import check_tokens
 
 SHORTEST_PREFILL = 16
 """Shorter prompts are decoded token by token: that takes less time than compiling a program for them."""
+
+
+STORED = "quantised_product.native"
+"""The kernel that reads weights stored in fewer bits. It rounds no more than the plain form, which writes them in float32."""
 
 
 class EmptyPrompt(PCPError):
@@ -30,6 +39,8 @@ def generate(
     count: int,
     sampling: Sampling | None = None,
     device: str | None = None,
+    weights: str = "",
+    tolerance: float | None = None,
 ) -> Iterator[int]:
     """Yield `count` tokens that follow the prompt.
 
@@ -40,16 +51,22 @@ def generate(
         count: how many tokens to yield.
         sampling: how to draw; the default if None.
         device: where to run; see `plan`.
+        weights: `bf16`, `int8` or `int4`: how matrices are stored, see `nn.quantise`; empty as they are.
+        tolerance: of the plans that read the prompt and single tokens, beside exact arithmetic on weights as they are stored;
+            see `plan`. None searches nothing: stored weights are then read by native kernels where there are any.
 
     Raises:
         EmptyPrompt: the prompt is empty.
+        NotQuantisable: there is no such form of weights, or a matrix does not fit it.
+        ToleranceUnreachable, InvalidTolerance: of the plans.
         TokenOutOfRange: a token of the prompt is not in the model's vocabulary.
     """
     if not len(prompt):
         raise EmptyPrompt("the prompt is empty; give at least one character or token to begin with")
     check_tokens(np.asarray(prompt), config.vocabulary, "the prompt")
     sampling = sampling or Sampling()
-    reader = _Reader(parameters, config, device)
+    parameters = quantised(parameters, weights) if weights else parameters
+    reader = Reader(parameters, config, device, tolerance)
     tokens = list(prompt)
     # When the context is full, the last half of it is read again, so that every token sees at least that much.
     keep = max(config.context // 2, 1)
@@ -101,17 +118,40 @@ def decode_program(parameters: Parameters, config: DecoderConfig) -> Program:
 
 
 def _element_type(parameters: Parameters) -> Any:
-    return flatten(parameters)[0][0].dtype
+    """That of what is computed with: vectors are never stored in fewer bits."""
+    return next(leaf.dtype for leaf in flatten(parameters)[0] if len(leaf.shape) == 1)
 
 
-class _Reader:
-    """Reads prompts and single tokens; the parameters are placed on the device once, and each program is compiled once."""
+def planned(program: Program, device: str | None, tolerance: float | None) -> Plan:
+    """A plan within a tolerance; without one, as written but for products with stored weights, which native kernels read."""
+    if tolerance is not None:
+        return plan(program, device, tolerance)
+    target = Target.of(device)
+    found = sites_of(prepared(program), target.device.kind) if target.backend == DEFAULT else ()
+    kernels = {site.key: kernel_named(STORED) for site in found if STORED in site.kernels}
+    return plan(program, device, path=Path.of(program, kernels) if kernels else None)
 
-    def __init__(self, parameters: Parameters, config: DecoderConfig, device: str | None) -> None:
-        self._config = config
+
+class Reader:
+    """Reads prompts and single tokens; the parameters are placed on the device once, and each program is compiled once.
+
+    Arguments:
+        parameters: arrays, perhaps stored in fewer bits.
+        config: the model's sizes.
+        device: where to run; see `plan`.
+        tolerance: of plans; see `generate`.
+
+    Attributes:
+        decoder: the plan that takes in one token.
+    """
+
+    def __init__(
+        self, parameters: Parameters, config: DecoderConfig, device: str | None, tolerance: float | None
+    ) -> None:
+        self._config, self._device, self._tolerance = config, device, tolerance
         self._parameters = specs_of(parameters)
         self._dtype = _element_type(parameters)
-        self._decoder = plan(decode_program(parameters, config), device=device).bind(parameters)
+        self.decoder = planned(decode_program(parameters, config), device, tolerance).bind(parameters)
         self._prefills: dict[int, Plan] = {}
 
     def prompt(self, tokens: Sequence[int]) -> tuple[Any, Any]:
@@ -128,11 +168,12 @@ class _Reader:
 
     def token(self, cache: Any, token: int, position: int) -> tuple[Any, Any]:
         """The cache with one token more, and the scores of the next."""
-        cache, scores = self._decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
+        cache, scores = self.decoder.run(cache, np.asarray([token], np.int32), np.int32(position))
         return cache, scores
 
     def _prefill(self, padded: int) -> Plan:
         if padded not in self._prefills:
             program = prefill_program(self._parameters, self._config, padded)
-            self._prefills[padded] = plan(program, device=self._decoder.device).bind(*self._decoder.bound)
+            found = planned(program, self._device, self._tolerance)
+            self._prefills[padded] = found.bind(*self.decoder.bound)
         return self._prefills[padded]

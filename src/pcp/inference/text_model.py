@@ -59,12 +59,21 @@ class TextModel:
         config = dataclasses.replace(config, vocabulary=tokenizer.vocabulary_size)
         return TextModel(state["params"], config, tokenizer)
 
-    def continuation(self, prompt: str, count: int, sampling: Sampling, device: str) -> Iterator[str]:
+    def continuation(
+        self,
+        prompt: str,
+        count: int,
+        sampling: Sampling,
+        device: str,
+        weights: str = "",
+        tolerance: float | None = None,
+    ) -> Iterator[str]:
         """Yield the text of `count` new tokens; a token that ends inside a character waits for the next.
 
         Raises:
+            NotQuantisable, ToleranceUnreachable, InvalidTolerance: see `generate`.
             UnknownCharacter, EmptyPrompt: the prompt has characters that the tokenizer lacks, or none.
         """
         start = self.tokenizer.encode(prompt).tolist()
-        new = generate(self.parameters, self.config, start, count, sampling, device)
+        new = generate(self.parameters, self.config, start, count, sampling, device, weights, tolerance)
         yield from decode_stream(self.tokenizer, new)

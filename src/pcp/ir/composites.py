@@ -32,6 +32,7 @@ NAMED: dict[str, dict[str, type]] = {
     "pcp.attention": {
         **dict.fromkeys(("query", "key", "value", "result"), tuple), "axis": int, "scale": float, "causal": bool,
     },
+    "pcp.quantised_product": {},
     "pcp.cross_entropy": {"axis": int, "wraps": bool, "clamps": bool, "outside": float, "negated": bool},
 }  # fmt: skip
 """The attributes of PCP's own composites, which PCP computes with."""

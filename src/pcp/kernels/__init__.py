@@ -7,6 +7,7 @@ from pcp.kernels import embedding as embedding
 from pcp.kernels import normalisation as normalisation
 from pcp.kernels import optimizers as optimizers
 from pcp.kernels import products as products
+from pcp.kernels import quantised as quantised
 from pcp.kernels import softmax as softmax
 from pcp.kernels.covering import cover as cover
 from pcp.kernels.kernel import Kernel as Kernel

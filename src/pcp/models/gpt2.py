@@ -131,7 +131,7 @@ def _residual_stream(
 
 def _scores(parameters: Parameters, x: Tensor) -> Tensor:
     """Scores of the next token from the residual stream."""
-    return nn.layer_norm(x, **parameters["ln_f"]) @ as_tensor(parameters["wte"]).T
+    return nn.unembedding(nn.layer_norm(x, **parameters["ln_f"]), parameters["wte"])
 
 
 def empty_cache(config: GPT2Config, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:

@@ -183,7 +183,7 @@ def _feed_forward(x: Tensor, block: Parameters, config: LlamaConfig) -> Tensor:
 def _scores(parameters: Parameters, x: Tensor, config: LlamaConfig) -> Tensor:
     """Scores of the next token from the residual stream."""
     head = parameters["embedding" if config.tied else "head"]
-    return nn.rms_norm(x, parameters["norm"]["scale"], config.epsilon) @ as_tensor(head).T
+    return nn.unembedding(nn.rms_norm(x, parameters["norm"]["scale"], config.epsilon), head)
 
 
 def empty_cache(config: LlamaConfig, batch: int = 1, dtype: DTypeLike = "f32") -> list[dict[str, Any]]:

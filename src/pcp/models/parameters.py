@@ -9,6 +9,7 @@ import numpy as np
 from pcp.errors import PCPError
 from pcp.ir import DType, TensorSpec
 from pcp.ir.tree import flatten
+from pcp.nn.quantised import quantise
 
 Parameters = dict[str, Any]
 Leaf = Callable[[tuple[int, ...], float, float], Any]
@@ -16,6 +17,10 @@ Leaf = Callable[[tuple[int, ...], float, float], Any]
 
 DEVIATION = 0.02
 """Of weights in the beginning; those that write to the residual stream have it divided by sqrt(2 layers)."""
+
+
+TABLES = ("wte", "embedding", "head")
+"""Names of the tables with a row for each token that scores are products with."""
 
 
 class InvalidConfiguration(PCPError):
@@ -41,6 +46,26 @@ def drawn(seed: int) -> Leaf:
 def described(shape: tuple[int, ...], _deviation: float, _mean: float) -> TensorSpec:
     """The `TensorSpec` of a float32 parameter; no memory is taken."""
     return TensorSpec(shape, DType.f32)
+
+
+def quantised(parameters: Parameters, form: str) -> Parameters:
+    """The same parameters with every matrix of a product, and tables of embeddings, stored in a form of `nn.quantise`.
+
+    Raises:
+        NotQuantisable: there is no such form, or a matrix does not fit it.
+    """
+
+    def stored(name: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {inner: stored(inner, each) for inner, each in value.items()}
+        if isinstance(value, list):
+            return [stored(name, each) for each in value]
+        if name == "weight":
+            return quantise(np.asarray(value).T, form)
+        return quantise(np.asarray(value), form) if name in TABLES else value
+
+    found: Parameters = stored("", parameters)
+    return found
 
 
 def parameter_count(parameters: Parameters) -> int:

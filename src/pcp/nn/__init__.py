@@ -16,11 +16,15 @@ from pcp.nn.group_normalization import group_norm as group_norm
 from pcp.nn.layers import embedding as embedding
 from pcp.nn.layers import linear as linear
 from pcp.nn.layers import mlp as mlp
+from pcp.nn.layers import unembedding as unembedding
 from pcp.nn.losses import cross_entropy as cross_entropy
 from pcp.nn.losses import mse as mse
 from pcp.nn.losses import negative_log_likelihood as negative_log_likelihood
 from pcp.nn.normalization import layer_norm as layer_norm
 from pcp.nn.normalization import rms_norm as rms_norm
+from pcp.nn.quantised import NotQuantisable as NotQuantisable
+from pcp.nn.quantised import quantise as quantise
+from pcp.nn.quantised import quantised_product as quantised_product
 from pcp.nn.rectifiers import elu as elu
 from pcp.nn.rectifiers import leaky_relu as leaky_relu
 from pcp.nn.rectifiers import softplus as softplus

@@ -72,6 +72,12 @@ LIBRARIES = {
             ("product_f32", "product_bf16"),
             ("arrays.h", "elementwise.h", "panels.h", "rows.h", "scratch.h"),
         ),
+        Library(
+            "quantised",
+            ("quantised_bf16", "quantised_int8", "quantised_int4"),
+            ("../native/arrays.h", "../native/rows.h"),
+            FOLDER.parent / "quantised",
+        ),
         Library("steps", (), folder=FOLDER.parents[1] / "backends" / "arena"),
     )
 }
