@@ -112,6 +112,10 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "mlp": (nn.mlp, (X, {"up": {"weight": _array(8, 16)}, "down": {"weight": _array(16, 8)}})),
     "mse": (nn.mse, (X, X + 1)),
     "negative_log_likelihood": (nn.negative_log_likelihood, (X, TARGETS)),
+    "quantised_product": (
+        lambda x, values, scales: nn.quantised_product(x, {"values": values, "scales": scales}),
+        (X, _array(5, 8).astype(np.int8), _array(5)),
+    ),
     "relu": (nn.relu, (X,)),
     "rms_norm": (nn.rms_norm, (X, X[0])),
     "rotary": (nn.rotary, (HEADS,)),
@@ -121,4 +125,5 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax": (nn.softmax, (X,)),
     "softplus": (nn.softplus, (X,)),
     "tanh": (nn.tanh, (X,)),
+    "unembedding": (nn.unembedding, (X, X)),
 }

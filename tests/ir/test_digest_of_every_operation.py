@@ -49,4 +49,4 @@ def test_what_was_written_out_once_is_written_out_for_good() -> None:
 
 def test_every_layer_is_among_them() -> None:
     public = {name for name, entry in vars(nn).items() if inspect.isfunction(entry)}
-    assert public <= set(LAYERS)
+    assert public - {"quantise"} <= set(LAYERS)  # which makes arrays of arrays, and no program

@@ -13,7 +13,7 @@ from pcp.ops.elementwise import convert
 from pcp.ops.indexing.reading import take
 from pcp.ops.linear.products import dot_general
 from pcp.ops.movement import concatenate, reshape
-from pcp.tensor import Tensor, TensorLike, as_tensor
+from pcp.tensor import Tensor, TensorLike, as_tensor, explained
 
 FORMS = ("bf16", "int8", "int4")
 """The forms in which weights can be stored."""
@@ -39,11 +39,12 @@ def quantise(weights: np.ndarray[Any, Any], form: str) -> dict[str, np.ndarray[A
     Raises:
         NotQuantisable: there is no such form, the weights are no float32 matrix, or 32 does not divide the inputs of int4.
     """
-    if form not in FORMS:
+    if not isinstance(form, str) or form not in FORMS:
         raise NotQuantisable(f"weights cannot be stored as {form!r}; choose one of {', '.join(FORMS)}")
-    if weights.ndim != 2 or weights.dtype != np.float32:
+    if not isinstance(weights, np.ndarray) or weights.ndim != 2 or weights.dtype != np.float32:
+        given = f"{weights.dtype}{list(weights.shape)}" if isinstance(weights, np.ndarray) else repr(weights)
         raise NotQuantisable(
-            f"weights {weights.dtype}{list(weights.shape)} were given; expected float32 of shape (outputs, inputs)"
+            f"weights {given} were given; expected a float32 array of shape (outputs, inputs)"
         )
     outputs, inputs = weights.shape
     if form == "bf16":
@@ -70,6 +71,7 @@ def _rounded(
     return np.rint(weights / np.where(scales, scales, 1)).astype(np.int8), scales
 
 
+@explained
 def quantised_product(x: TensorLike, weights: Mapping[str, TensorLike]) -> Tensor:
     """x times the transpose of weights as `quantise` stores them; sums are in the element type of x.
 
@@ -95,6 +97,10 @@ def quantised_rows(weights: Mapping[str, TensorLike], rows: TensorLike) -> Tenso
 
 
 def _parts(weights: Mapping[str, TensorLike]) -> list[TensorLike]:
+    if not isinstance(weights, Mapping) or "values" not in weights:
+        raise TypeError(
+            "weights are expected as `quantise` stores them: a mapping with values, and perhaps scales"
+        )
     return [weights[name] for name in ("values", "scales") if name in weights]
 
 

@@ -112,7 +112,7 @@ def test_what_cannot_be_stored_is_refused() -> None:
         nn.quantise(weights, "int3")
     with pytest.raises(nn.NotQuantisable, match=r"48 inputs .* expected a multiple of that; choose int8"):
         nn.quantise(weights, "int4")
-    with pytest.raises(nn.NotQuantisable, match=r"weights float64\[4, 48\] .* expected float32"):
+    with pytest.raises(nn.NotQuantisable, match=r"weights float64\[4, 48\] .* expected a float32 array"):
         nn.quantise(weights.astype(np.float64), "int8")
 
 
