@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pcp
-from benchmarks.gpu import kernels_pcp, kernels_torch
+from benchmarks.gpu import kernels_pcp
 from benchmarks.gpu.kernel_cases import Array, Case, cases, error_of
 from benchmarks.own_process import OwnProcess
 
@@ -53,6 +53,8 @@ class Contestants:
 
     def found(self, case: Case) -> dict[str, dict[int, Array]]:
         """The results of each way to compute a case, which is then ready to be timed."""
+        from benchmarks.gpu import kernels_torch  # which only this command needs
+
         found = {PCP: self._results(PCP, kernels_pcp.contestant, case, False)}
         for how in kernels_torch.variants(case, self.device):
             name = f"PyTorch, {how}"
