@@ -20,6 +20,7 @@ The command ends with 1 if anything does not hold.
 """
 
 import argparse
+import functools
 import json
 import statistics
 import tempfile
@@ -34,6 +35,7 @@ from benchmarks.distributed.machines.isolation import isolate
 from benchmarks.distributed.outages.faults import KINDS, Fault, drawn
 from benchmarks.distributed.outages.fleet import BATCH, SHEPHERD, Fleet, network_of
 from benchmarks.distributed.outages.replay import Different, read_log, replay
+from benchmarks.options import add_option
 
 LIMIT_SECONDS = 90.0
 MOST_WAIT_SECONDS = 2.0
@@ -141,9 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  python -m benchmarks --json faults                a JSON object for each fault, and one for the replay"
     )
 
-    def option(name: str, default: Any, meaning: str) -> None:
-        parser.add_argument(name, type=type(default), default=default, help=f"{meaning} (default: {default})")
-
+    option = functools.partial(add_option, parser)
     names = [kind.name for kind in KINDS]
     option("--number", 100, "of faults")
     option("--seed", 0, "of all that is random")

@@ -17,6 +17,7 @@ own, too; --workers 1 measures a Worker that shares this one with the Shepherd o
 """
 
 import argparse
+import functools
 import json
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ import pcp
 from benchmarks.distributed.machines.isolation import isolate
 from benchmarks.distributed.machines.network import Line, Network
 from benchmarks.distributed.machines.stand_in_run import SHEPHERD, Run, Way
+from benchmarks.options import add_option
 from pcp.training.data.safetensors_file import write_arrays
 
 ROWS = 1000
@@ -71,15 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = __doc__
     parser.epilog = (
         "examples:\n"
-        "  python -m benchmarks utilisation                                           ten to fifteen minutes, 13 GB\n"
+        "  python -m benchmarks utilisation                                           ten to fifteen minutes, 15 GB\n"
         "  python -m benchmarks utilisation --workers 2 --parameters 4e6 --rounds 2   a short form\n"
         "  python -m benchmarks utilisation --workers 1 --ways streaming-int4         without seven others on these cores\n"
         "  python -m benchmarks --json utilisation --ways streaming-int4 sparse-top-k --congestion reno"
     )
 
-    def option(name: str, default: Any, meaning: str) -> None:
-        parser.add_argument(name, type=type(default), default=default, help=f"{meaning} (default: {default})")
-
+    option = functools.partial(add_option, parser)
     names = ", ".join(known)
     parser.add_argument(
         "--ways",

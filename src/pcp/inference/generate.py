@@ -9,7 +9,7 @@ from pcp.backends import Target
 from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.inference.sampling import Sampling
-from pcp.ir import Program, Role
+from pcp.ir import DType, Program, Role
 from pcp.ir.tree import flatten
 from pcp.kernels import kernel_named, sites_of
 from pcp.models.decoder import DecoderConfig, decoder_of
@@ -26,6 +26,10 @@ SHORTEST_PREFILL = 16
 
 STORED = "quantised_product.native"
 """The kernel that reads weights stored in fewer bits. It rounds no more than the plain form, which writes them in float32."""
+
+
+STORED_TYPES = (DType.bf16, DType.i8, DType.u8)
+"""Of weights that it reads."""
 
 
 class EmptyPrompt(PCPError):
@@ -127,7 +131,9 @@ def planned(program: Program, device: str | None, tolerance: float | None) -> Pl
     if tolerance is not None:
         return plan(program, device, tolerance)
     target = Target.of(device)
-    found = sites_of(prepared(program), target.device.kind) if target.backend == DEFAULT else ()
+    if target.backend != DEFAULT or not any(each.spec.dtype in STORED_TYPES for each in program.arguments):
+        return plan(program, device)  # looking for sites takes longer than planning
+    found = sites_of(prepared(program), target.device.kind)
     kernels = {site.key: kernel_named(STORED) for site in found if STORED in site.kernels}
     return plan(program, device, path=Path.of(program, kernels) if kernels else None)
 

@@ -98,7 +98,9 @@ def test_a_process_that_fills_the_disk_is_ended_and_says_how_much_is_offered(
     script = f"""say('{{"prepared": true, "number": 1}}'); read()
 open({str(tmp_path / "compiled" / "large")!r}, "wb").write(b"x" * (3 << 20)); time.sleep(60)"""
     process = started(monkeypatch, tmp_path, script, Offer(disk_bytes=2 << 20))
-    with pytest.raises(ProgramStopped, match=r"bytes; this worker offers 2097152 \(--disk\)") as stopped:
+    with pytest.raises(
+        ProgramStopped, match=r"bytes; of what --disk offers they may take 2097152"
+    ) as stopped:
         train(process)
     assert stopped.value.why is FailureKind.DISK
 

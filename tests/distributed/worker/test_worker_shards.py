@@ -52,7 +52,7 @@ class World:
         return Job({}, self.store.put(content), 4, 4, 5, 256, DataKind.shards, place)
 
     def opened(self, job: Job, place: str = "", limit: int = 1 << 20) -> ShardCache:
-        found = shards_of(job, self.store, self, self.folder / "shards", limit, place)
+        found = shards_of(job, self.store, self, limit, place)
         assert found is not None
         return found
 
@@ -69,7 +69,6 @@ def test_they_come_from_the_shepherd_one_by_one_and_leave_nothing_in_the_store(w
     assert cache.tokens(shard).tolist() == list(text[3 * 64 : 4 * 64])
     assert world.fetched == [blob_of_shard(world.index, shard)]
     assert not world.store.has(world.fetched[0])
-    assert shards_of(Job({}, world.fetched[0], 1, 1, 1, 1), world.store, world, world.folder, 1) is None
 
 
 def test_the_users_place_is_asked_first_and_the_shepherd_where_it_fails(
@@ -126,6 +125,16 @@ def test_without_the_driver_of_the_runs_place_the_shepherd_is_asked(
     assert "shards do not come from s3://bucket/corpus: cannot open" in caplog.text
 
 
+def test_a_place_is_said_to_be_of_no_use_where_the_data_are_no_shards(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job({}, world.store.put(b"tokens"), 1, 1, 1, 1)
+    assert shards_of(job, world.store, world, 1) is None
+    assert not caplog.text
+    assert shards_of(job, world.store, world, 1, str(world.place)) is None
+    assert f"nothing is read from {world.place} (--data): the data of this run are no shards" in caplog.text
+
+
 def test_a_changed_index_is_refused(world: World) -> None:
     content = json.loads((world.place / INDEX_NAME).read_bytes())
     content["training"][0]["digest"] = "../../../../etc/passwd"
@@ -153,8 +162,7 @@ def lent(world: World, lender: ShardLender) -> LentShards:
 
 def test_batches_are_those_of_a_process_with_a_cache_whatever_the_limit(world: World) -> None:
     own = ShardedBatches(world.opened(world.job()), 4, 4, seed=5)
-    small = shards_of(world.job(), world.store, world, world.folder / "small", 2 * 128)
-    assert small is not None
+    small = ShardCache(world.index, [Place(str(world.place))], world.folder / "small", 2 * 128)
     others = ShardedBatches(lent(world, ShardLender(small)), 4, 4, seed=5)
     for index in range(300):
         for one, other in zip(own.batch(index), others.batch(index), strict=True):
@@ -215,7 +223,7 @@ def test_the_process_of_programs_asks_for_shards_and_is_ended_where_it_lies(
             train(process)
         if isinstance(raised.value, ProgramStopped):
             assert raised.value.why is FailureKind.CRASH
-    assert (world.folder / "shards" / shard.name).exists()
+    assert (world.folder / "worker-shards" / shard.name).exists()
 
 
 def test_shards_take_half_of_what_is_offered() -> None:

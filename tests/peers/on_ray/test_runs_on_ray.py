@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.distributed.processes.command import Command, is_round
 from tests.distributed.tiny_run import assert_equal_arrays
@@ -14,6 +15,8 @@ from tests.peers.on_ray.listening import listened_on
 from tests.peers.on_ray.replaying import batches_of, replay
 from tests.training.loss_files import plain
 
+from pcp.training.data.shards.place import Place
+from pcp.training.data.shards.write import write_shards
 from pcp.training.display.metrics import read_metrics
 from pcp.training.run_folder import RunFolder, load_state
 
@@ -60,6 +63,26 @@ def test_a_run_on_ray_equals_one_of_processes(tmp_path: Path) -> None:
     assert ours.trained_file.read_bytes() == ordinary.trained_file.read_bytes()
     assert ours.plot_file.stat().st_size > 1000
     assert [record["loss"] for record in read_metrics(ours.metrics_file) if "round" in record] == losses[0]
+
+
+def test_workers_on_ray_train_on_shards(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(np.random.default_rng().bytes(20_000))
+    write_shards(text, Place(str(tmp_path / "place")), characters=False, shard_tokens=1024)
+    settings = [
+        f"--data={tmp_path / 'place'}",
+        "--workers=1",
+        "--steps=8",
+        "--inner-steps=4",
+        "--batch=2",
+        "--merge=mean",
+    ]
+    ours, ordinary = RunFolder(tmp_path / "ray"), RunFolder(tmp_path / "processes")
+    for folder, more, variables in ((ours, ["--engine=ray"], ENVIRONMENT), (ordinary, [], {})):
+        command = ["train", *settings, "--warmup-steps=2", "--run", str(folder.path), *more]
+        with Command(command, tmp_path, variables) as train:
+            ended(train)
+    assert_equal_arrays(load_state(ours)[1]["params"], load_state(ordinary)[1]["params"])
 
 
 class Watched:

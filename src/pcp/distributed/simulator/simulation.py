@@ -52,7 +52,7 @@ class Outcome:
 
 
 SPEAKING = 4
-"""One schedule in so many is one in which control connections carry the bytes that they do in production."""
+"""In one schedule of so many, control connections carry the bytes that they carry in production."""
 
 
 class Simulation:

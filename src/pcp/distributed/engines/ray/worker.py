@@ -22,6 +22,7 @@ from pcp.distributed.worker.effects import Stop
 from pcp.distributed.worker.failures import MustListen
 from pcp.distributed.worker.offer import EVERYTHING, Offer
 from pcp.distributed.worker.process import WorkerProcess
+from pcp.distributed.worker.training.means import no_shards
 from pcp.distributed.worker.training.shards import shards_of
 from pcp.distributed.worker.training.trainer import InnerTrainer, Trained, make_trainer
 from pcp.distributed.worker.ways.base import Told
@@ -156,11 +157,9 @@ class RayWay:
                 "the workers of this run exchange with each other, which they cannot on Ray; train it without "
                 "--engine ray, or choose another --algorithm"
             )
-        folder = store.folder.with_name(f"{store.folder.name}-shards")
-        shards = shards_of(job, store, self._aside, folder, EVERYTHING.shard_bytes)
-        if shards is None:
-            return TrainerHere(make_trainer(job, store, device, cancelled))
-        return TrainerHere(make_trainer(job, store, device, cancelled, lambda _: shards))
+        shards = shards_of(job, store, self._aside, EVERYTHING.shard_bytes)
+        bring = no_shards if shards is None else lambda _: shards
+        return TrainerHere(make_trainer(job, store, device, cancelled, bring))
 
 
 class TrainerHere:

@@ -24,7 +24,7 @@ from pcp.distributed.simulator.course import Means
 from pcp.distributed.simulator.machines.disk import Disk
 from pcp.distributed.wire.blob_files import blob_of
 from pcp.distributed.wire.bulk.transfer import TransferSettings
-from pcp.distributed.worker.training.means import means_of
+from pcp.distributed.worker.training.means import means_of, no_shards
 from pcp.ir import Program
 from pcp.planning import Plan, plan
 from pcp.training.data.run_data import DataKind
@@ -77,7 +77,7 @@ class ArrayCourse:
     def means(self, job: Job, store: DiskStore) -> Means:
         """See `Course`."""
         programs = _programs(_plain(self._algorithm))
-        means = means_of(job, store, _no_shards, lambda _: programs)
+        means = means_of(job, store, no_shards, lambda _: programs)
         return Means(_plans(_plain(self._algorithm)), means.batches, means.shelf)
 
     def witness(self, config: RunConfig) -> ArrayWitness:
@@ -143,7 +143,3 @@ def _artifacts(algorithm: Any) -> dict[str, bytes]:
 @cache
 def _plans(algorithm: Any) -> Mapping[str, Runs]:
     return {name: plan(program, device=DEVICE) for name, program in _programs(algorithm).items()}
-
-
-def _no_shards(_: Any) -> Any:
-    raise NotImplementedError("simulated runs train on samples")

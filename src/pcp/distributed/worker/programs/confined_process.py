@@ -170,7 +170,8 @@ class ConfinedProcess:
             self.end(
                 ProgramStopped(
                     FailureKind.DISK,
-                    f"the files of the run take {found} bytes; this worker offers {self._offer.disk_bytes} (--disk)",
+                    f"the files of the run take {found} bytes; of what --disk offers they may take "
+                    f"{self._offer.disk_bytes}",
                 )
             )
 

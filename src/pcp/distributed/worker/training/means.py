@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pcp.distributed.job import Job
 from pcp.distributed.round_arithmetic.program_fit import Arrays, check_fit
 from pcp.distributed.round_arithmetic.replica import Runs
+from pcp.distributed.verification import ProgramRefused
 from pcp.distributed.wire.blobs import BlobStore
 from pcp.distributed.worker.training.repetition import Repeater, StoredArrays
 from pcp.ir import Program
@@ -31,6 +32,11 @@ class Means:
     def repeater(self, plans: Mapping[str, Runs]) -> Repeater:
         """What repeats pieces with the compiled programs."""
         return Repeater(plans, len(self.shelf.fragments), self.batches.batch, self.shelf)
+
+
+def no_shards(_: ShardIndex) -> Shards:
+    """Of who brings no shards; raises ProgramRefused."""
+    raise ProgramRefused("the run trains on shards, and nobody brings them here")
 
 
 def means_of(

@@ -69,15 +69,12 @@ class FromShepherd:
             self._store.remove(blob.digest)
 
 
-def shards_of(
-    job: Job, store: BlobStore, fetcher: Fetcher, folder: Path, limit: int, place: str = ""
-) -> ShardCache | None:
+def shards_of(job: Job, store: BlobStore, fetcher: Fetcher, limit: int, place: str = "") -> ShardCache | None:
     """The shards of a run, brought here when they are used; None where its data are no shards.
 
     Arguments:
-        store: has the blobs of the job.
-        folder: where shards are kept.
-        limit: bytes that they may take there.
+        store: has the blobs of the job. Shards lie beside its folder, to which the process that runs programs may write.
+        limit: bytes that they may take.
         place: where the user says that they lie; asked first, then the place of the run, then the Shepherd.
 
     Raises:
@@ -85,6 +82,8 @@ def shards_of(
         ShardIndexCorrupt: the data of the job are no index.
     """
     if job.kind is not DataKind.shards:
+        if place:
+            log.warning("nothing is read from %s (--data): the data of this run are no shards", place)
         return None
     index = ShardIndex.from_json(store.get(job.data), f"blob {job.data.digest.hex()[:16]}")
     sources: list[Source] = [Place(place)] if place else []
@@ -99,6 +98,7 @@ def shards_of(
             job.place,
             ", ".join(PLACES_OF_RUNS),
         )
+    folder = store.folder.with_name(f"{store.folder.name}-shards")
     return ShardCache(index, [*sources, FromShepherd(index, fetcher, store)], folder, limit)
 
 

@@ -18,7 +18,7 @@ from pcp.distributed.worker.effects import Adopt
 from pcp.distributed.worker.profiles import profile_of
 from pcp.distributed.worker.training.inbox import Inbox
 from pcp.distributed.worker.training.kept_states import KeptStates
-from pcp.distributed.worker.training.means import means_of
+from pcp.distributed.worker.training.means import means_of, no_shards
 from pcp.distributed.worker.training.repetition import Repeater
 from pcp.errors import PCPError
 from pcp.ir import Program
@@ -272,11 +272,6 @@ class InnerTrainer:
                 self._replica.settle(fragment, outcome)
                 settled.append(Settlement(fragment, outcome))
         return tuple(settled)
-
-
-def no_shards(_: ShardIndex) -> Shards:
-    """Of a run whose data are no shards."""
-    raise ProgramRefused("the run trains on shards, and nobody brings them here")
 
 
 def make_trainer(

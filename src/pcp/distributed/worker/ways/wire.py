@@ -120,10 +120,7 @@ class WireWay:
             )
         self._holdings.offer_bytes = job.offer_bytes
         meets = Exchanger(job.seed, self._book, self._box, store, self._clients, told)
-        # Beside the store: the process that runs programs may write to that, and only read shards.
-        folder = store.folder.with_name(f"{store.folder.name}-shards")
-        shards = shards_of(job, store, self._aside, folder, offer.shard_bytes, self._data)
-        if shards is None:
-            return TrainingProcess(job, store, device, cancelled, offer, cache, meets.meet)
-        offer, lender = offer.without_shards, ShardLender(shards)
-        return TrainingProcess(job, store, device, cancelled, offer, cache, meets.meet, lender)
+        shards = shards_of(job, store, self._aside, offer.shard_bytes, self._data)
+        lender = None if shards is None else ShardLender(shards)
+        rest = offer if shards is None else offer.without_shards
+        return TrainingProcess(job, store, device, cancelled, rest, cache, meets.meet, lender)

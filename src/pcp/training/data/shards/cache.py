@@ -142,11 +142,10 @@ class ShardCache:
             path.unlink(missing_ok=True)
             self._make_room(size, kept)
             self._fetch_from_any(shard, path, size)
-        # A plain array: what is taken of a memmap is one again, which costs more than a row.
-        mapped = np.asarray(np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,)))
+        found = mapped(self.folder, self.index, shard)
         with self._lock:
-            self._mapped[shard] = mapped
-        return mapped
+            self._mapped[shard] = found
+        return found
 
     def _make_room(self, needed: int, kept: Collection[Shard]) -> None:
         files = {path.name: path.stat().st_size for path in self.folder.iterdir()}
@@ -194,6 +193,12 @@ class ShardCache:
             os.replace(name, path)
         finally:
             Path(name).unlink(missing_ok=True)
+
+
+def mapped(folder: Path, index: ShardIndex, shard: Shard) -> _Tokens:
+    """The tokens of a shard that is in a folder."""
+    # A plain array: what is taken of a memmap is one again, which costs more than a row.
+    return np.asarray(np.memmap(folder / shard.name, index.dtype, "r", shape=(shard.tokens,)))
 
 
 def _digest(path: Path) -> str:

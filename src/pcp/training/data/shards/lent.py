@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pcp.training.data.shards.cache import AHEAD
+from pcp.training.data.shards.cache import AHEAD, mapped
 from pcp.training.data.shards.index import Shard, ShardIndex
 
 _Tokens = npt.NDArray[np.unsignedinteger]
@@ -37,9 +37,7 @@ class LentShards:
         """The tokens of a shard, mapped from its file; a mapping in use outlives its eviction."""
         if shard not in self._mapped:
             self._bring(shard)
-            path = self._folder / shard.name
-            # A plain array: what is taken of a memmap is one again, which costs more than a row.
-            self._mapped[shard] = np.asarray(np.memmap(path, self.index.dtype, "r", shape=(shard.tokens,)))
+            self._mapped[shard] = mapped(self._folder, self.index, shard)
         return self._mapped[shard]
 
     def expect(self, present: Shard, following: Iterable[Shard]) -> None:
