@@ -52,6 +52,25 @@ del large
 print(json.dumps({"held": held, "left": resident() - before}))
 """
 
+BELOW_WHAT_IS_USED = """
+import json
+import numpy as np
+from pcp import backends
+from pcp.backends.host_memory import give_back_freed_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+backends.devices()
+before = resident()
+large = [np.ones(1 << 24, np.uint8) for _ in range(32)]
+above = np.ones(1 << 24, np.uint8)
+del large
+kept = resident() - before
+give_back_freed_memory()
+print(json.dumps({"kept": kept, "left": resident() - before}))
+"""
+
 
 only_with_glibc = pytest.mark.skipif(not host_memory.is_glibc(), reason="only glibc can be told")
 
@@ -114,6 +133,13 @@ def test_what_is_far_more_than_a_call_needs_is_given_back() -> None:
     found = said_by(LARGE)
     assert found["held"] >= 1 << 30
     assert found["left"] < host_memory.KEPT_BYTES + (64 << 20)
+
+
+@only_with_glibc
+def test_freed_memory_below_what_is_used_is_given_back_when_that_is_asked_for() -> None:
+    found = said_by(BELOW_WHAT_IS_USED)
+    assert found["kept"] >= 32 << 24
+    assert found["left"] < 4 << 24
 
 
 def test_it_is_asked_once(mallopt: list[tuple[int, int]]) -> None:

@@ -35,6 +35,12 @@ def keep_freed_memory() -> bool:
     return bool(library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
 
 
+def give_back_freed_memory() -> None:
+    """Give what this process keeps back to the system, as what took much memory once will not need it again."""
+    if keep_freed_memory():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _is_wanted() -> bool:
     is_off = is_switched_off(VARIABLE, "freed memory is kept")
     tuned = "glibc.malloc." in os.environ.get("GLIBC_TUNABLES", "")

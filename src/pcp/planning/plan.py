@@ -10,6 +10,7 @@ from typing import Any
 
 from pcp.backends import Device, Executable, Target
 from pcp.backends.base import CompileOptions
+from pcp.backends.host_memory import give_back_freed_memory
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
@@ -287,6 +288,7 @@ def plan(
             target, device_limit, database, budget, example, progress, judge, memory=asked
         )
         found = searched(program, tolerance, conditions)
+        give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
         path, fit = found.path, found.fit
     elif memory is not None:
         fit = fitted(program, Path.plain(program, dict(target.options), target.backend), target, limit, cache)

@@ -10,6 +10,7 @@ from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.whole import Whole
+from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -21,22 +22,23 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
 
     Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
     before them. Where the fastest are too wrong and others are not, the fastest are tried at fewer sites, and the others
-    elsewhere. If none are exact enough, each family is tried alone.
+    elsewhere. If none are exact enough, each family is tried alone. Kernels that round to fewer bits are not among those of all
+    families where the tolerance is too small for them.
 
     Returns:
         Whether the fastest of all families are exact enough everywhere, and faster than the plain program.
     """
-    if whole.tolerance >= evidence.strategy.rounds_everything:
-        levels = list(together(classes))
-        for chosen in levels:
-            row = _measured(_TOGETHER, chosen, whole, classes, evidence)
-            if row is None:
-                return False
-            if whole.is_exact_enough(row):
-                if chosen is levels[0]:
-                    return evidence.strategy.is_faster(row.blocks)
-                _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
-                return False
+    rounds = whole.tolerance >= evidence.strategy.rounds_everything
+    levels = list(together(classes, rounds=rounds))
+    for chosen in levels:
+        row = _measured(_TOGETHER, chosen, whole, classes, evidence)
+        if row is None:
+            return False
+        if whole.is_exact_enough(row):
+            if chosen is levels[0]:
+                return evidence.strategy.is_faster(row.blocks)
+            _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
+            return False
     for names in _by_cost(classes):
         alone = _taking([names], classes)
         if alone and not _try_most(names[0], alone, whole, classes, evidence):
@@ -53,21 +55,35 @@ def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
         yield from FAMILIES[family].everywhere
 
 
-def together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
-    """Kernels of all families for all classes, the fastest first; nothing where one family has all."""
+def together(classes: Sequence[SiteClass], *, rounds: bool = True) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families for all classes, the fastest first; nothing where one family has all.
+
+    Arguments:
+        rounds: whether kernels that round to fewer bits are among them.
+    """
     families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
     before: dict[str, Kernel] = {}
     for level in reversed(range(max(map(len, families)))):
-        chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
+        wanted = [names[min(level, len(names) - 1)] for names in families]
+        chosen = _taking(wanted, classes, rounds=rounds)
         if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
             yield chosen
         before = chosen
 
 
-def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
+def _taking(
+    wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass], *, rounds: bool = True
+) -> dict[str, Kernel]:
     """For each class the first of these kernels that takes it, by the digests of classes."""
     order = {name: place for names in wanted for place, name in enumerate(names)}
-    taking = {each.digest: [kernel for kernel in each.kernels if kernel.name in order] for each in classes}
+    taking = {
+        each.digest: [
+            kernel
+            for kernel in each.kernels
+            if kernel.name in order and (rounds or kernel.effect is not Effect.lowers_precision)
+        ]
+        for each in classes
+    }
     return {
         digest: min(kernels, key=lambda kernel: order[kernel.name])
         for digest, kernels in taking.items()
