@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "elementwise.h"
-#include "panels.h"
+#include "panels/panels.h"
 
 namespace pcp {
 
