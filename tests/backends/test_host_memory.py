@@ -119,6 +119,7 @@ def mallopt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     keep_freed_memory.cache_clear()
 
 
+@pytest.mark.cpu
 @only_with_glibc
 @pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
 def test_a_call_touches_no_new_pages() -> None:
