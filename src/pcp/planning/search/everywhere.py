@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels import FAMILIES, Family, Kernel
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
@@ -61,29 +61,28 @@ def together(classes: Sequence[SiteClass], *, rounds: bool = True) -> Iterator[d
     Arguments:
         rounds: whether kernels that round to fewer bits are among them.
     """
-    families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
+    families = [levels for family in FAMILIES.values() if (levels := _levels(family, rounds=rounds))]
     before: dict[str, Kernel] = {}
-    for level in reversed(range(max(map(len, families)))):
-        wanted = [names[min(level, len(names) - 1)] for names in families]
-        chosen = _taking(wanted, classes, rounds=rounds)
+    for level in reversed(range(max(map(len, families), default=0))):
+        chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
         if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
             yield chosen
         before = chosen
 
 
-def _taking(
-    wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass], *, rounds: bool = True
-) -> dict[str, Kernel]:
+def _levels(family: Family, *, rounds: bool) -> list[tuple[str, ...]]:
+    """What a family names, level by level; perhaps without kernels that round to fewer bits."""
+    if rounds:
+        return list(family.everywhere)
+    lowering = {name for name, kernel in family.kernels.items() if kernel.effect is Effect.lowers_precision}
+    levels = [tuple(name for name in names if name not in lowering) for names in family.everywhere]
+    return list(filter(None, levels))
+
+
+def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
     """For each class the first of these kernels that takes it, by the digests of classes."""
     order = {name: place for names in wanted for place, name in enumerate(names)}
-    taking = {
-        each.digest: [
-            kernel
-            for kernel in each.kernels
-            if kernel.name in order and (rounds or kernel.effect is not Effect.lowers_precision)
-        ]
-        for each in classes
-    }
+    taking = {each.digest: [kernel for kernel in each.kernels if kernel.name in order] for each in classes}
     return {
         digest: min(kernels, key=lambda kernel: order[kernel.name])
         for digest, kernels in taking.items()
