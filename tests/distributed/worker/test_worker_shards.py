@@ -1,5 +1,6 @@
 """Shards that a Worker brings for the process in which its programs run."""
 
+import asyncio
 import json
 import logging
 import threading
@@ -237,6 +238,7 @@ def test_shards_take_half_of_what_is_offered() -> None:
 def test_what_shards_may_take_is_taken_from_the_store(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "TrainingProcess", lambda *arguments: arguments[4])
     way = WireWay("127.0.0.1:1", Authority.create(world.folder / "keys").issue("ada"))
+    asyncio.run(way.open(world.store))
     way.carriers(Traffic())
     rest = way.trainer(
         world.job(), world.store, "cpu:0", lambda: False, Offer(20_000), world.folder, lambda *_: None
