@@ -37,7 +37,12 @@ EVERY = [
     *GENERAL_BODIES,
     *OTHERS,
 ]
-ON_PROCESSORS = ("custom_call.lapack_", "select_and_scatter", "chlo.broadcast_select")
-"""On GPUs JAX calls other libraries, whose calls have no rules yet, warns of second derivatives of windows, and XLA does not
-take this operation."""
+ON_PROCESSORS = (
+    "custom_call.lapack_",  # JAX calls other libraries on GPUs, whose calls have no rules
+    "convert",  # JAX leaves out conversions to fewer bits and back there
+    "reduce_window",  # JAX warns of less precision in second derivatives of the largest in a window
+    "select_and_scatter",
+    "chlo.broadcast_select",  # XLA does not take it there
+)
+"""What rules begin with that are tested on processors alone."""
 ROWS = [row for row in EVERY if PLATFORM == "cpu" or not row.rule.startswith(ON_PROCESSORS)]

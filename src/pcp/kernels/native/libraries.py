@@ -54,8 +54,8 @@ LIBRARIES = {
             "attention",
             ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
             (
-                *("arrays.h", "attention.h", "attention_layout.h", "elementwise.h", "panels/panels.h"),
-                *("rows.h", "scratch.h"),
+                *("arrays.h", "attention.h", "attention_layout.h", "attention_of_one.h", "elementwise.h"),
+                *("panels/panels.h", "rows.h", "scratch.h"),
             ),
         ),
         Library(
