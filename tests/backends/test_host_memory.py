@@ -72,6 +72,49 @@ print(json.dumps({"kept": kept, "left": resident() - before}))
 """
 
 
+IN_THE_CALLING_THREAD = """
+import json, resource
+import numpy as np
+import pcp
+from pcp.backends.jax_dispatch import compute_in_calling_thread
+
+compute_in_calling_thread()
+plan = pcp.plan(pcp.trace(lambda x: x + 1.0, pcp.spec((20 << 20,), "f32")), cache=False)  # more than a thread's heap
+x = np.zeros(20 << 20, np.float32)
+for _ in range(2):
+    plan.run(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    plan.run(x)
+print(json.dumps({"faults": (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 4}))
+"""
+
+IN_ANOTHER_THREAD = """
+import ctypes, json, resource, threading
+from pcp.backends.host_memory import take_one_heap
+
+taken = take_one_heap()
+library = ctypes.CDLL(None)
+library.malloc.restype = library.memset.restype = ctypes.c_void_p
+library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+faults = []
+
+def fill():
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        block = library.malloc(80 << 20)
+        library.memset(block, 1, 80 << 20)
+        library.free(block)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+thread = threading.Thread(target=fill)
+thread.start()
+thread.join()
+print(json.dumps({"taken": taken, "faults": faults[-1]}))
+"""
+
+
 only_with_glibc = pytest.mark.skipif(not host_memory.is_glibc(), reason="only glibc can be told")
 
 
@@ -127,6 +170,21 @@ def test_a_call_touches_no_new_pages() -> None:
     assert (kept["kept"], given_back["kept"]) == (True, False)
     assert given_back["faults"] > 4000  # 16 MB in pages of 4 KiB
     assert kept["faults"] < given_back["faults"] / 5
+
+
+@pytest.mark.cpu
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+def test_vectors_of_many_megabytes_touch_no_new_pages_in_the_calling_thread() -> None:
+    assert said_by(IN_THE_CALLING_THREAD)["faults"] < 1000  # 80 MiB are 20,480 pages
+
+
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+def test_threads_keep_what_they_free_where_there_is_one_heap() -> None:
+    found = said_by(IN_ANOTHER_THREAD)
+    assert found["taken"]
+    assert found["faults"] < 1000
 
 
 @only_with_glibc
