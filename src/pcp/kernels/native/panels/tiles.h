@@ -81,8 +81,8 @@ struct TilesInUse {
 struct Tiles : Pairs {
   static_assert(kWide == 32, "a right panel is two tiles wide");
   static constexpr int kHigh = 32;
-  // A right panel of it stays in the first cache, while left panels come from the second.
-  static constexpr int64_t kDeep = 512;
+  // A right panel of it takes 64 KiB. With half as much, which the first cache holds, products took 5 to 11 % longer.
+  static constexpr int64_t kDeep = 1024;
   static constexpr int64_t kPairs = 16, kTile = 16 * kPairs;  // in a row of a tile, and in a tile
   static constexpr int64_t kLeft = kHigh * kDeep / kNumbers, kRight = kWide * kDeep / kNumbers;  // words of a panel
   using Scope = TilesInUse;
