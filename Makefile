@@ -24,7 +24,7 @@ CHECKS = tests/test_layers.py tests/test_house_rules.py
 
 # What XLA runs. A machine with a GPU brings its own jax, which no lock here names.
 GPU_TESTS = tests/ir tests/ops tests/autodiff tests/backends tests/kernels tests/planning tests/nn tests/optimizers \
-	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py
+	tests/models tests/inference tests/rewrite tests/training tests/test_tensor.py tests/test_tracing.py --ignore=tests/training/data
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

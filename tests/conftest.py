@@ -57,6 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["MPLCONFIGDIR"] = str(cache.mkdir("matplotlib"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what processors alone have, where the tests run on another device."""
+    if PLATFORM != "cpu":
+        left_out = pytest.mark.skip(reason=f"of processors alone: PCP_TEST_PLATFORM={PLATFORM}")
+        for item in items:
+            if item.get_closest_marker("cpu"):
+                item.add_marker(left_out)
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the home directory of this session."""
     shutil.rmtree(config.stash[TEST_HOME], ignore_errors=True)

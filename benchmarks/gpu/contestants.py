@@ -100,7 +100,8 @@ class WithPCP(Contestant):
             self.plan = pcp.plan(
                 step.program, device=task.device, tolerance=tolerance, budget=budget, example=example
             )
-            self.about = f"the plan's error {self.plan.error:.2g}"
+            error = self.plan.error
+            self.about = "not measured in time" if error is None else f"the plan's error {error:.2g}"
         else:
             self.plan = fastest(step.program, task.device)
         self.name = f"PCP within {tolerance:.2g}" if tolerance else "PCP, fastest kernels"

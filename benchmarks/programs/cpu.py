@@ -166,6 +166,7 @@ def line_of(row: Row) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the benchmark's arguments."""
     parser.add_argument("--batch", type=int, default=4, help="sequences (default: 4)")
+    parser.add_argument("--layers", type=int, default=12, help="of the model (default: 12)")
     parser.add_argument("--context", type=int, default=256, help="tokens of a sequence (default: 256)")
     parser.add_argument(
         "--precision", choices=tuple(GROUPS), help="one group of contestants only (default: both)"
@@ -186,7 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Print the comparison."""
     full = gpt2.CONFIGURATIONS["gpt2"]
-    config = DRY if arguments.dry else replace(full, context=arguments.context)
+    config = DRY if arguments.dry else replace(full, layers=arguments.layers, context=arguments.context)
     tell = functools.partial(print, flush=True) if not arguments.json else lambda _: None
     with tempfile.TemporaryDirectory() as folder:
         task = Task(config, arguments.batch, "cpu:0", folder)

@@ -190,6 +190,7 @@ def test_tangents_go_through_what_a_rule_computes_anew(mine: str) -> None:
     np.testing.assert_allclose(run(back, X, X + 4), expected * (X + 4), rtol=1e-12)
 
 
+@pytest.mark.cpu
 def test_a_rule_may_compute_its_operation_otherwise() -> None:
     matrix = np.diag([1.0, 2.0, 4.0]) + 0.1 * np.arange(9.0).reshape(3, 3)
 

@@ -47,6 +47,7 @@ def test_gradients_are_the_same(case: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.cpu
 def test_scores_are_not_kept() -> None:
     function, given = CASES["attention"]
     program = pcp.value_and_grad(pcp.trace(function, *given))

@@ -143,6 +143,7 @@ def test_a_backward_pass_that_keeps_less_has_the_sites_of_the_model(remat: str) 
     check(found)
 
 
+@pytest.mark.cpu
 def test_what_a_composite_computes_inside_is_not_kept_where_the_policy_says_so() -> None:
     def layers(x: Any, key: Any, value: Any) -> Any:
         for _ in range(8):

@@ -42,6 +42,7 @@ def test_no_policy_changes_a_gradient(loops: int | str) -> None:
         np.testing.assert_allclose(gradient, other, rtol=1e-10)
 
 
+@pytest.mark.cpu
 def test_the_square_root_of_the_trips_is_kept() -> None:
     def function(w: Any, c: Any) -> Any:
         return lax.fori_loop(0, 1024, lambda _, c: jnp.tanh(w @ c), c).sum()

@@ -70,6 +70,7 @@ def test_a_policy_leaves_the_gradient_as_it_is(policy: str) -> None:
     assert_same_gradient(pcp.trace(stack(layer), *given), policy, *given, wrt=(0, 1))
 
 
+@pytest.mark.cpu
 def test_keeping_products_alone_takes_less_memory() -> None:
     program = pcp.trace(stack(layer), *arguments())
     kept = peak(pcp.value_and_grad(program))
@@ -102,6 +103,7 @@ def test_only_named_values_are_kept() -> None:
     assert unknown.digest == nothing.digest
 
 
+@pytest.mark.cpu
 def test_blocks_keep_only_what_goes_in_and_out() -> None:
     given = arguments()
     plain = pcp.value_and_grad(pcp.trace(stack(layer), *given))

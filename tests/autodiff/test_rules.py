@@ -47,6 +47,7 @@ def double_precision() -> Iterator[None]:
         yield
 
 
+@pytest.mark.cpu
 def test_every_rule_has_a_row() -> None:
     tested = {row.rule for row in ROWS if not row.long or row.rule.startswith(("chlo.", "custom_call."))}
     # One function is the rule for every element type, in which the calls have names of their own.

@@ -52,6 +52,68 @@ del large
 print(json.dumps({"held": held, "left": resident() - before}))
 """
 
+BELOW_WHAT_IS_USED = """
+import json
+import numpy as np
+from pcp import backends
+from pcp.backends.host_memory import give_back_freed_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+backends.devices()
+before = resident()
+large = [np.ones(1 << 24, np.uint8) for _ in range(32)]
+above = np.ones(1 << 24, np.uint8)
+del large
+kept = resident() - before
+give_back_freed_memory()
+print(json.dumps({"kept": kept, "left": resident() - before}))
+"""
+
+
+IN_THE_CALLING_THREAD = """
+import json, resource
+import numpy as np
+import pcp
+from pcp.backends.jax_dispatch import compute_in_calling_thread
+
+compute_in_calling_thread()
+plan = pcp.plan(pcp.trace(lambda x: x + 1.0, pcp.spec((20 << 20,), "f32")), cache=False)  # more than a thread's heap
+x = np.zeros(20 << 20, np.float32)
+for _ in range(2):
+    plan.run(x)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    plan.run(x)
+print(json.dumps({"faults": (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 4}))
+"""
+
+IN_ANOTHER_THREAD = """
+import ctypes, json, resource, threading
+from pcp.backends.host_memory import take_one_heap
+
+taken = take_one_heap()
+library = ctypes.CDLL(None)
+library.malloc.restype = library.memset.restype = ctypes.c_void_p
+library.malloc.argtypes, library.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+library.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+faults = []
+
+def fill():
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        block = library.malloc(80 << 20)
+        library.memset(block, 1, 80 << 20)
+        library.free(block)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+thread = threading.Thread(target=fill)
+thread.start()
+thread.join()
+print(json.dumps({"taken": taken, "faults": faults[-1]}))
+"""
+
 
 only_with_glibc = pytest.mark.skipif(not host_memory.is_glibc(), reason="only glibc can be told")
 
@@ -100,6 +162,7 @@ def mallopt(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     keep_freed_memory.cache_clear()
 
 
+@pytest.mark.cpu
 @only_with_glibc
 @pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
 def test_a_call_touches_no_new_pages() -> None:
@@ -109,11 +172,33 @@ def test_a_call_touches_no_new_pages() -> None:
     assert kept["faults"] < given_back["faults"] / 5
 
 
+@pytest.mark.cpu
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+def test_vectors_of_many_megabytes_touch_no_new_pages_in_the_calling_thread() -> None:
+    assert said_by(IN_THE_CALLING_THREAD)["faults"] < 1000  # 80 MiB are 20,480 pages
+
+
+@only_with_glibc
+@pytest.mark.skipif(are_pages_huge(), reason="the system hands out memory in pages of megabytes")
+def test_threads_keep_what_they_free_where_there_is_one_heap() -> None:
+    found = said_by(IN_ANOTHER_THREAD)
+    assert found["taken"]
+    assert found["faults"] < 1000
+
+
 @only_with_glibc
 def test_what_is_far_more_than_a_call_needs_is_given_back() -> None:
     found = said_by(LARGE)
     assert found["held"] >= 1 << 30
     assert found["left"] < host_memory.KEPT_BYTES + (64 << 20)
+
+
+@only_with_glibc
+def test_freed_memory_below_what_is_used_is_given_back_when_that_is_asked_for() -> None:
+    found = said_by(BELOW_WHAT_IS_USED)
+    assert found["kept"] >= 32 << 24
+    assert found["left"] < 4 << 24
 
 
 def test_it_is_asked_once(mallopt: list[tuple[int, int]]) -> None:

@@ -88,6 +88,7 @@ def test_a_search_keeps_the_rows_of_backends_apart(
     assert versions("eager").startswith("eager: eager 1, planetary-compute-protocol ")
 
 
+@pytest.mark.cpu
 def test_rows_and_paths_from_before_are_those_of_xla() -> None:
     old = (
         f'{{"format":1,"program":"{PROGRAM.digest}","prepared":"","backend":"xla","options":[["xla_cpu_enable_fast_math",false]],'

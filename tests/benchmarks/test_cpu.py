@@ -1,14 +1,16 @@
 """The comparison of training steps on a processor: what PCP's plan is given, who is left out, and that turns are alternated."""
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from benchmarks.gpu.contestants import Made, Task
+from benchmarks.gpu.contestants import Made, Task, WithPCP
 from benchmarks.gpu.step_errors import StepError
 from benchmarks.programs import cpu
 from benchmarks.programs.cpu import Turn, compared, line_of
 
+import pcp
 from pcp.models.gpt2 import GPT2Config
 
 TASK = Task(GPT2Config(1, 1, 8, 8, 16), 1, "cpu:0", "")
@@ -73,3 +75,8 @@ def test_a_tolerance_that_is_given_is_taken_and_without_any_nothing_is_planned(
     assert row["about"] == "within 0.01, 0 s"
     (row,) = compared(["planned"], TASK, None, 3.0, turns=1)
     assert "no tolerance is given" in row["about"]
+
+
+def test_a_plan_for_which_there_was_no_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pcp, "plan", lambda *_, **__: SimpleNamespace(error=None))
+    assert WithPCP(TASK, 1e-2, 0.0).about == "not measured in time"

@@ -26,6 +26,7 @@ def assert_the_same(name: str, program: Program, *others: Program) -> None:
         assert other.digest == program.digest, f"{name}:\n{program.text}\nbecame\n{other.text}"
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("programs", [by_operation, by_derivative, bare, models, layers])
 def test_text_and_artifacts_leave_it_alone(programs: Programs) -> None:
     for name, program in programs():

@@ -118,6 +118,10 @@ ROWS: dict[str, list[Row]] = {
         _row(nn.gelu, "f32[5]"),
         _row(nn.gelu, "f32[9,31]", at_0=_large),
     ],
+    "gated_silu": [
+        _row(lambda g, u: nn.silu(g) * u, *["f32[3,7,128]"] * 2, wrt=(0, 1)),
+        _row(lambda g, u: nn.silu(g) * u, *["f32[2,64]"] * 2, wrt=(0, 1), at_0=_large),
+    ],
     "product_epilogue": [
         _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b)), "f32[3,7,33]", "f32[33,18]", "f32[18]", wrt=THIRD),
         _row(lambda x, w, b: nn.gelu(nn.linear(x, w, b), approximate=False), "f32[40,300]", "f32[300,70]", "f32[70]"),

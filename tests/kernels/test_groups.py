@@ -60,6 +60,7 @@ def same_twice(x: Any, r: Any, s: Any, b: Any) -> Any:  # noqa: ARG001  (as the 
     return nn.layer_norm(x + x, s, b)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("function", [layer, root_mean_square, used_between, same_twice])
 def test_a_kernel_computes_residual_and_norm(function: Any) -> None:
     program = ready(function, ROWS, ROWS, VECTOR, VECTOR)
@@ -80,6 +81,7 @@ def test_what_leads_back_into_a_group_is_none() -> None:
     assert not groups(ready(function, ROWS, ROWS))
 
 
+@pytest.mark.cpu
 def test_of_groups_that_wait_for_each_other_one_is_left_out() -> None:
     """Each norm's scale is made of the other's sum: either can stand alone."""
 
@@ -92,6 +94,7 @@ def test_of_groups_that_wait_for_each_other_one_is_left_out() -> None:
     close(program, apply_kernels(program, {site.key: kernel_named(NATIVE)}))
 
 
+@pytest.mark.cpu
 def test_operations_of_a_group_that_others_use_go_behind_it() -> None:
     def function(x: Any, r: Any, s: Any) -> Any:
         return nn.rms_norm(x + r, s), (x + r) * 2.0, pcp.sin(pcp.cos(x + r))
@@ -101,6 +104,7 @@ def test_operations_of_a_group_that_others_use_go_behind_it() -> None:
     close(program, apply_kernels(program, {site.key: kernel_named(NATIVE)}))
 
 
+@pytest.mark.cpu
 def test_groups_in_the_body_of_a_loop() -> None:
     def function(x: Any, scales: Any) -> Any:
         def body(carry: Any, scale: Any) -> Any:
@@ -114,6 +118,7 @@ def test_groups_in_the_body_of_a_loop() -> None:
     close(program, apply_kernels(program, {site.key: kernel_named(NATIVE)}))
 
 
+@pytest.mark.cpu
 def test_the_kernel_hands_its_statistics_to_the_gradient() -> None:
     def loss(x: Any, r: Any, s: Any, b: Any) -> Any:
         total, normed = layer(x, r, s, b)
@@ -179,6 +184,7 @@ def test_the_selection_takes_the_side_that_saves_more(group_saves: float, wins: 
     assert [each.family for each in classes if chosen[each.digest].kernel is not None] == [wins]
 
 
+@pytest.mark.cpu
 def test_paths_never_name_both_and_are_followed_from_their_files() -> None:
     program, group, norm = overlapping()
     seen = set()

@@ -20,6 +20,7 @@ def gradient_site(norm: str = "layer_norm") -> kernels.Site:
     return next(site for site in sites if site.family == "normalisation_gradient")
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("norm", ["layer_norm", "rms_norm"])
 def test_the_candidate_is_given_what_the_forward_kernel_hands(norm: str) -> None:
     site = gradient_site(norm)
@@ -37,6 +38,7 @@ def test_the_candidate_is_given_what_the_forward_kernel_hands(norm: str) -> None
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.cpu
 def test_it_is_measured_and_verified_so() -> None:
     site = gradient_site()
     given = with_residuals(site, GRADIENT, "cpu")

@@ -9,6 +9,7 @@ from pcp.kernels import apply_kernels, kernel_named, sites_of
 from pcp.planning.paths.preparation import prepared
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("kind", ["whole_bf16", "rows_64_bf16", "native_bf16"])
 def test_rounding_leaves_nothing_in_the_sum(kind: str) -> None:
     def loss(q: pcp.Tensor, k: pcp.Tensor, v: pcp.Tensor, w: pcp.Tensor) -> pcp.Tensor:

@@ -22,6 +22,8 @@ from pcp.planning.judging.oracle import widened
 from pcp.planning.paths.entries import NotAPath
 from pcp.tracing import spec, specs_of
 
+# On a GPU these programs take less than the 32 MiB in which its library computes products.
+pytestmark = pytest.mark.cpu
 RANDOM = np.random.default_rng(0)
 LAYERS, ROWS, WIDTH, HIDDEN = 4, 256, 16, 64
 

@@ -50,6 +50,7 @@ def test_without_a_tolerance_the_step_is_run_as_it_is_written(step: TrainingStep
     assert planned_step(step, "cpu:0", 0.0, 10.0, stored=bf16).path.is_plain
 
 
+@pytest.mark.cpu
 def test_a_stored_path_is_followed_and_nothing_is_measured(step: TrainingStep, bf16: Path) -> None:
     asked: list[Any] = []
     plan = planned_step(step, "cpu:0", 1e-2, 60.0, stored=bf16, progress=asked.append)

@@ -18,7 +18,7 @@ VARIABLE = "PCP_KEEP_FREED_MEMORY"
 """`0` leaves the C library as it is."""
 KEPT_BYTES = 256 << 20
 """Free memory beyond this, at the end of the heap, is given back."""
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt, as malloc.h numbers them
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8  # parameters of mallopt, as malloc.h numbers them
 SETTINGS_OF_MALLOC = ("MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 """Variables of the C library; where one is set, somebody has chosen already."""
 
@@ -33,6 +33,21 @@ def keep_freed_memory() -> bool:
         return False
     library = ctypes.CDLL(None)
     return bool(library.mallopt(_MMAP_MAX, 0) and library.mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
+
+
+def take_one_heap() -> bool:
+    """Let all threads of this process allocate from one heap, whose freed memory is kept, too; returns whether they do.
+
+    For a process that computes beside its main thread, in vectors of about one size. Memory that is needed for one large
+    program after another lies in more pieces then. To be called before other threads allocate.
+    """
+    return keep_freed_memory() and bool(ctypes.CDLL(None).mallopt(_ARENA_MAX, 1))
+
+
+def give_back_freed_memory() -> None:
+    """Give what this process keeps back to the system, as what took much memory once will not need it again."""
+    if keep_freed_memory():
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _is_wanted() -> bool:

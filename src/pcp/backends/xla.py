@@ -51,6 +51,8 @@ _QUICK: dict[str, CompileOptions] = {
     "cpu": {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
     "cuda": {"xla_gpu_autotune_level": 0},
 }
+_AS_WRITTEN: dict[str, CompileOptions] = {"cuda": {"xla_allow_excess_precision": False}}
+"""Without this, XLA leaves out conversions to fewer bits and back, which a program is written with for a reason."""
 _TUNING = "products"
 """The folder of what XLA measured of products on GPUs."""
 
@@ -117,7 +119,7 @@ class XLABackend:
     @staticmethod
     def _compiled(program: Program, device: Device, options: CompileOptions, cache: bool) -> XLAExecutable:
         native = _devices()[device]
-        made = _compile_options(native, options)
+        made = _compile_options(native, {**_AS_WRITTEN.get(device.kind, {}), **options})
         try:
             load_for(program)  # before a compiled form is read, too: that looks for the handlers it calls
         except NativeUnavailable as error:

@@ -5,6 +5,7 @@ import socket
 import sys
 from pathlib import Path
 
+from pcp.backends.host_memory import take_one_heap
 from pcp.cli.keys import identity_of
 from pcp.cli.local_run import address_of
 from pcp.cli.status import add_web_arguments, address, page_beside
@@ -93,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
     if arguments.supervised:
         end_with_parent()
+    take_one_heap()
     folder = _folder(arguments)
     recipe = _prepared(folder, fresh=not arguments.run.is_dir())
     host, port = arguments.listen

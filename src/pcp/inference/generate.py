@@ -9,7 +9,7 @@ from pcp.backends import Target
 from pcp.backends.registry import DEFAULT
 from pcp.errors import PCPError
 from pcp.inference.sampling import Sampling
-from pcp.ir import DType, Program, Role
+from pcp.ir import Program, Role
 from pcp.ir.tree import flatten
 from pcp.kernels import kernel_named, sites_of
 from pcp.models.decoder import DecoderConfig, decoder_of
@@ -24,12 +24,9 @@ SHORTEST_PREFILL = 16
 """Shorter prompts are decoded token by token: that takes less time than compiling a program for them."""
 
 
-STORED = "quantised_product.native"
-"""The kernel that reads weights stored in fewer bits. It rounds no more than the plain form, which writes them in float32."""
-
-
-STORED_TYPES = (DType.bf16, DType.i8, DType.u8)
-"""Of weights that it reads."""
+NATIVE = ("quantised_product.native", "attention.native")
+"""Kernels that stand without a search: they round no more than the plain forms, of which one writes stored weights out in
+float32 and the other brings whole caches into another order."""
 
 
 class EmptyPrompt(PCPError):
@@ -57,7 +54,7 @@ def generate(
         device: where to run; see `plan`.
         weights: `bf16`, `int8` or `int4`: how matrices are stored, see `nn.quantise`; empty as they are.
         tolerance: of the plans that read the prompt and single tokens, beside exact arithmetic on weights as they are stored;
-            see `plan`. None searches nothing: stored weights are then read by native kernels where there are any.
+            see `plan`. None searches nothing: native kernels then read stored weights and attend, where there are any.
 
     Raises:
         EmptyPrompt: the prompt is empty.
@@ -127,15 +124,19 @@ def _element_type(parameters: Parameters) -> Any:
 
 
 def planned(program: Program, device: str | None, tolerance: float | None) -> Plan:
-    """A plan within a tolerance; without one, as written but for products with stored weights, which native kernels read."""
+    """A plan within a tolerance; without one, as written but for native kernels that round no more."""
     if tolerance is not None:
         return plan(program, device, tolerance)
     target = Target.of(device)
-    if target.backend != DEFAULT or not any(each.spec.dtype in STORED_TYPES for each in program.arguments):
-        return plan(program, device)  # looking for sites takes longer than planning
-    found = sites_of(prepared(program), target.device.kind)
-    kernels = {site.key: kernel_named(STORED) for site in found if STORED in site.kernels}
-    return plan(program, device, path=Path.of(program, kernels) if kernels else None)
+    if target.backend != DEFAULT or target.device.kind != "cpu":
+        return plan(program, device)
+    found = {
+        site.key: kernel_named(name)
+        for site in sites_of(prepared(program), target.device.kind)
+        for name in NATIVE
+        if name in site.kernels
+    }
+    return plan(program, device, path=Path.of(program, found) if found else None)
 
 
 class Reader:

@@ -75,11 +75,12 @@ class Lowered:
     """A kernel that is a function of JAX arrays, of `jax.numpy` or Pallas, lowered to StableHLO for the shapes of its site.
 
     Arguments:
-        describe: from the operation to the function that computes it, on which operands.
+        describe: from the operation, and the residuals of a kernel that takes some, to the function that computes it, on which
+            operands.
         platform: the kind of device that it is lowered for.
     """
 
-    describe: Callable[[ir.Operation], "Application"]
+    describe: Callable[..., "Application"]
     platform: str = "cpu"
     kind: ClassVar[str] = "JAX function"
 
@@ -93,7 +94,7 @@ class Lowered:
         """Of what it calls: nothing, all of it is in the program."""
         return ""
 
-    def build(self, op: ir.Operation) -> Sequence[Tensor]:
+    def build(self, op: ir.Operation, *residuals: Sequence[Tensor]) -> Sequence[Tensor]:
         """Put what the function is lowered to in the place of an operation.
 
         Raises:
@@ -101,7 +102,7 @@ class Lowered:
         """
         from pcp.kernels.jax_lowering import lowered_program  # which imports jax, and most kernels need none
 
-        made = self.describe(op)
+        made = self.describe(op, *residuals)
         specs = tuple(operand.spec for operand in made.operands)
         found = call(lowered_program(made.function, specs, self.platform), *made.operands)
         return made.results(found if isinstance(found, tuple) else (found,))

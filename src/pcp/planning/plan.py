@@ -10,6 +10,7 @@ from typing import Any
 
 from pcp.backends import Device, Executable, Target
 from pcp.backends.base import CompileOptions
+from pcp.backends.host_memory import give_back_freed_memory
 from pcp.errors import PCPError
 from pcp.ir import Argument, Program, Result
 from pcp.ir.expecting import expect_program
@@ -297,6 +298,7 @@ def plan(
             target, device_limit, database, budget, example, progress, judge, memory=asked
         )
         found, target = searched_everywhere(program, tolerance, conditions, others)
+        give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
         path, fit, place = found.path, found.fit, target.device
         limit = capacity.memory_limit(place, memory)
     elif memory is not None:

@@ -73,7 +73,8 @@ def test_what_iree_refuses_or_gets_wrong_is_written_otherwise() -> None:
 def test_16_bit_floats_are_refused_on_vulkan_which_gets_them_wrong(name: str) -> None:
     program = pcp.trace(lambda x: pcp.tanh(x.astype(name)).astype("f32"), pcp.spec((3,), "f32"))
     with pytest.raises(
-        CompilationFailed, match=rf"IREE gives wrong numbers for {name} on Vulkan, .* write it in f32, or run it by XLA"
+        CompilationFailed,
+        match=rf"IREE gives wrong numbers for {name} on Vulkan, .* write it in f32, or run it by XLA",
     ):
         compiled_for(program, Chip.of("vulkan"), {}, cache=False)
 

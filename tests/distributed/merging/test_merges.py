@@ -17,7 +17,7 @@ from pcp.distributed.merging import (
     WrongLength,
     merge,
 )
-from pcp.distributed.merging.base import NOT_FINITE
+from pcp.distributed.merging.base import NOT_FINITE, Loader
 from tests.distributed.merging.contributions import SEGMENTS, SIZE, distance, honest, joined, leaves, loaders
 
 WEIGHTS = np.array([1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0])
@@ -128,6 +128,24 @@ def test_equal_contributions_are_one(name: str, count: int, merges: dict[str, Me
     merged = merges[name](loaders(np.repeat(row, count, axis=0)), [3.0] * count)
     assert distance(merged.mean, row[0]) < 1e-6
     assert all(verdict.reason == "" for verdict in merged.verdicts)
+
+
+def test_the_mean_of_what_is_finite_loads_each_contribution_once(merges: dict[str, Merge]) -> None:
+    rows, loaded = honest(6, count=4), [0] * 4
+
+    def loader(place: int) -> Loader:
+        def load() -> np.ndarray:
+            loaded[place] += 1
+            return rows[place]
+
+        return load
+
+    counted = [loader(place) for place in range(4)]
+    merges["mean"](counted, [1.0, 2.0, 3.0, 4.0])
+    assert loaded == [1, 1, 1, 1]
+    rows[2, 7] = np.inf
+    merges["mean"](counted, [1.0, 2.0, 3.0, 4.0])
+    assert loaded == [4, 4, 3, 4]  # and the one that is not finite is not added again
 
 
 @pytest.mark.parametrize("name", MERGES)

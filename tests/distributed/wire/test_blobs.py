@@ -1,6 +1,7 @@
 """The blob store: what is visible is right, what is partial can be resumed, what does not fit is refused."""
 
 import errno
+import hashlib
 import os
 import random
 import threading
@@ -44,6 +45,28 @@ def test_put_and_get(store: BlobStore) -> None:
     with store.open(BLOB) as reader:
         assert reader.read(1000, 17) == CONTENT[1000:1017]
     assert store.get(store.put(b"")) == b""
+
+
+def test_what_is_put_in_pieces_is_digested_once(store: BlobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[int] = []
+
+    class Counted:
+        def __init__(self, content: bytes = b"") -> None:
+            self._digest = original(content)
+
+        def update(self, piece: bytes | memoryview) -> None:
+            digested.append(memoryview(piece).nbytes)
+            self._digest.update(piece)
+
+        def digest(self) -> bytes:
+            return bytes(self._digest.digest())
+
+    original = hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", Counted)
+    assert store.put(CONTENT[:7], memoryview(CONTENT)[7:200_000], bytearray(CONTENT[200_000:])) == BLOB
+    assert sum(digested) == len(CONTENT)
+    monkeypatch.undo()
+    assert store.get(BLOB) == CONTENT
 
 
 def test_a_partial_blob_is_resumed_where_it_ended(store: BlobStore) -> None:

@@ -1,5 +1,6 @@
 """Shards that a Worker brings for the process in which its programs run."""
 
+import asyncio
 import json
 import logging
 import threading
@@ -12,10 +13,12 @@ import pytest
 
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, FailureKind
-from pcp.distributed.wire import BlobMissing, BlobStore, StoreFull
+from pcp.distributed.wire import Authority, BlobMissing, BlobStore, StoreFull, Traffic
 from pcp.distributed.worker.offer import EVERYTHING, Offer, ProgramStopped
 from pcp.distributed.worker.programs.training_process import TrainingProcess
 from pcp.distributed.worker.training.shards import ShardLender, ShardRefused, blob_of_shard, shards_of
+from pcp.distributed.worker.ways import wire
+from pcp.distributed.worker.ways.wire import WireWay
 from pcp.training.data.run_data import DataKind, open_batches
 from pcp.training.data.shards.batches import ShardedBatches
 from pcp.training.data.shards.cache import ShardCache, ShardCorrupt
@@ -230,6 +233,18 @@ def test_shards_take_half_of_what_is_offered() -> None:
     offer = Offer(20_000)
     assert (offer.shard_bytes, offer.without_shards.disk_bytes) == (10_000, 10_000)
     assert EVERYTHING.shard_bytes == 8 << 30
+
+
+def test_what_shards_may_take_is_taken_from_the_store(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "TrainingProcess", lambda *arguments: arguments[4])
+    way = WireWay("127.0.0.1:1", Authority.create(world.folder / "keys").issue("ada"))
+    asyncio.run(way.open(world.store))
+    way.carriers(Traffic())
+    rest = way.trainer(
+        world.job(), world.store, "cpu:0", lambda: False, Offer(20_000), world.folder, lambda *_: None
+    )
+    assert rest == Offer(10_000)
+    assert world.store.maximum_total_bytes == 10_000
 
 
 def test_lent_files_are_neither_removed_nor_written(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -153,6 +153,7 @@ def test_a_processor_with_less_gets_the_same_numbers() -> None:
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(
     not HUGE.exists() or "[never]" in HUGE.read_text(), reason="this system has no huge pages"
 )

@@ -110,6 +110,9 @@ PROBLEMS = [
     Problem(45, 150, groups=2, biases=True),
     Problem(64, 64, offset=0, masks=True, biases=True, fill=-1e9),
     Problem(31, 31, offset=2, fill=-1e5, masks=True),
+    Problem(1, 150, groups=3, width=100, depth=80, masks=True),
+    Problem(1, 150, groups=2, sharing=4, width=16, depth=5, offset=97, masks=True, biases=True),
+    Problem(8, 200, groups=2, width=24, depth=40, offset=30, biases=True),
 ]
 
 
@@ -152,6 +155,17 @@ def test_it_is_attention_of_any_lengths_widths_groups_and_masks(hides: str) -> N
                         problem,
                         kind,
                     )
+
+
+def test_keys_that_are_not_seen_count_where_those_that_are_seen_are_as_small() -> None:
+    problem = Problem(1, 40, masks=True, fill=-1e5)
+    arrays = problem.arrays(np.random.default_rng())
+    arrays[0][:] = 1
+    arrays[1] = arrays[1] - np.float32(1e5 / (0.3 * 8))
+    exact = problem.exactly(*arrays)[0]
+    blind = problem.exactly(*arrays[:3], np.ones_like(arrays[3]), *arrays[4:])[0]
+    found = run(by(problem.program(), "native"), arrays)[0]
+    assert np.linalg.norm(found - exact) < 0.03 * np.linalg.norm(exact) < np.linalg.norm(blind - exact)
 
 
 def test_operands_are_read_where_one_product_wrote_them() -> None:

@@ -57,6 +57,7 @@ def test_without_a_compiler_programs_are_planned_without_native_kernels(empty_ca
         assert "slower in places" in found.advice
 
 
+@pytest.mark.cpu
 def test_a_compiler_that_is_nowhere_is_named(empty_cache: FilePath, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(empty_cache))
     with pytest.raises(

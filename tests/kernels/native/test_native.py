@@ -122,6 +122,7 @@ def test_calls_at_once_do_not_wait_for_each_other_for_ever() -> None:
     assert max(found) < 1e-5
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("handler", "takes", "makes", "epsilon", "words"),
     [
@@ -266,6 +267,7 @@ def test_only_libraries_on_the_list_are_called(monkeypatch: pytest.MonkeyPatch) 
     assert "normalisation.native" not in names
 
 
+@pytest.mark.cpu
 def test_a_worker_admits_calls_of_builds_that_its_user_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child of the Worker verifies and compiles, with the library of this machine; then this process runs it."""
     program, digest = (

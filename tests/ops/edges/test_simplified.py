@@ -104,6 +104,7 @@ NUMBERS = [dtype for dtype in COMPUTING if dtype.kind in ("signed", "unsigned", 
 QUICK_TYPES = [DType.i8, DType.f32]
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     "dtype",
     [dtype if dtype in QUICK_TYPES else pytest.param(dtype, marks=pytest.mark.long) for dtype in NUMBERS],

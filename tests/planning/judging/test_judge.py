@@ -100,6 +100,7 @@ def test_half_types_are_judged_by_the_same_error() -> None:
     assert nothing.error == pytest.approx(1.0)
 
 
+@pytest.mark.cpu  # a GPU's sums miss less of this gradient
 def test_a_gradient_that_is_zero_is_judged_on_the_scale_of_its_group() -> None:
     case = Case(step_with_a_key_bias(), warm=2)
     judge = case.judge(1e-2)
@@ -124,6 +125,7 @@ def test_a_gradient_that_is_zero_is_judged_on_the_scale_of_its_group() -> None:
     assert named(judge.errors(found))["0.params.bias"].error == pytest.approx(0.05, rel=1e-3)
 
 
+@pytest.mark.cpu  # a GPU's sums miss less of this gradient
 def test_only_groups_of_training_steps_are_judged_so() -> None:
     case = Case(step_with_a_key_bias(), warm=2)
     nobodys = case.program.describing_state({}, {entry.name: "" for entry in case.program.arguments})
@@ -132,6 +134,7 @@ def test_only_groups_of_training_steps_are_judged_so() -> None:
     assert max(each.least_plain for each in judge.plain) > 1e-2
 
 
+@pytest.mark.cpu  # a GPU's sums miss less of this gradient
 def test_a_group_of_which_all_is_missed_has_no_scale() -> None:
     case = Case(step_with_a_key_bias(), warm=2)
     strict = case.judge(1e-12)

@@ -62,6 +62,7 @@ def test_a_sound_candidate(bench: Bench) -> None:
     assert found.when > 1.7e9
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize(
     ("candidate", "failure", "words"),
     [

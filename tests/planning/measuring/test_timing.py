@@ -162,3 +162,36 @@ def test_a_device_may_say_late_that_it_failed(words: str, kind: type[Exception])
 
 def test_real_time_passes() -> None:
     assert timing.time is time
+
+
+def test_copies_of_what_a_call_consumes_are_made_before_it_is_timed(clock: Clock) -> None:
+    donated = [Argument("large", TensorSpec((64,), DType.f32), Role.state, alias=0), *ARGUMENTS[1:]]
+
+    class Copy:
+        """Memory that is filled by the time it is waited for."""
+
+        def __init__(self) -> None:
+            self.is_there = False
+
+        def block_until_ready(self) -> None:
+            clock.now += 0.0 if self.is_there else 5.0
+            self.is_there = True
+
+    class Copying:
+        """A device that copies while its caller goes on."""
+
+        runner = TARGET.runner
+
+        def place(self, array: Any, spec: TensorSpec) -> Any:
+            return Copy() if spec.shape == (64,) else TARGET.place(array, spec)
+
+    class Stepping:
+        def run(self, buffers: Sequence[Any]) -> list[Any]:
+            buffers[0].block_until_ready()
+            clock.now += 1.0
+            return []
+
+    target: Any = Copying()
+    runnables = [Runnable(Stepping(), donated)] * 2
+    variations = Variations(donated, placed(), target)
+    assert times_in_turn(runnables, variations, target, 3, 100.0) == [[1.0] * 3, [1.0] * 3]

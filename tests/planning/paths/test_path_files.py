@@ -63,6 +63,7 @@ def test_what_is_no_path(text: str, match: str, tmp_path: FilePath) -> None:
     assert "path.json: " in str(raised.value)
 
 
+@pytest.mark.cpu
 def test_a_kernel_that_is_unknown_or_does_not_apply() -> None:
     with pytest.raises(UnknownKernel, match=r"there is no kernel 'product.mine'; choose one of"):
         pcp.plan(PROGRAM, path=Path.from_json(changed(choices=[[SITE.key, "product.mine", 1]])))

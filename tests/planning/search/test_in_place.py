@@ -82,6 +82,7 @@ def test_results_that_are_nothing_but_roundings_are_no_difference() -> None:
     assert in_place.difference_here(whole, path) is None
 
 
+@pytest.mark.cpu
 def test_a_path_that_differs_is_dropped_and_recorded(program: pcp.Program, tmp_path: FilePath) -> None:
     database = ProfileDatabase(tmp_path / "profile.sqlite")
     hardware = hardware_of(CPU)

@@ -98,6 +98,7 @@ def test_all_families_are_tried_together_and_the_fastest_where_they_are_exact_en
     assert kernels(plan) == {"sine.fast": fast, "sine.middle": 6 - fast, "log1p.other": 3}
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("fast_error", [1e-4, 6e-3])
 def test_where_the_fastest_of_all_families_hold_together_nothing_is_measured_alone(
     bench: FakeBench, file: FilePath, monkeypatch: pytest.MonkeyPatch, fast_error: float

@@ -45,6 +45,7 @@ def peak(plan: pcp.Plan) -> int:
     return plan.memory[str(plan.device)].peak
 
 
+@pytest.mark.cpu
 def test_the_fastest_path_computes_values_again(
     bench: FakeBench, program: pcp.Program, limit: int, file: FilePath
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_fastest_path_computes_values_again(
     assert (again.path, bench.requests) == (plan.path, [])
 
 
+@pytest.mark.cpu
 def test_what_fits_but_is_too_wrong_is_not_used(
     bench: FakeBench, program: pcp.Program, limit: int, file: FilePath
 ) -> None:
@@ -74,6 +76,7 @@ def test_what_fits_but_is_too_wrong_is_not_used(
         pcp.plan(program, tolerance=1e-2, memory=limit, database=file)
 
 
+@pytest.mark.cpu
 def test_without_time_it_is_taken_unmeasured_and_the_plan_says_so(
     program: pcp.Program, limit: int, file: FilePath
 ) -> None:
@@ -90,6 +93,7 @@ def test_of_what_does_not_fit_the_least_is_named(program: pcp.Program, file: Fil
     assert peak(pcp.plan(program, memory=caught.value.least)) <= caught.value.least
 
 
+@pytest.mark.cpu
 def test_looking_for_what_fits_takes_no_time_from_measurements(
     program: pcp.Program, limit: int, file: FilePath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

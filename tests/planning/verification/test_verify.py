@@ -84,3 +84,17 @@ def test_a_process_that_does_not_start_is_no_fault_of_the_kernel(
         ),
     ):
         verify(candidate, process)
+
+
+@pytest.mark.parametrize(("disturbed", "is_found"), [(2, False), (3, True)])
+def test_calls_on_repeated_operands_seem_quick_each_time_before_a_kernel_is_refused_for_it(
+    disturbed: int, is_found: bool, tmp_path: Path, process: CandidateProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = {"own": [3.0] * 8, "own_again": [1.0] * 8, "plain": [1.0] * 8, "plain_again": [1.0] * 8}
+    noisy = quick | {"own": [1.0] * 3 + [3.0] * 5}  # most calls were disturbed, but not all
+    told = iter([quick] * disturbed + [noisy])
+    monkeypatch.setattr(process, "times", lambda *_: next(told))
+    source = "def kernel(x, axis):\n    return softmax(x, axis)"
+    planted = Planted("softmax.planted", source, manifest='gradient = "reference"\n' + SMALL)
+    verdict = verify(planted.plant(tmp_path), process, seed=11, keep_going=False)
+    assert ("skips work on repeated operands" in str(verdict)) is is_found

@@ -105,6 +105,7 @@ def test_gradients_are_added_up(parts: int) -> None:
     assert [entry.alias for entry in found.arguments] == [entry.alias for entry in program.arguments]
 
 
+@pytest.mark.cpu
 def test_values_of_one_part_are_alive_at_a_time() -> None:
     weights = (drawn(8, 256), drawn(256, 8))
     program = pcp.value_and_grad(

@@ -50,6 +50,7 @@ def test_a_traced_loss_and_its_plain_text_train_alike(tmp_path: Path) -> None:
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
 
 
+@pytest.mark.cpu
 def test_the_steps_are_those_of_the_loss_itself(tmp_path: Path) -> None:
     recipe, folder = traced(tmp_path).prepared(tmp_path / "run", steps=6, clip_norm=0.5)
     trained = train(recipe, folder, lambda _: None)

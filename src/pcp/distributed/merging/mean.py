@@ -24,6 +24,12 @@ class Mean(Merge):
         self._accumulator = Accumulator(whole, device)
 
     def merge(self, loaders: Sequence[Loader], weights: np.ndarray, state: State) -> Merged:
+        """See `Merge.__call__`. What is not finite stays so in a sum: contributions are measured only where it is not."""
+        everyone = np.ones(len(weights), bool)
+        share = shares(weights, everyone)
+        total = self._accumulator.total(loaders, share[:, None])
+        if self._meter.measure([lambda: total]).finite.all():
+            return Merged(total, verdicts(share, everyone), state)
         finite = self._meter.measure(loaders).finite
         share = shares(weights, finite)
         total = self._accumulator.total(loaders, share[:, None])

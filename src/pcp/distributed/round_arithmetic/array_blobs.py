@@ -1,6 +1,5 @@
 """Nested arrays as blobs: a safetensors file under its digest, named by the places in the nesting."""
 
-import io
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from pcp.training.data.safetensors_file import (
     SafetensorsCorrupt,
     SafetensorsForeign,
     SafetensorsTruncated,
-    write_arrays,
+    pieces_of,
 )
 
 
@@ -40,9 +39,7 @@ def store_arrays(store: BlobStore, value: Any) -> Blob:
             f"{len(leaves)} arrays have only {len(arrays)} names between them: a key with a dot in it looks like "
             "two keys; name it otherwise"
         )
-    file = io.BytesIO()
-    write_arrays(file, arrays)
-    return store.put(file.getbuffer())
+    return store.put(*pieces_of(arrays))
 
 
 def load_arrays(

@@ -37,9 +37,12 @@ class PartialReplaced(StoreError):
     """A newer transfer of the same blob by the same owner has taken over."""
 
 
-def blob_of(content: bytes | bytearray | memoryview) -> Blob:
-    """The identity of some bytes: their SHA-256 digest and their size."""
-    return Blob(hashlib.sha256(content).digest(), memoryview(content).nbytes)
+def blob_of(*pieces: bytes | bytearray | memoryview) -> Blob:
+    """The identity of some bytes, given in one piece or several: their SHA-256 digest and their size."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return Blob(digest.digest(), sum(memoryview(piece).nbytes for piece in pieces))
 
 
 def storage_error(error: OSError, blob: Blob, folder: Path) -> StoreError:

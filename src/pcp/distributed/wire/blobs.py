@@ -95,8 +95,8 @@ class BlobStore:
         except OSError:
             return False
 
-    def put(self, content: bytes | bytearray | memoryview) -> Blob:
-        """Stores some bytes.
+    def put(self, *pieces: bytes | bytearray | memoryview) -> Blob:
+        """Stores some bytes, given in one piece or several, which are digested once.
 
         Returns:
             Their identity.
@@ -104,11 +104,13 @@ class BlobStore:
         Raises:
             BlobTooLarge, StoreFull: there is no room for them.
         """
-        blob = blob_of(content)
+        blob = blob_of(*pieces)
         if not self.has(blob):
             with self.begin(blob, owner=f"local-{uuid.uuid4().hex}") as partial:
+                partial.is_digested = True
                 try:
-                    partial.write(memoryview(content).cast("B"))
+                    for piece in pieces:
+                        partial.write(memoryview(piece).cast("B"))
                     partial.finish()
                 except StoreError:
                     partial.discard()

@@ -195,6 +195,7 @@ for _precision, _suffix, _effect, _about in (
             _about,
             _applies,
             Native(_LIBRARY, _attention(_precision)),
+            nonfinite="skips",
             hands=_residuals,
         )
     )

@@ -1,6 +1,7 @@
-"""Cross entropy and its gradient for NVIDIA GPUs, in Pallas by Triton: a row of logits is read from memory once each.
+"""Cross entropy and its gradient for NVIDIA GPUs, in Pallas by Triton: each reads the logits from memory once.
 
-The gradient is kept in bfloat16, and where the logits are, it takes their memory.
+The loss hands the logarithms of the sums of exponentials to its gradient. The gradient is kept in bfloat16, and where the
+logits are, it takes their memory.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launche
 from pcp.kernels.registry import register_kernel
 from pcp.ops.movement import reshape
 from pcp.rewrite.row import Effect
+from pcp.tensor import Tensor
 
 MOST = 4096
 """Logits that a program has in registers at once."""
@@ -117,32 +119,34 @@ class Gradient:
 
     interpreted: bool = False
 
-    def __call__(self, logits: Array, targets: Array, factors: Array) -> Sequence[Array]:
-        """In bfloat16. No class is number -1."""
+    def __call__(self, logits: Array, targets: Array, factors: Array, *normaliser: Array) -> Sequence[Array]:
+        """In bfloat16. No class is number -1. The normaliser (rows,) is computed where it is not given."""
         rows, classes = logits.shape
+        chunks = _Chunks(0, classes)
         results = [(logits.shape, "bfloat16")]
-        threads = _Chunks(0, classes).size / PER_THREAD
         in_place = {0: 0} if logits.dtype == "bfloat16" else {}
-        found: Sequence[Array] = launched(self._row, rows, results, threads, self.interpreted, in_place)(
-            logits, targets, factors
-        )
+        found: Sequence[Array] = launched(
+            self._chunk, rows * chunks.count, results, chunks.size / PER_THREAD, self.interpreted, in_place
+        )(logits, targets, factors, *(normaliser or Normaliser(self.interpreted)(logits)))
         return found
 
-    def _row(self, logits: Reference, targets: Reference, factors: Reference, result: Reference) -> None:
+    def _chunk(
+        self,
+        logits: Reference,
+        targets: Reference,
+        factors: Reference,
+        normaliser: Reference,
+        result: Reference,
+    ) -> None:
         import jax.numpy as jnp
-        from jax import lax
         from jax.experimental import pallas
 
-        row = pallas.program_id(0)
+        count = _Chunks(0, logits.shape[1]).count
+        row, chunk = pallas.program_id(0) // count, pallas.program_id(0) % count
         chunks = _Chunks(row, logits.shape[1])
-        normaliser, target, factor = chunks.normaliser(logits), targets[row], factors[row]
-
-        def step(i: Array, _: None) -> None:
-            softmax = jnp.exp(chunks.read(logits, i) - normaliser)
-            chosen = jnp.where(chunks.columns(i) == target, 1.0, 0.0)
-            chunks.write(result, i, (softmax - chosen) * factor)
-
-        lax.fori_loop(0, chunks.count, step, None)
+        softmax = jnp.exp(chunks.read(logits, chunk) - normaliser[row])
+        chosen = jnp.where(chunks.columns(chunk) == targets[row], 1.0, 0.0)
+        chunks.write(result, chunk, (softmax - chosen) * factors[row])
 
 
 def _loss(op: ir.Operation) -> Application:
@@ -150,16 +154,18 @@ def _loss(op: ir.Operation) -> Application:
     logits = reshape(as_kept(tensors(op)[0]), rows.logits.shape)
     shape = rows.named.results[0].shape
     return Application(
-        Normaliser(), (logits,), lambda found: [reshape(rows.losses(found[0], rows.chosen()), shape)]
+        Normaliser(),
+        (logits,),
+        lambda found: [reshape(rows.losses(found[0], rows.chosen()), shape), found[0]],
     )
 
 
-def _gradient(op: ir.Operation) -> Application:
+def _gradient(op: ir.Operation, residuals: Sequence[Tensor]) -> Application:
     rows, given = Rows.of(op), tensors(op)
     targets, factors = rows.factors(given[2])
     return Application(
         Gradient(),
-        (reshape(as_kept(given[0]), rows.logits.shape), targets, factors),
+        (reshape(as_kept(given[0]), rows.logits.shape), targets, factors, *residuals),
         lambda found: rows.named.cotangents(op, {0: reshape(widened(found[0]), given[0].shape)}),
     )
 
@@ -168,13 +174,28 @@ def _applies(op: ir.Operation) -> bool:
     return applies_to_f32(op) and is_numbered_in_32_bits(op)
 
 
-for _name, _effect, _how, _build in (
-    ("cross_entropy.triton", Effect.reassociating, "a row of logits is read once", _loss),
-    (
+_NORMALISER = ("cross_entropy.triton_normaliser",)
+register_kernel(
+    Kernel(
+        "cross_entropy.triton",
+        Effect.reassociating,
+        "the logits are read once",
+        _applies,
+        Lowered(_loss, "cuda"),
+        requires=("sm_80",),
+        version=2,
+        hands=_NORMALISER,
+    )
+)
+register_kernel(
+    Kernel(
         "cross_entropy_gradient.triton_bf16",
         Effect.lowers_precision,
         "softmax less 1 at the target, rounded to bfloat16 and kept where logits in bfloat16 were",
-        _gradient,
-    ),
-):
-    register_kernel(Kernel(_name, _effect, _how, _applies, Lowered(_build, "cuda"), requires=("sm_80",)))
+        _applies,
+        Lowered(_gradient, "cuda"),
+        requires=("sm_80",),
+        version=2,
+        takes=_NORMALISER,
+    )
+)

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "attention_layout.h"
+#include "attention_of_one.h"
 #include "rows.h"
 #include "scratch.h"
 
@@ -105,6 +106,22 @@ bool attend(const Sizes& sizes, const Heads& heads, Groups<float> result, float*
           (largest == -kInfinity ? 0.0f : largest) + std::log(sums[i / kRegister][i % kRegister]);
     }
   }
+  return true;
+}
+
+// Results of a set of keys that few queries see; false if there is no memory.
+template <typename Form>
+bool attend_each(const Sizes& sizes, const Heads& heads, Groups<float> result, float* normalisers) {
+  const Scratch weights((sizes.keys + kLanes) * static_cast<int64_t>(sizeof(float)));
+  if (!weights.as<float>()) return false;
+  for (int64_t group = 0; group < sizes.groups; ++group)
+    for (int64_t query = 0; query < sizes.queries; ++query) {
+      const One one{heads.query.of(group, query).at, heads.key.of(0, 0), heads.value.of(0, 0), weights.as<float>(),
+                    result.of(group, query).at, normalisers + group * sizes.queries + query};
+      if (attend_one(sizes, heads.sight_of(group).from(query), one)) continue;
+      if (!attend<Form>(sizes, heads, result, normalisers, group, group + 1)) return false;
+      break;
+    }
   return true;
 }
 
@@ -234,14 +251,17 @@ ffi::Error attention(ffi::ThreadPool pool, Array query, Array key, Array value, 
   const Sizes& sizes = call.sizes;
   ask_for_huge_pages_of(result);
   const int64_t sets = layout.sets(), every = sizes.groups * sizes.panels();
-  const int64_t parts = std::min(every, divided_up(4 * std::max<int64_t>(1, pool.num_threads()), sets)), grain = divided_up(every, parts);
+  const bool are_few = sizes.queries <= kFew;
+  const int64_t wanted = are_few ? 1 : divided_up(4 * std::max<int64_t>(1, pool.num_threads()), sets);
+  const int64_t parts = std::min(every, wanted), grain = divided_up(every, parts);
   std::atomic<bool> has_memory{true};
   parallel_for(pool, sets * parts, 1, [&](int64_t first, int64_t last) {
     for (int64_t task = first; task < last; ++task) {
       const int64_t set = task / parts, begin = task % parts * grain;
       float* to = normalisers->typed_data() + set * sizes.groups * sizes.queries;
-      if (!attend<Form>(sizes, call.heads(set), layout.grouped(result->typed_data(), layout.result, set), to, begin,
-                        std::min(every, begin + grain)))
+      const auto found = layout.grouped(result->typed_data(), layout.result, set);
+      if (!(are_few ? attend_each<Form>(sizes, call.heads(set), found, to)
+                   : attend<Form>(sizes, call.heads(set), found, to, begin, std::min(every, begin + grain))))
         has_memory = false;
     }
   });

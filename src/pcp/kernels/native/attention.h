@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "elementwise.h"
-#include "panels.h"
+#include "panels/panels.h"
 
 namespace pcp {
 
@@ -47,6 +47,15 @@ struct Sight {
   int64_t seen(int64_t last, int64_t keys) const { return skips ? std::min(keys, last + offset) : keys; }
   // Of all queries, so many at least see no key from `key` on.
   int64_t blind(int64_t key) const { return skips ? std::max<int64_t>(0, key - offset) : 0; }
+
+  // Of the queries from one on.
+  Sight from(int64_t query) const {
+    Sight found = *this;
+    found.offset += query;
+    if (mask) found.mask += query * mask_down;
+    if (bias) found.bias += query * bias_down;
+    return found;
+  }
 
   // True where query `first` and those after it in a register see a key.
   Places visible(int64_t first, int64_t count, int64_t key) const {

@@ -54,8 +54,8 @@ LIBRARIES = {
             "attention",
             ("attention_f32", "attention_bf16", "attention_gradient_f32", "attention_gradient_bf16"),
             (
-                *("arrays.h", "attention.h", "attention_layout.h", "elementwise.h", "panels.h"),
-                *("rows.h", "scratch.h"),
+                *("arrays.h", "attention.h", "attention_layout.h", "attention_of_one.h", "elementwise.h"),
+                *("panels/panels.h", "rows.h", "scratch.h"),
             ),
         ),
         Library(
@@ -70,7 +70,7 @@ LIBRARIES = {
         Library(
             "products",
             ("product_f32", "product_bf16"),
-            ("arrays.h", "elementwise.h", "panels.h", "rows.h", "scratch.h"),
+            ("arrays.h", "elementwise.h", "panels/panels.h", "panels/tiles.h", "rows.h", "scratch.h"),
         ),
         Library(
             "quantised",

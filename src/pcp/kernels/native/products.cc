@@ -8,11 +8,13 @@
 
 #include "arrays.h"
 #include "elementwise.h"
-#include "panels.h"
+#include "panels/panels.h"
+#include "panels/tiles.h"
 #include "rows.h"
 #include "scratch.h"
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace ffi = xla::ffi;
@@ -24,7 +26,7 @@ ffi::Error refused(const std::string& words) {
   return refused_by("product", words);
 }
 
-constexpr int64_t kTall = 36 * kHigh;                  // rows of the left operand that stay in the second cache
+constexpr int64_t kTall = 512;                         // rows of the left operand that stay in the second cache, at most
 constexpr int64_t kBroad = 16 * kWide;                 // columns of the right operand that one thread copies at once
 constexpr int64_t kCopied = int64_t{16} << 20;         // bytes of the left operand that are copied at once
 constexpr int64_t kTasks = 4;                          // for each thread, so that a slow one does not keep the others waiting
@@ -80,8 +82,8 @@ struct Workers {
 
 // The same of the last sums of a product with an epilogue. It stands apart: within the loops over panels it would cost the
 // innermost one registers.
-[[gnu::noinline]] void finish(const Sums sums, const Product& product, int64_t row, int64_t column, int64_t high, int64_t wide,
-                              bool adds) {
+[[gnu::noinline]] void finish(const Register (*sums)[2], const Product& product, int64_t row, int64_t column, int64_t high,
+                              int64_t wide, bool adds) {
   for (int64_t i = 0; i < high; ++i)
     for (int half = 0; half < 2; ++half) {
       const int64_t element = (row + i) * product.columns + column + half * kRegister, count = wide - half * kRegister;
@@ -93,35 +95,34 @@ struct Workers {
 }
 
 // A part of the result, from copied left panels: rows [top, bottom), columns [first, last), one block of the inner dimension.
-template <typename Form>
-void multiply_block(const Product& product, const typename Form::Word* left, typename Form::Word* right, int64_t top,
+template <typename Panels>
+void multiply_block(const Product& product, const typename Panels::Word* left, typename Panels::Word* right, int64_t top,
                     int64_t bottom, int64_t first, int64_t last, int64_t begin, int64_t deep) {
-  constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
+  constexpr int64_t kRows = kTall / Panels::kHigh * Panels::kHigh;
   const Matrix& from = product.right;
   for (int64_t column = first; column < last; column += kWide)
-    copy_panel<Form, kWide>(from.at + begin * from.down + column * from.right, from.right, from.down,
-                            std::min<int64_t>(kWide, last - column), deep, right + (column - first) / kWide * kRight);
-  const int64_t words = divided_up(deep, Form::kNumbers);
-  for (int64_t tall = top; tall < bottom; tall += kTall)
+    Panels::copy_right(from.at + begin * from.down + column * from.right, from.right, from.down,
+                       std::min<int64_t>(kWide, last - column), deep, right + (column - first) / kWide * Panels::kRight);
+  const int64_t words = Panels::words(deep);
+  const typename Panels::Scope in_use;
+  for (int64_t tall = top; tall < bottom; tall += kRows)
     for (int64_t column = first; column < last; column += kWide)
-      for (int64_t row = tall; row < std::min(bottom, tall + kTall); row += kHigh) {
-        const typename Form::Word* of_left = left + row / kHigh * kLeft;
-        const typename Form::Word* of_right = right + (column - first) / kWide * kRight;
-        const int64_t high = std::min<int64_t>(kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
+      for (int64_t row = tall; row < std::min(bottom, tall + kRows); row += Panels::kHigh) {
+        const typename Panels::Word* of_left = left + row / Panels::kHigh * Panels::kLeft;
+        const typename Panels::Word* of_right = right + (column - first) / kWide * Panels::kRight;
+        const int64_t high = std::min<int64_t>(Panels::kHigh, bottom - row), wide = std::min<int64_t>(kWide, last - column);
         float* place = product.result + row * product.columns + column;
         const bool ends = begin + deep == product.inner && product.epilogue.is_any();
-        if (high == kHigh && wide == kWide && !ends) {
-          multiply_whole<Form>(words, of_left, of_right, place, product.columns, begin > 0);
+        if (high == Panels::kHigh && wide == kWide && !ends) {
+          Panels::multiply_into(words, of_left, of_right, place, product.columns, begin > 0);
           continue;
         }
-        Sums sums = {};
-        Form::multiply(words, of_left, of_right, sums);
-        Sums complete;
-        std::memcpy(complete, sums, sizeof sums);
+        Register sums[Panels::kHigh][2];
+        Panels::multiply_apart(words, of_left, of_right, sums);
         if (ends)
-          finish(complete, product, row, column, high, wide, begin > 0);
+          finish(sums, product, row, column, high, wide, begin > 0);
         else
-          write(complete, place, product.columns, high, wide, begin > 0);
+          write(sums, place, product.columns, high, wide, begin > 0);
       }
 }
 
@@ -195,40 +196,33 @@ bool multiply_row_turned(const Product& product, Workers workers) {
 }
 
 // False if there is no memory for the copies.
-template <typename Form>
-bool multiply(const Product& product, Workers workers) {
-  using Word = typename Form::Word;
-  if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
-    const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
-    return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
-  }
-  if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
-  if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
-  constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
-  const int64_t panels = divided_up(product.rows, kHigh);
-  const int64_t fits = std::max<int64_t>(1, kCopied / (panels * kLeft * static_cast<int64_t>(sizeof(Word))));
-  const int64_t blocks = std::min(fits, divided_up(product.inner, Form::kDeep));
+template <typename Panels>
+bool multiply_panels(const Product& product, Workers workers) {
+  using Word = typename Panels::Word;
+  const int64_t panels = divided_up(product.rows, Panels::kHigh);
+  const int64_t fits = std::max<int64_t>(1, kCopied / (panels * Panels::kLeft * static_cast<int64_t>(sizeof(Word))));
+  const int64_t blocks = std::min(fits, divided_up(product.inner, Panels::kDeep));
   const int64_t tasks = workers.count() == 1 ? 1 : kTasks * workers.count();
   const int64_t broad = std::min(kBroad, divided_up(divided_up(product.columns, tasks), kWide) * kWide);
   const int64_t across = divided_up(product.columns, broad);
-  const int64_t high = divided_up(panels, divided_up(tasks, across)) * kHigh;
+  const int64_t high = divided_up(panels, divided_up(tasks, across)) * Panels::kHigh;
   const int64_t down = divided_up(product.rows, high);
-  Scratch left(blocks * panels * kLeft * sizeof(Word));
+  Scratch left(blocks * panels * Panels::kLeft * sizeof(Word));
   if (!left.as<Word>()) return false;
   std::atomic<bool> has_memory{true};
-  for (int64_t begin = 0; begin < product.inner; begin += blocks * Form::kDeep) {
-    const int64_t deep = std::min(blocks * Form::kDeep, product.inner - begin), here = divided_up(deep, Form::kDeep);
+  for (int64_t begin = 0; begin < product.inner; begin += blocks * Panels::kDeep) {
+    const int64_t deep = std::min(blocks * Panels::kDeep, product.inner - begin), here = divided_up(deep, Panels::kDeep);
     workers.each(here * panels, std::max<int64_t>(1, here * panels / tasks), [&](int64_t first, int64_t last) {
       for (int64_t which = first; which < last; ++which) {
-        const int64_t row = which % panels * kHigh, at = begin + which / panels * Form::kDeep;
+        const int64_t row = which % panels * Panels::kHigh, at = begin + which / panels * Panels::kDeep;
         const Matrix& from = product.left;
-        copy_panel<Form, kHigh>(from.at + row * from.down + at * from.right, from.down, from.right,
-                                std::min<int64_t>(kHigh, product.rows - row),
-                                std::min(Form::kDeep, begin + deep - at), left.as<Word>() + which * kLeft);
+        Panels::copy_left(from.at + row * from.down + at * from.right, from.down, from.right,
+                                std::min<int64_t>(Panels::kHigh, product.rows - row),
+                                std::min(Panels::kDeep, begin + deep - at), left.as<Word>() + which * Panels::kLeft);
       }
     });
     workers.each(across * down, 1, [&](int64_t first, int64_t last) {
-      Scratch right(broad / kWide * kRight * sizeof(Word));
+      Scratch right(broad / kWide * Panels::kRight * sizeof(Word));
       if (!right.as<Word>()) {
         has_memory = false;
         return;
@@ -236,13 +230,29 @@ bool multiply(const Product& product, Workers workers) {
       for (int64_t task = first; task < last; ++task) {
         const int64_t column = task / down * broad, row = task % down * high;
         for (int64_t block = 0; block < here; ++block)
-          multiply_block<Form>(product, left.as<Word>() + block * panels * kLeft, right.as<Word>(), row,
+          multiply_block<Panels>(product, left.as<Word>() + block * panels * Panels::kLeft, right.as<Word>(), row,
                                std::min(product.rows, row + high), column, std::min(product.columns, column + broad),
-                               begin + block * Form::kDeep, std::min(Form::kDeep, deep - block * Form::kDeep));
+                               begin + block * Panels::kDeep, std::min(Panels::kDeep, deep - block * Panels::kDeep));
       }
     });
   }
   return has_memory;
+}
+
+// The same, by whatever is fastest for its sizes here.
+template <typename Form>
+bool multiply(const Product& product, Workers workers) {
+  if (product.columns == 1 && product.rows > 1 && !product.epilogue.bias) {
+    const Matrix row{product.right.at, 0, product.right.down}, turned{product.left.at, product.left.right, product.left.down};
+    return multiply<Form>({row, turned, product.result, 1, product.rows, product.inner, product.epilogue}, workers);
+  }
+  if (product.rows == 1 && product.right.right == 1) return multiply_row<Form>(product, workers);
+  if (product.rows == 1 && product.right.down == 1) return multiply_row_turned<Form>(product, workers);
+#if defined(PCP_TILES)
+  if constexpr (std::is_same_v<Form, Pairs>)
+    if (has_tiles()) return multiply_panels<Tiles>(product, workers);
+#endif
+  return multiply_panels<Vectors<Form>>(product, workers);
 }
 
 // The sizes are rows, columns, the inner dimension and those of the batch; the strides of the left operand are those of rows and of

@@ -1,4 +1,4 @@
-"""Derivatives of the custom calls by which JAX computes linear algebra on a CPU, and of their counterparts on a GPU.
+"""Derivatives of the custom calls by which JAX computes linear algebra on a CPU. Those for GPUs have none: lower for a CPU.
 
 The matrices follow the conventions of LAPACK: several factors packed into one matrix, triangles that are not read, letters
 for options. Which derivative each has is told in `factorization` and `decompositions`.

@@ -158,6 +158,8 @@ def _calls_per_sample(runnables: Sequence[Runnable], variations: Variations, tar
 
 def _seconds(runnable: Runnable, prepared: Sequence[Sequence[Buffer]], target: Target) -> float:
     run, wait = runnable.executable.run, (runnable.elsewhere or target).runner.wait
+    for buffers in prepared:  # copies of what a call consumes are made meanwhile, and are no part of its time
+        wait(buffers)
     began = time.perf_counter()
     for buffers in prepared:
         wait(run(buffers))

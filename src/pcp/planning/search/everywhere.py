@@ -5,11 +5,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from pcp.kernels import FAMILIES, Kernel
+from pcp.kernels import FAMILIES, Family, Kernel
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.search.evidence import Evidence
 from pcp.planning.search.site_classes import SiteClass, kernels_by_site
 from pcp.planning.search.whole import Whole
+from pcp.rewrite.row import Effect
 
 log = logging.getLogger("pcp.planning.search")
 
@@ -21,22 +22,24 @@ def try_everywhere(whole: Whole, classes: Sequence[SiteClass], evidence: Evidenc
 
     Those of all families come first, together, the fastest of each; as long as these are too wrong, what the families name
     before them. Where the fastest are too wrong and others are not, the fastest are tried at fewer sites, and the others
-    elsewhere. If none are exact enough, each family is tried alone.
+    elsewhere. If none are exact enough, each family is tried alone. Kernels that round to fewer bits are not among those of all
+    families where the tolerance is too small for them.
 
     Returns:
         Whether the fastest of all families are exact enough everywhere, and faster than the plain program.
     """
-    if whole.tolerance >= evidence.strategy.rounds_everything:
-        levels = list(together(classes))
-        for chosen in levels:
-            row = _measured(_TOGETHER, chosen, whole, classes, evidence)
-            if row is None:
-                return False
-            if whole.is_exact_enough(row):
-                if chosen is levels[0]:
-                    return evidence.strategy.is_faster(row.blocks)
-                _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
-                return False
+    rounds = whole.tolerance >= evidence.strategy.rounds_everything
+    levels = list(together(classes, rounds=rounds))
+    for chosen in levels:
+        row = _measured(_TOGETHER, chosen, whole, classes, evidence)
+        if row is None:
+            return False
+        if whole.is_exact_enough(row):
+            row = _beyond_noise(chosen, row, whole, classes, evidence)
+            if chosen is levels[0]:
+                return evidence.strategy.is_faster(row.blocks)
+            _try_most(_TOGETHER, levels[0], whole, classes, evidence, elsewhere=chosen)
+            return False
     for names in _by_cost(classes):
         alone = _taking([names], classes)
         if alone and not _try_most(names[0], alone, whole, classes, evidence):
@@ -53,15 +56,28 @@ def _by_cost(classes: Sequence[SiteClass]) -> Iterator[tuple[str, ...]]:
         yield from FAMILIES[family].everywhere
 
 
-def together(classes: Sequence[SiteClass]) -> Iterator[dict[str, Kernel]]:
-    """Kernels of all families for all classes, the fastest first; nothing where one family has all."""
-    families = [family.everywhere for family in FAMILIES.values() if family.everywhere]
+def together(classes: Sequence[SiteClass], *, rounds: bool = True) -> Iterator[dict[str, Kernel]]:
+    """Kernels of all families for all classes, the fastest first; nothing where one family has all.
+
+    Arguments:
+        rounds: whether kernels that round to fewer bits are among them.
+    """
+    families = [levels for family in FAMILIES.values() if (levels := _levels(family, rounds=rounds))]
     before: dict[str, Kernel] = {}
-    for level in reversed(range(max(map(len, families)))):
+    for level in reversed(range(max(map(len, families), default=0))):
         chosen = _taking([names[min(level, len(names) - 1)] for names in families], classes)
         if len({kernel.family for kernel in chosen.values()}) > 1 and chosen != before:
             yield chosen
         before = chosen
+
+
+def _levels(family: Family, *, rounds: bool) -> list[tuple[str, ...]]:
+    """What a family names, level by level; perhaps without kernels that round to fewer bits."""
+    if rounds:
+        return list(family.everywhere)
+    lowering = {name for name, kernel in family.kernels.items() if kernel.effect is Effect.lowers_precision}
+    levels = [tuple(name for name in names if name not in lowering) for names in family.everywhere]
+    return list(filter(None, levels))
 
 
 def _taking(wanted: Sequence[Sequence[str]], classes: Sequence[SiteClass]) -> dict[str, Kernel]:
@@ -114,6 +130,30 @@ def _try_most(
         if not taken:
             return True
     return True
+
+
+def _beyond_noise(
+    chosen: Mapping[str, Kernel],
+    row: Measurement,
+    whole: Whole,
+    classes: Sequence[SiteClass],
+    evidence: Evidence,
+) -> Measurement:
+    """What is known of kernels that seem faster than the plain program: measured again, as long as noise may have made them so.
+
+    Arguments:
+        chosen: the kernels, by the digests of their classes.
+        row: what is known of them so far.
+    """
+    strategy, path = evidence.strategy, whole.path(kernels_by_site(classes, chosen))
+    for times in range(2, 2 + len(strategy.gaps)):
+        if strategy.is_faster(row.blocks) or row.ratio >= strategy.seems_faster:
+            break
+        again = whole.measured_again(path, evidence, times)
+        if again is None:
+            break
+        row = again
+    return row
 
 
 def _measured(

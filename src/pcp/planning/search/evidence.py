@@ -82,7 +82,7 @@ class Evidence:
         self.measured = 0
         self.planned = 0
         self.trouble = ""
-        self.kept_back: Callable[[], float] = lambda: 0.0
+        self.kept_back: Callable[[], float] = _nothing
         """Seconds of the budget for verifying, which nothing else may begin in."""
         self.took: dict[tuple[str, str], float] = {}
         """Seconds that the last measurement of each path of each program took, from beginning to end."""
@@ -103,6 +103,7 @@ class Evidence:
 
     def __exit__(self, *_: object) -> None:
         self._ending.close()
+        self.kept_back = _nothing  # which was the search's: nothing else keeps it, and the example, alive
 
     @property
     def seconds_spent(self) -> float:
@@ -272,3 +273,7 @@ class Evidence:
             log.warning("%s", error)
             self.trouble = str(error)
             return None
+
+
+def _nothing() -> float:
+    return 0.0

@@ -17,6 +17,7 @@ from pcp.kernels import Kernel, missing_kernels
 from pcp.planning.judging.tolerance import least_tolerance
 from pcp.planning.measuring.measurement import Judgement, Measurement
 from pcp.planning.paths.path import Path
+from pcp.planning.search.descent import leave_families_out
 from pcp.planning.search.duels import Duels, is_won
 from pcp.planning.search.everywhere import try_everywhere
 from pcp.planning.search.evidence import Evidence
@@ -82,6 +83,7 @@ class Search:
             steps: dict[Step, Callable[[], None]] = {
                 Step.plain: self._check_plain,
                 Step.everywhere: self._try_everywhere,
+                Step.descent: self._leave_families_out,
                 Step.classes: self._tune,
                 Step.families: self._try_whole,
                 Step.doubts: self._settle_doubts,
@@ -105,6 +107,10 @@ class Search:
             self._is_settled = self._platform in self.strategy.settled_on
             if self._is_settled:
                 self._say("no kernel was measured alone: the fastest of every family hold together")
+
+    def _leave_families_out(self) -> None:
+        if self._is_large() and self._platform not in self.strategy.settled_on:
+            leave_families_out(self._known, self._sites)
 
     def _tune(self) -> None:
         self._tuning = Tuning(self._sites, self.evidence)

@@ -14,6 +14,9 @@ class Step(enum.StrEnum):
     everywhere = (
         "kernels of all families, then of one, at every site, where measuring each alone may take too long"
     )
+    descent = (
+        "the fastest whole without one family at a time, where measuring each kernel alone may take too long"
+    )
     classes = "every kernel alone, at each class of equal sites"
     families = "the fastest kernels together in the whole program, and which family is of no use there"
     doubts = "kernels alone once more that noise may have made slow"
@@ -52,15 +55,16 @@ class Strategy:
         coarse_seconds: the same of a path that is timed against others, too.
         warm_calls: calls of a training step before it is judged, so that its moments are those of a run.
         large_seconds: a program that takes less in one call gains too little to be measured whole before its parts.
-        rounds_everything: where the tolerance is this or more, kernels that round to bfloat16 may be exact enough everywhere.
+        rounds_everything: where the tolerance is less, kernels that round to fewer bits are not tried in all families at once.
         everywhere_attempts: how often one family's kernels are tried, at fewer sites each time, until they are exact enough.
         attempts: selections of a family that are measured whole at most.
-        settled_on: kinds of devices where nothing is measured alone once the fastest kernels of all families hold together:
-            compiling one kernel takes longer there than many calls of the whole program.
+        settled_on: kinds of devices where nothing is measured alone once the fastest kernels of all families hold together, and
+            no family is left out: compiling takes longer there than many calls of the whole program.
         error_margin: the predicted error may be this part of the tolerance.
         promised: together, kernels save at least this part of what they save alone, both relative to the plain time, or one of
             their families spoils it.
-        worthwhile: a further selection is measured if it should save this part more of the time than the best so far.
+        worthwhile: a further selection is measured if it should save this part more of the time than the best so far; the whole
+            is measured without a family that should take this part of the time.
         little: a family that should save less than this part of the time is not tried as one, but left to refining.
         often_seconds: a program that takes longer in one call is not measured for a single class.
 

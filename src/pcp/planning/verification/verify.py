@@ -15,6 +15,7 @@ import numpy as np
 
 from pcp.kernels.candidate import REFERENCE, Candidate
 from pcp.kernels.problems import Problem
+from pcp.planning.measuring.significance import undisturbed
 from pcp.planning.verification.evenness import Judged, uneven
 from pcp.planning.verification.expected import (
     Expectation,
@@ -37,7 +38,7 @@ from pcp.planning.verification.process import CandidateFailed, CandidateProcess
 from pcp.planning.verification.tried import Tried
 from pcp.planning.verification.user_process import run_as_user
 from pcp.planning.verification.values import Values
-from pcp.planning.verification.verdict import Verdict, median
+from pcp.planning.verification.verdict import Verdict
 
 log = logging.getLogger("pcp.planning.verification")
 
@@ -47,7 +48,7 @@ SKIPS = 2.0
 """How much faster calls on repeated operands may be, before that is taken for no accident."""
 _GRADIENT_PROBLEMS = 4
 _REPEATS = 3
-_TIMING_SECONDS = 1.0
+_TIMING_SECONDS, _TIMES = 1.0, 3
 MANY_CALLS, MANY_SECONDS = 5000, 8.0
 """Calls of a small problem, since some kernels are wrong in one call of thousands; and how long they may take."""
 FEW_CALLS, MANY_BYTES = 300, 1 << 26
@@ -317,7 +318,7 @@ class _Examination:
         """Time it, and see whether many calls later, compiled anew, it still computes the same."""
         expected = expected_results(problem, self.seed)
         skipped = [self._skipped(problem, expected)]
-        if skipped[0] > SKIPS:  # a busy machine would not do it twice
+        while skipped[-1] > SKIPS and len(skipped) < _TIMES:  # a busy machine would not do it each time
             skipped.append(self._skipped(problem, expected))
         if min(skipped) > SKIPS:
             detail = f"calls on the operands of the call before take 1/{min(skipped):.1f} of the time of calls on others"
@@ -332,7 +333,8 @@ class _Examination:
         """How many times faster than on other operands it is on the same again, compared with the plain program."""
         self.times = self.process.times(problem, expected.arguments[0], problem.reference(), _TIMING_SECONDS)
         own, plain = (
-            median(self.times[name]) / median(self.times[f"{name}_again"]) for name in ("own", "plain")
+            undisturbed(self.times[name]) / undisturbed(self.times[f"{name}_again"])
+            for name in ("own", "plain")
         )
         return own / max(1.0, plain)
 

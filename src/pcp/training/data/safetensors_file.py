@@ -10,7 +10,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -101,19 +101,24 @@ def write_arrays(file: BinaryIO, arrays: Mapping[str, Array]) -> str:
         UnsupportedArray: an array's dtype is not one of the format's.
         OSError: as the file raises it, for example when the disk is full.
     """
-    names = _in_file_order(arrays)
-    text = header_of(arrays)
     digest = hashlib.sha256()
-    for piece in (struct.pack("<Q", len(text)), text):
+    for piece in pieces_of(arrays):
         file.write(piece)
         digest.update(piece)
-    for name in names:
-        # One array at a time is copied, and only where its memory is not already in file order.
-        array = arrays[name]
-        data = _bytes_of(np.array(array, array.dtype.newbyteorder("="), order="C", copy=None))
-        file.write(data)
-        digest.update(data)
     return digest.hexdigest()
+
+
+def pieces_of(arrays: Mapping[str, Array]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file of arrays, in order: the header, then each array, copied only where its memory is in another order.
+
+    Raises:
+        UnsupportedArray: an array's dtype is not one of the format's.
+    """
+    text = header_of(arrays)
+    yield struct.pack("<Q", len(text)) + text
+    for name in _in_file_order(arrays):
+        array = arrays[name]
+        yield _bytes_of(np.array(array, array.dtype.newbyteorder("="), order="C", copy=None))
 
 
 def read_arrays(path: Path) -> tuple[dict[str, Array], str]:
@@ -194,7 +199,7 @@ def _checked_layout(path: Path, layout: list["Row"], data_start: int, size: int)
     return rows
 
 
-def _bytes_of(array: Array) -> Any:
+def _bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 

@@ -58,11 +58,11 @@ class ObjectStore(BlobStore):
         """Whether the blob is here."""
         return blob.digest in self._objects
 
-    def put(self, content: bytes | bytearray | memoryview) -> Blob:
-        """Store some bytes, and return their identity."""
-        blob = blob_of(content)
+    def put(self, *pieces: bytes | bytearray | memoryview) -> Blob:
+        """Store some bytes, given in one piece or several, and return their identity."""
+        blob = blob_of(*pieces)
         if not self.has(blob):
-            self.hold(blob, ray.put(np.frombuffer(content, np.uint8)))
+            self.hold(blob, ray.put(np.concatenate([np.frombuffer(piece, np.uint8) for piece in pieces])))
         return blob
 
     def get(self, blob: Blob) -> bytes:

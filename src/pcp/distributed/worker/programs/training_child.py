@@ -18,6 +18,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pcp.backends.jax_dispatch import compute_in_calling_thread
 from pcp.distributed.job import Job
 from pcp.distributed.messages import Blob, Lease, Repeat
 from pcp.distributed.runtime import finished
@@ -73,6 +74,7 @@ class Child:
         def lent(index: ShardIndex) -> LentShards:
             return LentShards(index, Path(str(shards)), self._bring, self._expect)
 
+        compute_in_calling_thread()
         self._trainer = make_trainer(Job.from_json(job), store, device, aborted, lent)
         profile = self._trainer.profile
         return {"profile": profile and [profile.chosen, [astuple(row) for row in profile.rows]]}

@@ -123,4 +123,5 @@ class WireWay:
         shards = shards_of(job, store, self._aside, offer.shard_bytes, self._data)
         lender = None if shards is None else ShardLender(shards)
         rest = offer if shards is None else offer.without_shards
+        store.maximum_total_bytes = rest.disk_bytes
         return TrainingProcess(job, store, device, cancelled, rest, cache, meets.meet, lender)

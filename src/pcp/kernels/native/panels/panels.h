@@ -13,7 +13,7 @@
 namespace pcp {
 
 // The innermost loop keeps kHigh rows and kWide columns of sums in registers: 28 of 32 of AVX-512, 12 of 16 of AVX2 or SSE.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(PCP_EMULATED_TILES)
 constexpr int kRegister = 16, kHigh = 14;
 #elif defined(__AVX2__)
 constexpr int kRegister = 8, kHigh = 6;
@@ -258,8 +258,36 @@ void multiply_whole(int64_t words, const typename Form::Word* left, const typena
     }
 }
 
+// Panels that vector registers multiply, by the innermost loop of a form. `Tiles` has the same names.
+template <typename Form>
+struct Vectors : Form {
+  using Word = typename Form::Word;
+  static constexpr int kHigh = pcp::kHigh;
+  static constexpr int64_t kLeft = panel_size<Form, kHigh>(Form::kDeep), kRight = panel_size<Form, kWide>(Form::kDeep);
+  struct Scope {
+    Scope() {}
+  };
+
+  static int64_t words(int64_t deep) { return divided_up(deep, Form::kNumbers); }
+  static void copy_left(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+    copy_panel<Form, kHigh>(at, lane, step, lanes, deep, to);
+  }
+  static void copy_right(const float* at, int64_t lane, int64_t step, int64_t lanes, int64_t deep, Word* to) {
+    copy_panel<Form, kWide>(at, lane, step, lanes, deep, to);
+  }
+  [[gnu::always_inline]] static void multiply_into(int64_t words, const Word* left, const Word* right, float* to, int64_t width,
+                                                   bool adds) {
+    multiply_whole<Form>(words, left, right, to, width, adds);
+  }
+  [[gnu::always_inline]] static void multiply_apart(int64_t words, const Word* left, const Word* right, Register (*to)[2]) {
+    Sums sums = {};
+    Form::multiply(words, left, right, sums);
+    std::memcpy(to, sums, sizeof sums);
+  }
+};
+
 // Puts sums from registers into a matrix whose rows are `width` apart, or adds them to what lies there.
-inline void write(const Sums sums, float* to, int64_t width, int64_t high, int64_t wide, bool adds) {
+inline void write(const Register (*sums)[2], float* to, int64_t width, int64_t high, int64_t wide, bool adds) {
   if (wide >= kWide) {
     for (int64_t i = 0; i < high; ++i)
       for (int half = 0; half < 2; ++half) {

@@ -1,0 +1,82 @@
+"""SwiGLU by Triton: found in programs however they are written, and interpreted, beside float64."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pcp
+from pcp import nn
+from pcp.ir import Program
+from pcp.ir.toolkit.functions import entry_block
+from pcp.kernels import kernel_named
+from pcp.kernels.activations.gated import Gated
+from pcp.kernels.groups import groups_in
+from pcp.kernels.regions import only_operation
+from pcp.planning.paths.preparation import prepared
+
+SHAPES = ((4, 8, 16), (16, 128), (16, 128), (128, 16))
+
+
+def _own(x: Any, gate: Any, up: Any, down: Any) -> Any:
+    return ((nn.silu(x @ gate) * (x @ up)) @ down).sum()
+
+
+def _of_jax(x: Any, gate: Any, up: Any, down: Any) -> Any:
+    return ((x @ up * jax.nn.silu(x @ gate)) @ down).sum()
+
+
+def _abstract() -> list[Any]:
+    return [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in SHAPES]
+
+
+def _gradient_of_pcp() -> Program:
+    return pcp.value_and_grad(pcp.trace(_own, *(pcp.spec(each, "f32") for each in SHAPES)), wrt=(0, 1, 2, 3))
+
+
+def _gradient_of_import() -> Program:
+    return pcp.value_and_grad(pcp.from_jax(_of_jax, *_abstract()), wrt=(0, 1, 2, 3))
+
+
+def _gradient_of_jax() -> Program:
+    return pcp.from_jax(jax.value_and_grad(_of_jax, argnums=(0, 1, 2, 3)), *_abstract())
+
+
+@pytest.mark.parametrize("made", [_gradient_of_pcp, _gradient_of_import, _gradient_of_jax])
+def test_it_is_found_forward_and_in_both_gradients(made: Callable[[], Program]) -> None:
+    module = prepared(made()).module()
+    found = Counter(group.family.name for group in groups_in(entry_block(module)))
+    assert found["gated_silu"] == 2
+    assert found["gated_silu_gradient"] == 1
+
+
+@pytest.mark.parametrize("size", [1, 640, 4096])
+def test_it_computes_the_product_and_its_gradient(size: int) -> None:
+    rng = np.random.default_rng(size)
+    gate, up, cotangent = (rng.normal(0, 3, size).astype(np.float32) for _ in range(3))
+    gate[:1] = -60
+    x = gate.astype(np.float64)
+    logistic = 1 / (1 + np.exp(-x))
+    of_gate = up * cotangent * (logistic + x * logistic * (1 - logistic))
+    for operands, exact in (((), x * logistic * up), ((cotangent,), of_gate)):
+        for rounded, error in ((False, 1e-6), (True, 3e-3)):
+            (found,) = Gated(rounded, interpreted=True)(gate, up, *operands)
+            assert found.dtype.name == ("bfloat16" if rounded else "float32")
+            assert (
+                np.linalg.norm(np.asarray(found, np.float64) - exact) <= error * np.linalg.norm(exact) + 1e-20
+            )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "takes"), [((3, 128), "f32", True), ((3, 127), "f32", False), ((3, 128), "f64", False)]
+)
+def test_it_takes_whole_blocks_of_float32_alone(shape: tuple[int, ...], dtype: str, takes: bool) -> None:
+    program = prepared(pcp.trace(lambda gate, up: nn.silu(gate) * up, *[pcp.spec(shape, dtype)] * 2))
+    module = program.module()
+    (group,) = groups_in(entry_block(module))
+    region = group.region(program, entry_block(module)).module()
+    assert kernel_named("gated_silu.triton").applies(only_operation(entry_block(region))) is takes

@@ -1,0 +1,109 @@
+"""Products by AMX's tiles, on any processor: a stand-in for the instructions is compiled in, which checks how they are used."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from pcp.kernels.features import features_of, masked
+from pcp.kernels.native import LIBRARIES
+from pcp.kernels.native.compiling import COMMON, VECTORS, compiler
+
+STAND_IN = Path(__file__).parent / "emulated_tiles.h"
+SOURCE = LIBRARIES["products"].source
+SHAPES = [
+    (1, 1, 1), (2, 3, 2), (16, 16, 32), (32, 32, 32), (31, 33, 31), (33, 31, 33), (17, 65, 34), (64, 96, 512), (65, 97, 513),
+    (40, 40, 1025), (3, 70, 1536), (529, 40, 47), (1, 50, 70), (70, 1, 50),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiles(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The FFI target of a build with the stand-in: a product that rounds to bfloat16."""
+    command = compiler()
+    if command is None:
+        pytest.skip("there is no C++ compiler")
+    flags = next(flags for names, flags in VECTORS if set(names) <= features_of("cpu"))
+    file = tmp_path_factory.mktemp("tiles") / "products.so"
+    common = ["-O1" if flag == "-O3" else flag for flag in COMMON]  # which compiles in a third of the time
+    defined = f'-DPCP_EMULATED_TILES="{STAND_IN}"'
+    subprocess.run(
+        [command, *common, *flags, defined, "-w", "-isystem", jax.ffi.include_dir(), "-o", file, SOURCE],
+        check=True,
+    )
+    library = ctypes.CDLL(str(file))
+    jax.ffi.register_ffi_target(
+        "product_by_emulated_tiles", jax.ffi.pycapsule(library.pcp_product_bf16), platform="cpu"
+    )
+    return "product_by_emulated_tiles"
+
+
+def product(target: str, x: Any, y: Any, *more: Any, turned: str = "", **attributes: int) -> Any:
+    """x @ y as a handler computes it, and with more operands also the epilogue; `turned` names operands stored transposed."""
+    (rows, inner), columns = x.shape, y.shape[1]
+    given = [np.ascontiguousarray(each.T if name in turned else each) for name, each in (("x", x), ("y", y))]
+    strides = {
+        "left_strides": [1, rows] if "x" in turned else [inner, 1],
+        "right_strides": [1, inner] if "y" in turned else [columns, 1],
+    }
+    numbers = {name: np.array(value) for name, value in strides.items()}
+    call = jax.ffi.ffi_call(target, jax.ShapeDtypeStruct((rows, columns), np.float32))
+    zero = {"bias": 0, "residual": 0, "activation": 0} | attributes
+    with jax.enable_x64(True):
+        made = call(
+            *given,
+            *more,
+            sizes=np.array([rows, columns, inner]),
+            **numbers,
+            **{k: np.int64(v) for k, v in zero.items()},
+        )
+    return np.asarray(made)
+
+
+def rounded(x: Any) -> Any:
+    """Numbers as bfloat16 holds them, in float64."""
+    return np.asarray(jax.numpy.asarray(x).astype(jax.numpy.bfloat16).astype(np.float32)).astype(np.float64)
+
+
+@pytest.mark.parametrize("turned", ["", "x", "y", "xy"])
+def test_they_are_products_of_rounded_numbers(tiles: str, turned: str) -> None:
+    rng = np.random.default_rng()
+    for rows, columns, inner in SHAPES:
+        x, y = (rng.normal(size=size).astype(np.float32) for size in ((rows, inner), (inner, columns)))
+        found = product(tiles, x, y, turned=turned)
+        error = np.abs(found - rounded(x) @ rounded(y)) / (np.abs(x).astype(np.float64) @ np.abs(y))
+        assert error.max() <= 2e-6, (rows, columns, inner)
+
+
+def test_infinities_and_nan_stay_where_they_belong(tiles: str) -> None:
+    x, y = np.ones((40, 47), np.float32), np.ones((47, 70), np.float32)
+    product(tiles, np.full((4, 512), np.nan, np.float32), np.full((512, 70), np.nan, np.float32))
+    np.testing.assert_array_equal(product(tiles, x, y), 47)  # in memory that is kept, where NaN were
+    x[3, 5], x[39, 46], y[7, 69] = np.inf, np.nan, -np.inf
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(product(tiles, x, y), x.astype(np.float64) @ y)
+
+
+def test_what_follows_is_done_to_complete_sums(tiles: str) -> None:
+    rng = np.random.default_rng()
+    x, y = (rng.normal(size=size).astype(np.float32) for size in ((45, 1030), (1030, 75)))
+    bias, residual = (rng.normal(size=size).astype(np.float32) for size in ((75,), (45, 75)))
+    found = product(tiles, x, y, bias, residual, bias=1, residual=1)
+    np.testing.assert_allclose(found, rounded(x) @ rounded(y) + bias + residual, atol=2e-4)
+
+
+def test_tiles_that_are_hidden_are_not_used(tiles: str) -> None:
+    """The order in which pairs are added up differs, so that some last bits do."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=size).astype(np.float32) for size in ((64, 1500), (1500, 64)))
+    found = product(tiles, x, y)
+    with masked("amx_bf16"):
+        hidden = product(tiles, x, y)
+    with masked("amx_bf16_and_more"):
+        np.testing.assert_array_equal(product(tiles, x, y), found)
+    assert (hidden != found).any()
+    np.testing.assert_allclose(hidden, found, atol=1e-3)
