@@ -14,6 +14,9 @@ BENCHMARKS = {
         "iree": "programs compiled by IREE beside XLA",
         "prefill": "the logits of a prompt beside JAX and PyTorch",
     },
+    "backends": {
+        "matrix": "which operation runs in which element type on which backend",
+    },
     "gpu": {
         "gpu": "a training step of GPT-2 or Llama on a GPU beside PyTorch's and JAX's",
         "gpu-curve": "loss curves of a planned step and of the same as it is written, on a GPU",
@@ -40,7 +43,7 @@ BENCHMARKS = {
 }
 
 # Only by name: on a CPU it takes hours; it needs an optional package; they need namespaces of their own.
-BY_NAME = ("low_communication", "iree", "utilisation", "faults")
+BY_NAME = ("low_communication", "iree", "matrix", "utilisation", "faults")
 
 
 def main() -> None:

@@ -95,6 +95,7 @@ class FakeBench:
         before: called before every measurement.
         overhead: seconds that a whole program takes besides.
         noise: of sites alone, by the name of the operation: the seconds of each call.
+        elsewhere: of candidates on another backend, by its name: how many times as long they take, and how wrong they are.
     """
 
     seconds: dict[str, float] = field(
@@ -121,6 +122,7 @@ class FakeBench:
     before: Callable[[], object] = lambda: None
     overhead: float = 0.0
     noise: dict[str, list[float]] = field(default_factory=dict)
+    elsewhere: dict[str, tuple[float, float]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     plains: list[Request] = field(default_factory=list)
     """Requests of how wrong the plain program is."""
@@ -135,7 +137,9 @@ class FakeBench:
         counts, plain = counted_in(request), counted(request.subject)
         is_whole = sum(plain.values()) > 1
         base = self.overhead if is_whole else 0.0
-        error = self._error(counts)
+        error, slower = self._error(counts), 1.0
+        if request.elsewhere is not None:
+            slower, error = self.elsewhere[request.elsewhere.backend]
         failure = self.fails(request)
         limit = math.inf if not request.tolerance else request.tolerance
         if failure is None and error > limit:
@@ -147,7 +151,7 @@ class FakeBench:
             request.path,
             hardware_of(Target.of()).digest,
             versions(),
-            self._times(counts, base) if timed else (),
+            tuple(slower * each for each in self._times(counts, base)) if timed else (),
             self._times(plain, base) if timed else (),
             error if known else None,
             self._error(plain) if known else None,

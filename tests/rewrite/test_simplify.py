@@ -21,7 +21,8 @@ from pcp.rewrite.pattern import filled
 from pcp.tensor import Tensor, emit
 from tests.autodiff.test_random_graphs import Step, evaluate, graphs
 from tests.execution import run
-from tests.rewrite.simplification.test_rows import assert_same_bits, inputs, reference, traced
+from tests.interpreter import interpreted
+from tests.rewrite.simplification.test_rows import assert_same_bits, inputs, traced
 
 # Operations that StableHLO's interpreter computes to the last bit in the same way, whatever stands around them.
 WITH_CONSTANTS = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "power")
@@ -49,7 +50,7 @@ def with_numbers(x: Tensor, steps: list[tuple[str, float, bool]]) -> Tensor:
 def test_exact_rows_keep_every_bit(steps: list[tuple[str, float, bool]], seed: int) -> None:
     program = traced(lambda x: with_numbers(x, steps), ("f32[3,3]",))
     arrays = inputs(program, seed, special=True)
-    assert_same_bits(reference(program, arrays), reference(simplify(program), arrays))
+    assert_same_bits(interpreted(program, arrays), interpreted(simplify(program), arrays))
 
 
 @given(graphs(), st.integers(0, 2**31))
@@ -58,7 +59,7 @@ def test_random_graphs_keep_their_bits(steps: list[Step], seed: int) -> None:
     program = traced(lambda x, y: evaluate(steps, 0, x, y), ("f32[2,3]",) * 2)
     arrays = inputs(program, seed, special=True)
     found = simplify(program)
-    assert_same_bits(reference(program, arrays), reference(found, arrays))
+    assert_same_bits(interpreted(program, arrays), interpreted(found, arrays))
     assert simplify(found) == found
 
 
@@ -78,7 +79,7 @@ def test_inexact_rows_end_and_stay_close(steps: list[Step]) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 2, 3))
     program = pcp.trace(lambda x, y: evaluate(steps, 0, x, y), x, y)
     found = simplify(program, Effect.lowers_precision)
-    (before,), (after,) = reference(program, [x, y]), reference(found, [x, y])
+    (before,), (after,) = interpreted(program, [x, y]), interpreted(found, [x, y])
     np.testing.assert_allclose(after, before, rtol=1e-9, atol=1e-9)
 
 

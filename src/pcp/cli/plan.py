@@ -31,6 +31,7 @@ examples:
   pcp plan step.pcp --tolerance 1e-2 --inputs batch.npz               measure on these arguments instead of random ones
   pcp plan step.pcp --tolerance 1e-2 --ignore 1.gradient_norm         leave a result out of what is judged
   pcp plan step.pcp --tolerance 1e-2 --save-path fast.json            save the chosen path
+  pcp plan step.pcp --tolerance 1e-2 --device cpu:0,iree:llvm-cpu     measure the whole by IREE, too
   pcp plan step.pcp --memory 40GiB                                    in parts, and values again, where it takes more
   pcp plan step.pcp --path fast.json                                  use it: the same results, bit for bit
 """,
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     with SearchProgress(quiet=arguments.json) as progress:
         made = plan(
             program,
-            arguments.device,
+            _places(arguments.device),
             arguments.tolerance,
             memory=arguments.memory,
             path=None if arguments.path is None else _read(arguments.path),
@@ -107,6 +108,11 @@ def run(arguments: argparse.Namespace) -> int:
             ) from None
     print(json.dumps(made.to_json()) if arguments.json else made)
     return 0
+
+
+def _places(named: str | None) -> str | list[str] | None:
+    """One device, or several with commas between them."""
+    return named.split(",") if named and "," in named else named
 
 
 def _read(file: Path) -> ExecutionPath:

@@ -18,11 +18,12 @@ from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
 from pcp.planning.capacity import check_capacity, human, lower_bound
-from pcp.planning.chosen import BUDGET, Conditions, Database, searched
+from pcp.planning.chosen import BUDGET, Conditions, Database
 from pcp.planning.compiled import Compiled
 from pcp.planning.diagnostics.nan_finder import checked_run
 from pcp.planning.diagnostics.operation_times import OperationProfile, profile_operations
 from pcp.planning.diagnostics.taps import Show, TappedExecutable, with_taps
+from pcp.planning.elsewhere import Place, places_of, searched_everywhere
 from pcp.planning.fitting import Fit, fitted
 from pcp.planning.judging.plan_errors import errors_on
 from pcp.planning.judging.tolerance import ResultError
@@ -127,7 +128,8 @@ class Plan(Compiled):
         """What `print` says of its path, as values of JSON."""
         facts = as_json(self.path, self._found, self.tolerance)
         fit = None if self.fit is None else self.fit.to_json()
-        return {"program": self.program.digest, "device": str(self.device), "fit": fit} | facts
+        place = {"device": str(self.device), "backend": self.backend.name}
+        return {"program": self.program.digest, **place, "fit": fit} | facts
 
     def run(self, *arguments: Any, check: bool = False) -> Any:
         """The results for arguments nested as the traced function's.
@@ -216,7 +218,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
 
 def plan(
     program: Program,
-    device: str | Device | Target | None = None,
+    device: Place | Sequence[Place] | None = None,
     tolerance: float | None = None,
     *,
     memory: int | str | None = None,
@@ -235,7 +237,8 @@ def plan(
     Arguments:
         program: from `pcp.trace`, `pcp.load` or a transformation of one.
         device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
-            or a `Target`, which names a backend, a device and options.
+            or a `Target`, which names a backend, a device and options. Of a list the whole program is measured on every place,
+            too, and the fastest is taken; "any" stands for what all backends that are installed have.
         tolerance: how wrong every result may be: ||y - y64|| / ||y64||, and ten times that for every slice; see
             `pcp.planning.judging.tolerance`. 0 asks for the bits of the plain path. None changes no numerics: nothing is
             searched, and the program runs as it is written.
@@ -263,7 +266,8 @@ def plan(
         NotAPath: something else than a Path is given.
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         KernelNotAdded: the path names a kernel from outside that was not added here.
-        PlanConflict: both a path and a tolerance are given, or a path and other options.
+        PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance.
+        NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
         OutOfMemory: it does not fit in the device's memory, which is known before anything runs.
@@ -272,7 +276,13 @@ def plan(
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
-    target, place = _target(device, options, path)
+    first, others = places_of(device)
+    if others and tolerance is None:
+        raise PlanConflict(
+            f"several devices were given ({device}) and no tolerance; which is the fastest is measured within one: give a "
+            "tolerance, or one device"
+        )
+    target, place = _target(first, options, path)
     limit = capacity.memory_limit(place, memory)
     check_capacity(program, lower_bound(program), place, limit)
     found, fit = None, None
@@ -287,9 +297,10 @@ def plan(
         conditions = Conditions(
             target, device_limit, database, budget, example, progress, judge, memory=asked
         )
-        found = searched(program, tolerance, conditions)
+        found, target = searched_everywhere(program, tolerance, conditions, others)
         give_back_freed_memory()  # two programs were run beside each other; calls of the plan run one
-        path, fit = found.path, found.fit
+        path, fit, place = found.path, found.fit, target.device
+        limit = capacity.memory_limit(place, memory)
     elif memory is not None:
         fit = fitted(program, Path.plain(program, dict(target.options), target.backend), target, limit, cache)
         path = None if fit.path.is_plain else fit.path

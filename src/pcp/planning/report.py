@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from pcp.backends.registry import DEFAULT
 from pcp.planning.capacity import human
 from pcp.planning.judging.tolerance import SLICES
 from pcp.planning.measuring.measurement import Judgement, Measurement
@@ -84,7 +85,8 @@ def _unsearched(path: Path) -> list[str]:
 
 
 def _named(path: Path) -> str:
-    return "plain" if path.is_plain else path.digest[:12]
+    name = "plain" if path.is_plain else path.digest[:12]
+    return name if path.backend == DEFAULT else f"{name} by {path.backend}"
 
 
 def _cost(path: Path, row: Measurement | None) -> str:

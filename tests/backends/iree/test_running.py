@@ -9,6 +9,8 @@ pytest.importorskip("iree.compiler")
 import pcp
 from pcp import backends
 from pcp.backends import CompilationFailed
+from pcp.backends.iree.chips import Chip
+from pcp.backends.iree.compiling import compiled_for
 from pcp.ir import DType
 
 RNG = np.random.default_rng()
@@ -54,6 +56,29 @@ def test_products_of_16_bit_floats_are_summed_in_float32() -> None:
     np.testing.assert_allclose(np.asarray(plan.run(*given)).astype(np.float64), exact, rtol=2**-8)
 
 
+def test_what_iree_refuses_or_gets_wrong_is_written_otherwise() -> None:
+    x = np.concatenate([RNG.normal(scale=5, size=9), [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-30]])
+    made = np.asarray(pcp.plan(pcp.trace(pcp.tanh, x), "iree:llvm-cpu").run(x))
+    np.testing.assert_allclose(made, np.tanh(x), rtol=1e-15)
+    assert (np.signbit(made) == np.signbit(np.tanh(x)))[:-2].all()
+    numbers = RNG.integers(0, 200, 9).astype(np.uint8)
+    turned = pcp.plan(pcp.trace(lambda x: pcp.flip(x, 0), numbers), "iree:llvm-cpu").run(numbers)
+    np.testing.assert_array_equal(np.asarray(turned), numbers[::-1])
+    truths = RNG.random((2, 9)) < 0.5
+    either = pcp.plan(pcp.trace(lambda a, b: a + b, *truths), "iree:llvm-cpu")
+    np.testing.assert_array_equal(np.asarray(either.run(*truths)), truths[0] | truths[1])
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_16_bit_floats_are_refused_on_vulkan_which_gets_them_wrong(name: str) -> None:
+    program = pcp.trace(lambda x: pcp.tanh(x.astype(name)).astype("f32"), pcp.spec((3,), "f32"))
+    with pytest.raises(
+        CompilationFailed,
+        match=rf"IREE gives wrong numbers for {name} on Vulkan, .* write it in f32, or run it by XLA",
+    ):
+        compiled_for(program, Chip.of("vulkan"), {}, cache=False)
+
+
 def test_state_is_donated() -> None:
     loss = pcp.trace(
         lambda w, x: ((x @ w) ** 2).mean(), np.zeros((3, 1), np.float32), pcp.spec((8, 3), "f32")
@@ -93,8 +118,8 @@ def test_native_kernels_and_refused_options_are_explained() -> None:
         CompilationFailed, match=r"IREE refuses stablehlo\.cholesky for target .* run the program by XLA"
     ):
         pcp.plan(factor, "iree:llvm-cpu")
-    wide = pcp.trace(pcp.tanh, pcp.spec((3,), "f64"))
+    wide = pcp.trace(pcp.sin, pcp.spec((3,), "f64"))
     with pytest.raises(
-        CompilationFailed, match=r"IREE refuses tanh for target iree:llvm-cpu:host: undefined symbol"
+        CompilationFailed, match=r"IREE refuses sin for target iree:llvm-cpu:host: undefined symbol"
     ):
         pcp.plan(wide, "iree:llvm-cpu")

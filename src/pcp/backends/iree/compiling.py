@@ -8,8 +8,9 @@ from pcp.backends.cache import cache_key, default_cache
 from pcp.backends.iree.chips import Chip
 from pcp.backends.iree.prepared import with_safe_forms
 from pcp.backends.processors import processor
-from pcp.ir import Program
+from pcp.ir import DType, Program
 from pcp.ir.bindings import context
+from pcp.ir.operations import operations_of
 from pcp.ir.toolkit.walking import named_operations
 
 _INSTALL = "pip install 'planetary-compute-protocol[iree]'"
@@ -59,11 +60,16 @@ def compiled_for(program: Program, chip: Chip, options: CompileOptions, *, cache
 
 
 def _check(program: Program, chip: Chip) -> None:
-    """Refuse calls of native code, which only XLA can make.
+    """Refuse calls of native code, which only XLA can make, and what IREE computes wrongly.
 
     Raises:
-        CompilationFailed: there is one.
+        CompilationFailed: there is such an operation.
     """
+    if chip.kind == "vulkan" and (narrow := _narrow_float(program)):
+        raise CompilationFailed(
+            f"IREE gives wrong numbers for {narrow} on Vulkan, and the program computes in it (target iree:{chip}): write it "
+            "in f32, or run it by XLA"
+        )
     module = program.module()
     with context():
         for call in named_operations(module.operation, "stablehlo.custom_call"):
@@ -73,12 +79,19 @@ def _check(program: Program, chip: Chip) -> None:
             )
 
 
+def _narrow_float(program: Program) -> str | None:
+    """A type of 16-bit floats that an argument or a result of an operation has."""
+    specs = [entry.spec for entry in program.arguments]
+    specs += [spec for op in operations_of(program) for spec in op.specs if spec is not None]
+    return next((spec.dtype for spec in specs if spec.dtype in (DType.f16, DType.bf16)), None)
+
+
 def _explained(said: str, chip: Chip) -> str:
     """What the compiler says, with the operation that it names."""
     errors = _ERROR.findall(said)
     named = _OPERATION.search(said)
     what = f"{named[1] or named[2]} " if named else "the program "
-    why = "; ".join(dict.fromkeys(errors[:3])) or said.strip()[-300:]
+    why = "; ".join(dict.fromkeys(errors[:3])) or f"its compiler ended: {said.strip()[-300:]}"
     return (
         f"IREE refuses {what}for target iree:{chip}: {why}; run the program by XLA, or write it "
         "without that operation"

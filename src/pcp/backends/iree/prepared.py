@@ -1,4 +1,6 @@
-"""A program as IREE compiles it right: two forms that it takes, but gets wrong, are written otherwise."""
+"""A program as IREE compiles it right: forms that it refuses or gets wrong are written otherwise."""
+
+from collections.abc import Callable
 
 from pcp.ir import DType, Program, TensorSpec
 from pcp.ir.bindings import Value, context, ir
@@ -8,28 +10,17 @@ from pcp.ops.record import is_bilinear
 
 
 def with_safe_forms(program: Program) -> Program:
-    """The same program for IREE 3.13.
-
-    Products of 16-bit floats are summed in f32 and rounded once: IREE sums in the type of the result. The sum of negated
-    elements becomes the negated sum, which is the same number: IREE fuses the first into a reduction by subtraction, and then
-    finds no neutral element for it (CUDA, ROCm, Metal).
-    """
+    """The same program for IREE 3.13, every operation in the form of its row of `_FORMS`."""
     module = program.module()
-    products = every_operation(module.operation, _sums_in_16_bits)
-    sums = every_operation(module.operation, _sums_negated)
+    found = False
     with context():
-        for op in products:
-            with op.location, ir.InsertionPoint(op):
-                op.results[0].replace_all_uses_with(_summed_in_f32(op))
-            op.erase()
-        for op in sums:
-            with op.location, ir.InsertionPoint(op):
-                summed = op.clone().operation
-                summed.operands[0] = op.operands[0].owner.operands[0]
-                negated = ir.Operation.create("stablehlo.negate", [op.results[0].type], summed.results)
-                op.results[0].replace_all_uses_with(negated.results[0])
-            op.erase()
-    return Program.from_module(module) if products or sums else program
+        for applies, written in _FORMS:
+            for op in every_operation(module.operation, applies):
+                with op.location, ir.InsertionPoint(op):
+                    op.results[0].replace_all_uses_with(written(op))
+                op.erase()
+                found = True
+    return Program.from_module(module) if found else program
 
 
 def _sums_in_16_bits(op: ir.Operation) -> bool:
@@ -45,8 +36,7 @@ def _summed_in_f32(op: ir.Operation) -> Value:
     wide = mlir_type(TensorSpec(spec_of(narrow).shape, DType.f32))
     attributes = {name: op.attributes[name] for name in op.attributes if name != "algorithm"}
     made = ir.Operation.create(op.name, [wide], list(op.operands), attributes)
-    converted: Value = ir.Operation.create("stablehlo.convert", [narrow], [made.results[0]]).results[0]
-    return converted
+    return _made("convert", narrow, made.results[0])
 
 
 def _sums_negated(op: ir.Operation) -> bool:
@@ -64,3 +54,81 @@ def _sums_negated(op: ir.Operation) -> bool:
         and start.name == "stablehlo.constant"
         and "dense<0.0" in str(start.attributes["value"])
     )
+
+
+def _negated_sum(op: ir.Operation) -> Value:
+    summed = op.clone().operation
+    summed.operands[0] = op.operands[0].owner.operands[0]
+    return _made("negate", op.results[0].type, summed.results[0])
+
+
+def _adds_booleans(op: ir.Operation) -> bool:
+    return op.name == "stablehlo.add" and spec_of(op.results[0].type).dtype is DType.bool
+
+
+def _either(op: ir.Operation) -> Value:
+    return _made("or", op.results[0].type, *op.operands)
+
+
+def _reverses_unsigned(op: ir.Operation) -> bool:
+    return op.name == "stablehlo.reverse" and spec_of(op.results[0].type).dtype.kind == "unsigned"
+
+
+def _reversed_as_signed(op: ir.Operation) -> Value:
+    spec = spec_of(op.results[0].type)
+    signed = mlir_type(TensorSpec(spec.shape, DType(spec.dtype.replace("u", "i"))))
+    given = _made("bitcast_convert", signed, *op.operands)
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    turned = ir.Operation.create(op.name, [signed], [given], attributes)
+    return _made("bitcast_convert", op.results[0].type, turned.results[0])
+
+
+def _is_wide_tanh(op: ir.Operation) -> bool:
+    return op.name == "stablehlo.tanh" and spec_of(op.results[0].type).dtype is DType.f64
+
+
+def _tanh_by_exponential(op: ir.Operation) -> Value:
+    """To some roundings of float64: with `e = exp(-2 |x|)` it is `sign(x) * (1 - e) / (1 + e)`.
+
+    Near zero, where that cancels, it is the continued fraction `x / (1 + x² / (3 + x² / (5 + ...)))`.
+    """
+    (x,), kind = op.operands, op.results[0].type
+    size, square = _made("abs", kind, x), _made("multiply", kind, x, x)
+    e = _made("exponential", kind, _made("negate", kind, _made("add", kind, size, size)))
+    one = _number(kind, 1.0)
+    ratio = _made("divide", kind, _made("subtract", kind, one, e), _made("add", kind, one, e))
+    divisor = _number(kind, 17.0)
+    for number in range(15, 0, -2):
+        divisor = _made("add", kind, _number(kind, float(number)), _made("divide", kind, square, divisor))
+    is_near = ir.Operation.create(
+        "stablehlo.compare",
+        [mlir_type(TensorSpec(spec_of(kind).shape, DType.bool))],
+        [size, _number(kind, 0.5)],
+        {"comparison_direction": ir.Attribute.parse("#stablehlo<comparison_direction LT>")},
+    ).results[0]
+    near, far = _made("divide", kind, x, divisor), _made("multiply", kind, _made("sign", kind, x), ratio)
+    return _made("select", kind, is_near, near, far)
+
+
+def _number(kind: ir.Type, number: float) -> Value:
+    value = ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get_f64(number))
+    made: Value = ir.Operation.create("stablehlo.constant", [kind], attributes={"value": value}).results[0]
+    return made
+
+
+def _made(name: str, kind: ir.Type, *operands: Value) -> Value:
+    value: Value = ir.Operation.create(f"stablehlo.{name}", [kind], list(operands)).results[0]
+    return value
+
+
+_FORMS: tuple[tuple[Callable[[ir.Operation], bool], Callable[[ir.Operation], Value]], ...] = (
+    (_sums_in_16_bits, _summed_in_f32),  # IREE sums products in the type of the result
+    (
+        _sums_negated,
+        _negated_sum,
+    ),  # fused into a reduction by subtraction, for which it finds no neutral element
+    (_adds_booleans, _either),  # it wraps around
+    (_reverses_unsigned, _reversed_as_signed),  # it refuses them
+    (_is_wide_tanh, _tanh_by_exponential),  # its library for compiled code has none
+)
+"""Which operations are written otherwise, and how; with what IREE would make of them."""

@@ -172,6 +172,7 @@ class Bench:
             "rival": request.rival,
             "site": request.site,
             "residuals": None if request.residuals is None else self._stored(request.residuals),
+            "elsewhere": None if request.elsewhere is None else request.elsewhere.described(),
         }
 
     def _stored(self, program: Program) -> str:

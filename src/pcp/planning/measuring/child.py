@@ -59,6 +59,7 @@ class Child:
                 request["rival"],
                 lambda name: self._say(stage=name),
                 request["site"],
+                None if request["elsewhere"] is None else Target.from_description(request["elsewhere"]),
             )
         except OSError as error:
             self._say(unwritable=_short(unusable(self._folder, error)))

@@ -49,6 +49,7 @@ class Request:
             results.
         inputs: a recipe for arguments, or two or more lists of flat arguments.
         target: what the subject and the candidate are compiled for.
+        elsewhere: what the candidate is compiled for, where that is something else.
         tolerance: the largest error that is worth timing, as `judging.tolerance` defines it; a larger one is a failure.
             0 asks for the bits of the plain path.
         judged_at: the tolerance that decides what is judged on the scale of its group, and whether float32 serves as the
@@ -81,6 +82,7 @@ class Request:
     rival: float | None = None
     site: str | None = None
     residuals: Program | None = None
+    elsewhere: Target | None = None
 
     def __post_init__(self) -> None:
         count = self.inputs.sets if isinstance(self.inputs, Recipe) else len(self.inputs)

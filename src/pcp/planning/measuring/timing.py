@@ -14,7 +14,8 @@ import numpy as np
 
 from pcp.backends import Executable, Target
 from pcp.backends.base import Buffer
-from pcp.ir import Argument
+from pcp.ir import Argument, TensorSpec
+from pcp.ir.types import dtype_of
 from pcp.planning.measuring.significance import upper_ratio
 
 SAMPLE_SECONDS = 5e-4
@@ -35,21 +36,29 @@ _CHECK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A way to run a program: the compiled form, and which arguments it consumes."""
+    """A way to run a program: the compiled form, and which arguments it consumes.
+
+    Arguments:
+        elsewhere: where it runs, if not on the target that arguments come from: they are placed there before the clock starts.
+    """
 
     executable: Executable
     arguments: Sequence[Argument]
+    elsewhere: Target | None = None
 
 
 def timed(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> tuple[list[Buffer], float]:
     """The results of one call that leaves its arguments as they are, and its seconds."""
     given = _kept(runnable, buffers, target)
-    wait = target.runner.wait
+    wait = (runnable.elsewhere or target).runner.wait
     wait(given)
     began = time.perf_counter()
     results = runnable.executable.run(given)
     wait(results)
-    return results, time.perf_counter() - began
+    took = time.perf_counter() - began
+    if runnable.elsewhere is not None:
+        results = [target.place(np.asarray(each), _spec(each)) for each in results]
+    return results, took
 
 
 class Variations:
@@ -148,7 +157,7 @@ def _calls_per_sample(runnables: Sequence[Runnable], variations: Variations, tar
 
 
 def _seconds(runnable: Runnable, prepared: Sequence[Sequence[Buffer]], target: Target) -> float:
-    run, wait = runnable.executable.run, target.runner.wait
+    run, wait = runnable.executable.run, (runnable.elsewhere or target).runner.wait
     for buffers in prepared:  # copies of what a call consumes are made meanwhile, and are no part of its time
         wait(buffers)
     began = time.perf_counter()
@@ -169,8 +178,15 @@ def _is_known(samples: Sequence[Sequence[float]], rival: float | None) -> bool:
 
 
 def _kept(runnable: Runnable, buffers: Sequence[Buffer], target: Target) -> list[Any]:
-    """The buffers of one call, those that it consumes as copies."""
+    """The buffers of one call, those that it consumes as copies; of one elsewhere all."""
+    if runnable.elsewhere is not None:
+        pairs = zip(buffers, runnable.arguments, strict=True)
+        return [runnable.elsewhere.place(np.asarray(buffer), entry.spec) for buffer, entry in pairs]
     return [
         buffer if entry.alias is None else target.place(buffer, entry.spec)
         for entry, buffer in zip(runnable.arguments, buffers, strict=True)
     ]
+
+
+def _spec(buffer: Buffer) -> TensorSpec:
+    return TensorSpec(tuple(buffer.shape), dtype_of(buffer.dtype))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory
+from pcp.backends import CompilationFailed, ExecutionFailed, OutOfMemory, Target
 from pcp.backends.jax_function import JAXFunction
 from pcp.ir import Program, TensorSpec
 from pcp.planning.judging.judge import named_places, result_name
@@ -59,17 +59,19 @@ def tried(
     rival: float | None,
     stage: Stage,
     site: str | None = None,
+    elsewhere: Target | None = None,
 ) -> Trial:
     """Try a candidate.
 
     Arguments:
-        tolerance, calls, seconds, rival, site: as in `Request`.
+        tolerance, calls, seconds, rival, site, elsewhere: as in `Request`.
     """
     try:
         stage("candidate")
-        if isinstance(candidate, Program) and candidate == subject.program and not seconds:
+        is_plain = isinstance(candidate, Program) and candidate == subject.program and elsewhere is None
+        if is_plain and not seconds:
             return _of_plain(subject, tolerance)
-        runnable = _compiled(subject, candidate)
+        runnable = _compiled(subject, candidate, elsewhere)
         if site is not None:
             fault = fault_at_site(subject, runnable, site, bits=tolerance == 0.0, stage=stage)
             if fault is not None:
@@ -85,7 +87,7 @@ def tried(
         return Trial(failure=Failure.out_of_memory, detail=str(error) or "memory ran out")
 
 
-def _compiled(subject: Subject, candidate: Program | PythonFunction) -> Runnable:
+def _compiled(subject: Subject, candidate: Program | PythonFunction, elsewhere: Target | None) -> Runnable:
     plain = subject.program
     expected = [entry.spec for entry in plain.results]
     if isinstance(candidate, PythonFunction):
@@ -96,7 +98,7 @@ def _compiled(subject: Subject, candidate: Program | PythonFunction) -> Runnable
         return Runnable(function, [replace(entry, alias=None) for entry in plain.arguments])
     _check("takes", [e.spec for e in candidate.arguments], [e.spec for e in plain.arguments])
     _check("returns", [entry.spec for entry in candidate.results], expected)
-    return Runnable(subject.target.compile(candidate), candidate.arguments)
+    return Runnable((elsewhere or subject.target).compile(candidate), candidate.arguments, elsewhere)
 
 
 def _loaded(candidate: PythonFunction) -> Callable[..., Any]:

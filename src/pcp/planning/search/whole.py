@@ -90,7 +90,8 @@ class Whole:
         return f"program of {shown}{more}"
 
     @cached_property
-    def _exact(self) -> Program:
+    def exact(self) -> Program:
+        """The program in float64."""
         return widened(self.program)
 
     @cached_property
@@ -199,7 +200,7 @@ class Whole:
                 self.program,
                 path.applied(self.program),
                 path.digest,
-                self._exact if self.tolerance else None,
+                self.exact if self.tolerance else None,
                 self.inputs,
                 path.target(self.target.devices),
                 self.tolerance,

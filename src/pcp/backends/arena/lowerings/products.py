@@ -76,9 +76,11 @@ def _dot_general(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequenc
 def _einsum(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[View]:
     formula = ir.StringAttr(op.attributes["einsum_config"]).value
     out = r.result(op)
+    dtype = computing_type(out.dtype)
 
     def compute(x: Array, y: Array, out: Array) -> None:
-        np.einsum(formula, x, y, out=out, dtype=out.dtype, casting="unsafe")
+        summed = np.einsum(formula, x.astype(dtype, copy=False), y.astype(dtype, copy=False))
+        np.copyto(out, summed, casting="unsafe")
 
     r.emit(compute, *operands, out)
     return [out]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pcp.backends.arena.lowerings.products import computing_type
 from pcp.backends.arena.recording import Lowering, Recorder
 from pcp.backends.arena.storage import View
 from pcp.ir.bindings import ir
@@ -39,13 +40,14 @@ def _cholesky(r: Recorder, op: ir.Operation, operands: list[View]) -> Sequence[V
 
     def compute(x: Array, out: Array) -> None:
         """One triangle is read; a matrix that is not positive definite gives NaN."""
+        x = x.astype(computing_type(x.dtype), copy=False)
         read = np.tril(x) if lower else np.conj(np.swapaxes(np.triu(x), -1, -2))
         for place in np.ndindex(*x.shape[:-2]):
             try:
                 factor = np.linalg.cholesky(read[place])
             except np.linalg.LinAlgError:
                 factor = np.full_like(read[place], np.nan)
-            np.copyto(out[place], factor if lower else np.conj(factor.T))
+            np.copyto(out[place], factor if lower else np.conj(factor.T), casting="unsafe")
 
     if out.size:
         r.emit(compute, operands[0], out)

@@ -1,0 +1,1 @@
+"""Backends beside one another."""

@@ -1,0 +1,91 @@
+"""The page of operations by backend is true of a random sample of its cells, and names every operation that computes."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.backends.cells import Answer, Cell, every_cell, judged, references, result_of
+from benchmarks.backends.matrix import PLACES, matrix, places_here
+from benchmarks.backends.operations import CASES, TYPES
+from benchmarks.backends.page import page_of, said_by
+
+from pcp.ir import DType
+from pcp.ops.record import RECORDS, Kind
+
+PAGE = Path(__file__).parents[2] / "docs/reference/operations_by_backend.md"
+SAID = said_by(PAGE.read_text())
+COMPUTING = {
+    Kind.elementwise, Kind.movement, Kind.creation, Kind.reduction, Kind.product, Kind.solver, Kind.control,
+}  # fmt: skip
+NOT_COMPUTED = {"rng", "rng_bit_generator", "chlo.constant"}
+"""Drawn from a generator of the machine's own; and a constant, of which there is a row."""
+
+
+def test_the_page_has_every_cell() -> None:
+    assert set(SAID) == set(PLACES.values())
+    known = set(every_cell(CASES, TYPES))
+    for column in SAID.values():
+        assert set(column) <= known
+        assert {name for name, _ in column} == set(CASES)
+    computing = {r.name.removeprefix("stablehlo.") for r in RECORDS.values() if r.kind in COMPUTING}
+    assert {name.partition(" ")[0].rstrip(",") for name in CASES} >= computing - NOT_COMPUTED
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_sample_of_cells_is_as_the_page_says(place: str) -> None:
+    if place.startswith("iree:"):
+        pytest.importorskip("iree.runtime")
+        pytest.importorskip("iree.compiler")
+    if place not in places_here():
+        pytest.skip(f"{place} is not here")
+    seed = random.randrange(2**31)
+    said = SAID[PLACES[place]]
+    # Whether IREE's Vulkan is right for elements of less than 32 bits is left to chance.
+    sure = [cell for cell in sorted(said) if place != "iree:vulkan" or cell[1].itemsize >= 4]
+    cells = random.Random(seed).sample(sure, 4 if place.startswith("iree:") else 12)
+    expected = references(cells, seed, result_of)
+    for cell in cells:
+        wrong = judged(cell, result_of(place, *cell, seed), expected[cell])
+        assert (wrong == "") == said[cell], f"{cell} by {place} with seed {seed}: {wrong or 'right'}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("place", PLACES)
+def test_every_cell_is_as_the_page_says(place: str) -> None:
+    if place not in places_here():
+        pytest.skip(f"{place} is not here")
+    made = matrix(list(CASES), [place], random.randrange(2**31))[place]
+    assert {cell: not wrong for cell, wrong in made.items()} == SAID[PLACES[place]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "made", "expected", "wrong"),
+    [
+        ("f32", [1.0, 2.0], [1.0, 2.0], ""),
+        ("f32", [1.0, 2.001], [1.0, 2.0], "wrong: an error of 5e-04"),
+        ("bf16", [1.0, 2.001], [1.0, 2.0], ""),
+        ("f64", [np.nan, 1.0], [np.nan, 1.0], ""),
+        ("f64", [1.0, 1.0], [np.nan, 1.0], "wrong: an error of inf"),
+        ("f64", [np.inf, 1.0], [-np.inf, 1.0], "wrong: an error of inf"),
+        ("i32", [1, 2], [1, 3], "wrong: other numbers"),
+    ],
+)
+def test_a_cell_is_judged_in_its_own_type(
+    dtype: str, made: list[float], expected: list[float], wrong: str
+) -> None:
+    kind = DType(dtype)
+    arrays = [np.array(values, kind.numpy) for values in (made, expected)]
+    assert judged(("add", kind), Answer(arrays[0]), arrays[1]) == wrong
+
+
+def test_a_page_says_what_it_was_written_from() -> None:
+    cells: dict[Cell, str] = {("tanh", dtype): "" for dtype in TYPES[-6:]} | {("sort", DType.i8): ""}
+    broken = cells | {("tanh", DType.f64): "wrong: an error of 3e-01", ("sort", DType.i8): "it has no sort"}
+    page = page_of({"one": cells, "two": broken})
+    assert said_by(page) == {
+        "one": dict.fromkeys(cells, True),
+        "two": {cell: not wrong for cell, wrong in broken.items()},
+    }
+    assert "| right | | 7 of 7 | 5 of 7 |" in page
+    assert "1. wrong numbers\n2. it has no sort\n" in page
