@@ -7,28 +7,21 @@ Source: Shazeer, "GLU Variants Improve Transformer", 2020, equation 6.
 """
 
 import itertools
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcp.ir.bindings import ir
 from pcp.kernels.activations.native import applies_to_floats
+from pcp.kernels.activations.triton import LEAST, Elementwise
 from pcp.kernels.artifact import Application, Lowered
 from pcp.kernels.groups import parts_of
 from pcp.kernels.kernel import Kernel
 from pcp.kernels.named import Named, is_named
 from pcp.kernels.narrow import as_kept, widened
-from pcp.kernels.pallas import Array, Reference, is_numbered_in_32_bits, launched
+from pcp.kernels.pallas import Array, is_numbered_in_32_bits
 from pcp.kernels.registry import Family, register_family, register_kernel
 from pcp.ops.movement import reshape
 from pcp.rewrite.row import Effect
 from pcp.rewrite.terms import Pattern, Term, apply, either, full, value
-
-LEAST, MOST = 128, 1024
-"""Numbers that a program takes: they divide their number."""
-
-PER_THREAD = 8
-"""Numbers of these that a thread holds."""
 
 
 def _exponential(x: Term) -> Term:
@@ -65,42 +58,18 @@ GRADIENT = Pattern(
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Gated:
-    """Gate and what passes to SiLU(gate) times that; with a cotangent as well, to the cotangent of the gate.
+class Gated(Elementwise):
+    """Gate and what passes to SiLU(gate) times that; with a cotangent as well, to the cotangent of the gate."""
 
-    Arguments:
-        rounded: whether results are kept in bfloat16.
-        interpreted: whether it runs without a GPU, slowly.
-    """
-
-    rounded: bool = False
-    interpreted: bool = False
-
-    def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of gate (n,), what passes (n,) and perhaps a cotangent (n,)."""
-        (size,) = operands[0].shape
-        block = math.gcd(size, MOST)
-        result = ((size,), "bfloat16" if self.rounded else "float32")
-        found: Sequence[Array] = launched(
-            self._block, size // block, [result], block / PER_THREAD, self.interpreted
-        )(*operands)
-        return found
-
-    def _block(self, gate: Reference, up: Reference, *references: Reference) -> None:
+    def computed(self, *operands: Array) -> Array:
+        """Of gate, what passes and perhaps a cotangent, each (n,)."""
         import jax.numpy as jnp
-        from jax.experimental import pallas
-        from jax.experimental.pallas import triton
 
-        *more, result = references
-        block = math.gcd(gate.shape[0], MOST)
-        place = pallas.ds(pallas.program_id(0) * block, block)
-        x, passed = (triton.load(each.at[place]).astype(jnp.float32) for each in (gate, up))
+        x, passed, *more = operands
         logistic = 1.0 / (1.0 + jnp.exp(-x))
-        found = x * logistic * passed
-        if more:
-            cotangent = triton.load(more[0].at[place]).astype(jnp.float32)
-            found = cotangent * passed * (logistic * (1.0 + x * (1.0 - logistic)))
-        triton.store(result.at[place], found.astype(result.dtype))
+        if not more:
+            return x * logistic * passed
+        return more[0] * passed * (logistic * (1.0 + x * (1.0 - logistic)))
 
 
 def _build(rounded: bool) -> Lowered:

@@ -6,8 +6,10 @@ x / 2 (1 + tanh u) is x times the logistic function of 2 u.
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pcp.ir import DType
 from pcp.ir.bindings import ir
@@ -25,13 +27,10 @@ from pcp.rewrite.row import Effect
 LEAST, MOST = 128, 1024
 """Columns that a program takes: they divide the width."""
 
-PER_THREAD = 16
-"""Numbers of these that a thread holds."""
-
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Gelu:
-    """x and bias to the activation; with a cotangent as well, to that of x.
+class Elementwise(ABC):
+    """A function of single numbers. Operands have one axis: the first is as long as the result, others are, or are repeated.
 
     Arguments:
         rounded: whether results are kept in bfloat16.
@@ -40,37 +39,58 @@ class Gelu:
 
     rounded: bool = False
     interpreted: bool = False
+    per_thread: ClassVar[int] = 8
+    """Numbers that a thread holds."""
 
     def __call__(self, *operands: Array) -> Sequence[Array]:
-        """Of x (n,), bias (width,), of which n is a multiple, and perhaps a cotangent (n,)."""
-        (size,), (width,) = operands[0].shape, operands[1].shape
-        block = math.gcd(width, MOST)
+        """Of operands as `computed` has them."""
+        (size,) = operands[0].shape
+        block = math.gcd(MOST, *(each.shape[0] for each in operands))
         result = ((size,), "bfloat16" if self.rounded else "float32")
         found: Sequence[Array] = launched(
-            self._block, size // block, [result], block / PER_THREAD, self.interpreted
+            self._block, size // block, [result], block / self.per_thread, self.interpreted
         )(*operands)
         return found
 
-    def _block(self, x_ref: Reference, bias_ref: Reference, *references: Reference) -> None:
+    @abstractmethod
+    def computed(self, *operands: Array) -> Array:
+        """The result, of numbers in float32."""
+
+    def _block(self, *references: Reference) -> None:
         import jax.numpy as jnp
         from jax.experimental import pallas
         from jax.experimental.pallas import triton
 
-        *more, result = references
-        (width,) = bias_ref.shape
-        block = math.gcd(width, MOST)
+        *operands, result = references
+        block = math.gcd(MOST, *(each.shape[0] for each in operands))
         first = pallas.program_id(0) * block
 
-        def read(reference: Reference, place: Array) -> Array:
-            return triton.load(reference.at[pallas.ds(place, block)]).astype(jnp.float32)
+        def read(operand: Reference) -> Array:
+            (size,) = operand.shape
+            place = first if size == result.shape[0] else first % size
+            return triton.load(operand.at[pallas.ds(place, block)]).astype(jnp.float32)
 
-        x = read(x_ref, first) + read(bias_ref, first % width)
-        logistic = 1.0 / (1.0 + jnp.exp(-2.0 * ROOT * (x + CUBIC * (x * x * x))))
-        found = x * logistic
-        if more:
-            slope = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * (x * x))
-            found = read(more[0], first) * (logistic + found * (1.0 - logistic) * slope)
+        found = self.computed(*map(read, operands))
         triton.store(result.at[pallas.ds(first, block)], found.astype(result.dtype))
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Gelu(Elementwise):
+    """x and bias to the activation; with a cotangent as well, to that of x."""
+
+    per_thread: ClassVar[int] = 16
+
+    def computed(self, *operands: Array) -> Array:
+        """Of x (n,), bias (width,), of which n is a multiple, and perhaps a cotangent (n,)."""
+        import jax.numpy as jnp
+
+        x, bias, *more = operands
+        x = x + bias
+        logistic = 1.0 / (1.0 + jnp.exp(-2.0 * ROOT * (x + CUBIC * (x * x * x))))
+        if not more:
+            return x * logistic
+        slope = 2.0 * ROOT * (1.0 + 3.0 * CUBIC * (x * x))
+        return more[0] * (logistic + x * logistic * (1.0 - logistic) * slope)
 
 
 def _build(rounded: bool) -> Lowered:
