@@ -17,6 +17,7 @@ from pcp.ir.expecting import expect_program
 from pcp.ir.operations import Operation, operations_of
 from pcp.planning import capacity
 from pcp.planning.added import register_added
+from pcp.planning.by_size import Buckets, by_size
 from pcp.planning.capacity import check_capacity, human, lower_bound
 from pcp.planning.chosen import BUDGET, Conditions, Database
 from pcp.planning.compiled import Compiled
@@ -216,6 +217,7 @@ def _listed(entries: Sequence[Argument | Result]) -> str:
     return ", ".join(shown + [f"and {len(entries) - 4} more"] * (len(entries) > 4)) or "nothing"
 
 
+@by_size
 def plan(
     program: Program,
     device: Place | Sequence[Place] | None = None,
@@ -231,11 +233,13 @@ def plan(
     example: Sequence[Any] | None = None,
     progress: Callable[[Progress], object] | None = None,
     judge: Mapping[str, str] = MappingProxyType({}),
+    buckets: Buckets | None = None,
 ) -> Plan:
     """Compile a Program for a device, by the fastest path that is known or found within a tolerance.
 
     Arguments:
-        program: from `pcp.trace`, `pcp.load` or a transformation of one.
+        program: from `pcp.trace`, `pcp.load` or a transformation of one. Of a symbolic program the result is a `SymbolicPlan`,
+            whose `run` takes arguments of all sizes.
         device: `cpu:0`, `cuda:1`, `arena:cpu`; if None, what the environment variable PCP_DEVICE says, or `cpu:0`;
             or a `Target`, which names a backend, a device and options. Of a list the whole program is measured on every place,
             too, and the fastest is taken; "any" stands for what all backends that are installed have.
@@ -257,6 +261,8 @@ def plan(
         example: one call's arguments, to measure on; None makes random ones.
         progress: told before every measurement.
         judge: `{"name": "ignore"}` leaves a result, or all that are nested in it, out of what is judged; the plan says so.
+        buckets: of a symbolic program, for a symbol the largest sizes of its buckets, as `{"length": [128, 512]}`; a path is
+            searched for once in each. Without, they end at powers of two.
 
     Raises:
         ToleranceUnreachable: the plain path misses the tolerance, so no path is within it.
@@ -266,7 +272,9 @@ def plan(
         NotAPath: something else than a Path is given.
         PathMismatch: the path belongs to another program, other hardware, or other versions, or a kernel does not fit.
         KernelNotAdded: the path names a kernel from outside that was not added here.
-        PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance.
+        PlanConflict: both a path and a tolerance are given, or a path and other options, or several devices and no tolerance,
+            or buckets for a program without symbols.
+        InvalidBuckets, PathOfOneSize: buckets that are none, or a path, for a symbolic program.
         NoPlaces: the list of devices is empty.
         InvalidMemoryLimit: `memory` is no number of bytes.
         MemoryUnreachable: nothing that was tried fits in `memory`; an OutOfMemory.
@@ -276,6 +284,10 @@ def plan(
         CompilationFailed: the compiler refuses the program.
     """
     expect_program(program, "pcp.plan")
+    if buckets is not None:
+        raise PlanConflict(
+            "buckets of sizes were given for a program without symbols; expected a symbolic program: leave them out"
+        )
     first, others = places_of(device)
     if others and tolerance is None:
         raise PlanConflict(

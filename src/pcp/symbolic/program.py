@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Any
 
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
+from pcp.ir.program_file import OTHER_FORMS
 from pcp.symbolic.constraints import Constraint, SizesRefused, Space
 from pcp.symbolic.expressions import Expression, InvalidSize, listed
-from pcp.symbolic.file import write
+from pcp.symbolic.file import MAGIC, packed, unpacked, write
 from pcp.symbolic.fitting import fitted
 from pcp.symbolic.sampling import samples as sampled
 from pcp.symbolic.template import BuiltDifferently, Template, unified
@@ -21,6 +23,7 @@ from pcp.symbolic.template import BuiltDifferently, Template, unified
 _KEPT = 32
 """Programs at sizes that were asked for last."""
 _ATTEMPTS = 3
+_LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +285,39 @@ class SymbolicProgram:
         """
         write(path, self.space, self.programs)
 
+    def artifact(self, *, named: bool = False) -> bytes:
+        """It as bytes that travel, with a checksum: the portable artifacts of its Programs, and the constraints.
+
+        Raises:
+            InvalidProgram: an operation has no portable form.
+        """
+        return packed(self.space, self.programs, named=named)
+
+    @staticmethod
+    def from_artifact(artifact: bytes, name: str = "the artifact") -> "SymbolicProgram":
+        """The symbolic program in what `artifact` made, whose bytes are trusted beyond their checksum, as a Program's are.
+
+        Raises:
+            CorruptProgram, NewerProgram: the bytes have changed, or a later version wrote them.
+            BuiltDifferently, InvalidProgram: they hold programs that are not those of one symbolic program.
+        """
+        space, artifacts = unpacked(artifact, name)
+        made = SymbolicProgram(space, tuple((sizes, Program.from_artifact(raw)) for sizes, raw in artifacts))
+        _ = made.template
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SymbolicProgram, (self.space, self.programs)
+
+    @property
+    def text(self) -> str:
+        """The program as MLIR text with expressions in the place of sizes, as `tensor<{batch}x64xf32>`."""
+        parts = [self.template.pieces[0]]
+        for hole, piece in zip(self.template.holes, self.template.pieces[1:], strict=True):
+            parts += (f"{{{hole}}}", piece)
+        lines = "".join(parts).split("\n")
+        return _LOCATION.sub("", "\n".join(line for line in lines if not line.startswith("#loc")))
+
     def __str__(self) -> str:
         def shown(entries: Sequence[SymbolicArgument | SymbolicResult]) -> str:
             texts = [f"{entry.name}: {entry.spec}" for entry in entries[:6]]
@@ -292,3 +328,6 @@ class SymbolicProgram:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+OTHER_FORMS[MAGIC] = SymbolicProgram.from_artifact

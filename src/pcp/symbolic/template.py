@@ -44,6 +44,9 @@ class Hole:
     expression: Expression
     form: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.form}({self.expression})" if self.form not in ("", "x") else str(self.expression)
+
     def text(self, sizes: Mapping[str, int]) -> str:
         value = self.expression.value(sizes)
         if self.form:
