@@ -140,14 +140,21 @@ def trace(
 
 
 def at_sizes(
-    arguments: tuple[Any, ...], constraints: Sequence[str], make: Callable[[tuple[Any, ...]], Program]
+    arguments: tuple[Any, ...],
+    constraints: Sequence[str],
+    make: Callable[[tuple[Any, ...]], Program],
+    mapped: Callable[[Callable[[Any], Any], Any], Any] = map_tree,
 ) -> Program:
     """What `make` makes of arguments; where sizes of theirs are symbols, the symbolic program of what it makes at a few sizes.
+
+    Arguments:
+        mapped: what applies a function to every leaf of the arguments.
 
     Raises:
         InvalidConstraint, BuiltDifferently: as `trace`; and what `make` raises, with the sizes in a note.
     """
-    leaves = [leaf for leaf in flatten(arguments)[0] if isinstance(leaf, OpenArgument)]
+    leaves: list[OpenArgument] = []
+    mapped(lambda leaf: leaves.append(leaf) if isinstance(leaf, OpenArgument) else None, arguments)
     sizes_given = [size for leaf in leaves for size in leaf.spec.shape]
     space = Space.of((name for size in sizes_given for name in names_in_order(size)), constraints)
     if not leaves:
@@ -155,7 +162,7 @@ def at_sizes(
     watches = Watches()
 
     def made(sizes: dict[str, int]) -> Program:
-        closed = map_tree(lambda leaf: leaf.at(sizes) if isinstance(leaf, OpenArgument) else leaf, arguments)
+        closed = mapped(lambda leaf: leaf.at(sizes) if isinstance(leaf, OpenArgument) else leaf, arguments)
         try:
             return cast(Program, watches.watched(Watch(sizes, tuple(sizes_given)), lambda: make(closed)))
         except Exception as error:

@@ -32,6 +32,9 @@ _CHECKSUM = 32
 # MLIR bytecode, of a portable artifact or not.
 _BYTECODE = b"ML\xefR"
 
+LEFT_OPEN: Sequence[Any] = []
+"""Instead of shapes: sizes that are open stay so."""
+
 OTHER_FORMS: dict[bytes, Callable[[bytes, str], Any]] = {}
 """By the first eight bytes of a file, what reads it from its bytes and name; later layers enter theirs here."""
 
@@ -90,7 +93,8 @@ def _specialized(module: ir.Module, main: str | None, shapes: Sequence[Any] | No
     flatten_tuples(module)
     if main is not None:
         choose_main(module, main)
-    refine(module, shapes)
+    if shapes is not LEFT_OPEN:
+        refine(module, shapes)
     return module
 
 

@@ -212,7 +212,7 @@ def _parsed(text: str) -> Expression:
     if len(text) > LONGEST:
         raise InvalidSize(f"the size {text[:60]!r}... has {len(text)} characters; expected at most {LONGEST}")
     try:
-        return from_tree(ast.parse(text.strip(), mode="eval").body, text)
+        return from_tree(ast.parse(text.strip().replace("^", "**"), mode="eval").body, text)
     except (SyntaxError, ValueError, RecursionError):
         raise refused(text) from None
 
@@ -234,6 +234,9 @@ def from_tree(node: ast.expr, text: str) -> Expression:
             return functools.reduce(lambda a, b: a * b, [from_tree(base, text)] * power)
         case ast.BinOp(left, operation, right) if type(operation) in _OPERATIONS:
             return _OPERATIONS[type(operation)](from_tree(left, text), from_tree(right, text))
+        case ast.Call(ast.Name("floordiv" | "mod" as name), [left, right], []):  # as jax.export writes them
+            divide = _OPERATIONS[ast.FloorDiv if name == "floordiv" else ast.Mod]
+            return divide(from_tree(left, text), from_tree(right, text))
     raise refused(text)
 
 
