@@ -15,6 +15,7 @@ from pcp.symbolic.expressions import Expression
 Samples = Sequence[Mapping[str, int]]
 _MOST_FACTORS = 4
 _LARGEST_DIVISOR = 64
+_LARGEST_QUOTIENT = 16
 _finfo: Any = ml_dtypes.finfo  # NumPy's knows no bfloat16
 
 
@@ -44,7 +45,9 @@ def fitted_float(
             continue
         for scale in (1, 2, 3, 4, 8):
             whole = [round(number * scale) for number in numbers]
-            expression = fitted(whole, samples) if len(set(whole)) > 1 else None
+            simple = scale > 1 or "sqrt" in form
+            fit = _of_products if simple else fitted
+            expression = fit(whole, samples) if len(set(whole)) > 1 else None
             if expression is None:
                 continue
             given = zip(values, samples, strict=True)
@@ -104,14 +107,17 @@ def _of_products(values: Sequence[int], samples: Samples) -> Expression | None:
     return rational
 
 
-def _linear(values: Sequence[int], parts: Sequence[tuple[Expression, Sequence[int]]]) -> Expression | None:
-    """The sum of coefficients times products, and a number, with these values; None if there is none with small divisors."""
+def _linear(
+    values: Sequence[int], parts: Sequence[tuple[Expression, Sequence[int]]], whole: bool = False
+) -> Expression | None:
+    """The sum of coefficients times products, and a number, with these values; None if there is none with small divisors, or,
+    if `whole`, none without."""
     rows = [[Fraction(xs[i]) for _, xs in parts] + [Fraction(1)] for i in range(len(values))]
     solved = _solved(rows, [Fraction(v) for v in values])
     if solved is None:
         return None
     divisor = math.lcm(*(c.denominator for c in solved))
-    if divisor > _LARGEST_DIVISOR:
+    if divisor > (1 if whole else _LARGEST_DIVISOR):
         return None
     total = Expression.of(int(solved[-1] * divisor))
     for (product, _), coefficient in zip(parts, solved, strict=False):
@@ -139,14 +145,31 @@ def _solved(rows: Sequence[Sequence[Fraction]], values: Sequence[Fraction]) -> l
 
 
 def _quotient(values: Sequence[int], samples: Samples) -> Expression | None:
-    """`(x + b) // q` of a symbol or product x, where the samples leave one `b`."""
-    for product, xs in _products(samples):
-        for q in range(2, 17):
-            low = max(q * v - x for v, x in zip(values, xs, strict=True))
-            high = min(q * v + q - 1 - x for v, x in zip(values, xs, strict=True))
-            if low == high:
-                return (product + low) // q
+    """A multiple of `(x + b) // q`, and perhaps of a symbol, plus a number: remainders are such, too. None where the samples
+    leave several that differ elsewhere."""
+    elsewhere = [{name: 5 * n + place for place, name in enumerate(samples[0])} for n in range(7, 60)]
+    for depth in (1, 2):
+        found: dict[tuple[int, ...], Expression] = {}
+        for parts in _with_quotients(samples, depth):
+            made = _linear(values, parts, whole=True)
+            if made is not None:
+                found.setdefault(tuple(made.value(sizes) for sizes in elsewhere), made)
+        if found:
+            return next(iter(found.values())) if len(found) == 1 else None
     return None
+
+
+def _with_quotients(samples: Samples, depth: int) -> Iterator[list[tuple[Expression, list[int]]]]:
+    for name in samples[0]:
+        for q in range(2, _LARGEST_QUOTIENT + 1):
+            for b in range(q):
+                atom = (Expression.symbol(name) + b) // q
+                part = (atom, [atom.value(sizes) for sizes in samples])
+                if depth == 1:
+                    yield [part]
+                    continue
+                for other in samples[0]:
+                    yield [part, (Expression.symbol(other), [sizes[other] for sizes in samples])]
 
 
 def _factored(values: Sequence[int], samples: Samples) -> Expression | None:

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pcp.symbolic.constraints import InvalidConstraint, Space
 from pcp.symbolic.expressions import Expression
 
-_SAMPLES = ((37, 74, 53, 60, 47, 86, 41, 66, 83, 58), (29, 46, 71, 84, 59, 62, 43, 68, 31, 92))
-"""Sizes of symbols without constraints: odd and even, with all remainders of small numbers, none of them a usual width."""
+_SAMPLES = ((37, 74, 53, 60, 43, 88, 47, 66, 83, 58), (29, 71, 46, 84, 57, 59, 62, 31, 68, 92))
+"""Sizes of symbols without constraints: odd and even, with all remainders of small numbers, none of them a usual width.
+
+The parity of one symbol does not follow from that of another."""
 _TRIES = 4000
 
 
