@@ -1,6 +1,7 @@
 """Plans of symbolic programs: one search in a bucket of sizes, its path at the other sizes, results as of static plans."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,3 +169,15 @@ def test_wishes_that_are_for_other_programs(program: Any) -> None:
         pcp.plan(program, path=pcp.Path.plain(static))
     with pytest.raises(PlanConflict, match="buckets of sizes were given for a program without symbols"):
         pcp.plan(static, buckets={"batch": [8]})
+
+
+@pytest.mark.long
+def test_a_path_that_was_really_searched_for_is_followed(program: Any, tmp_path: Path) -> None:
+    plan: Any = pcp.plan(program, "cpu:0", tolerance=2e-2, budget=10, database=tmp_path / "profile.sqlite")
+    rng = np.random.default_rng()
+    weights = weights_of(rng)
+    for batch in (2000, 1500, 1025):
+        x = rng.normal(size=(batch, 64)).astype(np.float32)
+        exact = (np.tanh(x.astype(float) @ weights["first"]) @ weights["second"]).mean(axis=0)
+        assert np.linalg.norm(np.asarray(plan.run(weights, x)) - exact) < 2e-2 * np.linalg.norm(exact)
+    assert plan.searches == 1

@@ -9,7 +9,7 @@ import pytest
 import pcp
 from pcp.ir.expecting import ProgramExpected
 from pcp.rewrite import simplify
-from pcp.symbolic import SymbolicProgram
+from pcp.symbolic import SizesNeeded, SymbolicProgram
 
 
 def scalar(w: pcp.Tensor, x: pcp.Tensor) -> pcp.Tensor:
@@ -68,3 +68,10 @@ def test_the_number_of_samples_is_a_symbol() -> None:
 def test_what_takes_only_programs_says_what_to_do() -> None:
     with pytest.raises(ProgramExpected, match=r"its sizes are symbols, so give them: program.at\(n=...\)"):
         next(iter(pcp.explore(program_of(vector))))
+    with pytest.raises(
+        SizesNeeded, match=r"to_jax was asked .*; expected a Program, .*: program.at\(n=...\).to_jax"
+    ):
+        program_of(vector).to_jax()
+    with pytest.raises(SizesNeeded, match="module was asked of a symbolic program"):
+        next(iter(pcp.paths(program_of(vector))))
+    assert not hasattr(program_of(vector), "elsewhere")

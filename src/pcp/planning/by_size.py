@@ -191,7 +191,11 @@ class SymbolicPlan:
             f"({listed(dict(zip(self.program.symbols, key, strict=True)))})" for key in self._plans
         )
         within = "" if self.tolerance is None else f" within {self.tolerance:g}, {self.searches} searches"
-        return f"SymbolicPlan of {self.program}{within}; compiled for {made or 'no sizes yet'}"
+        where = f" where {', '.join(self.program.constraints)}" if self.program.constraints else ""
+        return (
+            f"SymbolicPlan of all sizes of {', '.join(self.program.symbols)}{where}{within}; compiled for "
+            f"{made or 'no sizes yet'}"
+        )
 
     __repr__ = __str__
 

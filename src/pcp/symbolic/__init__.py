@@ -11,6 +11,7 @@ from pcp.symbolic.constraints import SizesRefused as SizesRefused
 from pcp.symbolic.constraints import Space as Space
 from pcp.symbolic.expressions import Expression as Expression
 from pcp.symbolic.expressions import InvalidSize as InvalidSize
+from pcp.symbolic.program import SizesNeeded as SizesNeeded
 from pcp.symbolic.program import SymbolicArgument as SymbolicArgument
 from pcp.symbolic.program import SymbolicProgram as SymbolicProgram
 from pcp.symbolic.program import SymbolicResult as SymbolicResult

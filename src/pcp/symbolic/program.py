@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pcp.errors import PCPError
 from pcp.ir import DType, InvalidProgram, Program, Role, Tree
 from pcp.ir.bindings import parse_module
 from pcp.ir.program_file import OTHER_FORMS
@@ -52,6 +53,10 @@ class SymbolicResult:
 
     name: str
     spec: SymbolicSpec
+
+
+class SizesNeeded(PCPError, AttributeError):
+    """Something that a Program has at a size, asked of a symbolic program."""
 
 
 @dataclass(frozen=True)
@@ -317,6 +322,14 @@ class SymbolicProgram:
             parts += (f"{{{hole}}}", piece)
         lines = "".join(parts).split("\n")
         return _LOCATION.sub("", "\n".join(line for line in lines if not line.startswith("#loc")))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(Program, name):
+            raise SizesNeeded(
+                f"{name} was asked of a symbolic program; expected a Program, which has it at a size: program.at("
+                f"{listed(dict.fromkeys(self.symbols, '...'))}).{name}"
+            )
+        raise AttributeError(f"a SymbolicProgram has no {name}")
 
     def __str__(self) -> str:
         def shown(entries: Sequence[SymbolicArgument | SymbolicResult]) -> str:
