@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -52,6 +53,7 @@ FAMILIES: dict[str, tuple[Callable[..., Any], Shapes, list[str]]] = {
     "padded": (lambda x: pcp.pad(x, ((1, 2), (0, 0))), (("n", 4),), []),
     "convolution": (convolution, (("n", "side", "side", 3), (3, 3, 3, 6)), ["side % 8 == 0"]),
     "strided": (lambda x: x[::2] * 2, (("n", 3),), []),
+    "cumulative along another axis": (lambda x: pcp.cumsum(x, axis=1), (("n", 4),), []),
     "sorted": (lambda x: pcp.sort(x, axis=0), (("n", 4),), []),
     "taken": (lambda x, i: x[i], (("n", 4), ("m",)), []),
     "scalars": (
@@ -95,3 +97,23 @@ def test_a_family(name: str) -> None:
         static = specs_of(shapes, sizes, name)
         assert program.at(**sizes).digest == pcp.trace(function, *static).digest, sizes
         assert symbolic_gradient.at(**sizes).digest == pcp.grad(pcp.trace(loss, *static)).digest, sizes
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "logcumsumexp"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumulative_operations_become_loops(name: str, reverse: bool) -> None:
+    operation = getattr(pcp, name)
+    program: Any = pcp.trace(lambda x: operation(x, axis=1, reverse=reverse), pcp.spec((2, "n", 3), "f32"))
+    gradient: Any = pcp.vjp(program)
+    rng = np.random.default_rng()
+    for size in (1, 2, int(rng.integers(3, 40))):
+        x, cotangent = rng.normal(size=(2, 2, size, 3)).astype(np.float32)
+        static = pcp.trace(lambda x: operation(x, axis=1, reverse=reverse), pcp.spec(x.shape, "f32"))
+        for made, plain, arguments in (
+            (program, static, (x,)),
+            (gradient, pcp.vjp(static), (x, cotangent)),
+        ):
+            got = pcp.plan(made.at(n=size), "arena:cpu").run(*arguments)
+            expected = pcp.plan(plain, "arena:cpu").run(*arguments)
+            for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+                np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-4, atol=1e-5)

@@ -45,6 +45,9 @@ def fitted_float(
             continue
         for scale in (1, 2, 3, 4, 8):
             whole = [round(number * scale) for number in numbers]
+            near = 8 * float(_finfo(dtype).eps)
+            if any(abs(n * scale - w) > near * abs(w) for n, w in zip(numbers, whole, strict=True)):
+                continue
             simple = scale > 1 or "sqrt" in form
             fit = _of_products if simple else fitted
             expression = fit(whole, samples) if len(set(whole)) > 1 else None

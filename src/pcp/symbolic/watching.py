@@ -35,6 +35,12 @@ class Watch:
 WATCH: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("pcp_watch", default=None)
 
 
+def is_symbolic(size: int) -> bool:
+    """Whether a size stands for an expression of symbols in the trace of this thread."""
+    watch = WATCH.get()
+    return watch is not None and size in watch.known
+
+
 @contextmanager
 def watching(watch: Watch) -> Iterator[Watch]:
     """Let Tensors of this thread show their sizes as those of `watch`, until the block ends."""
