@@ -128,7 +128,7 @@ def test_constraints_choose_the_sizes_that_are_tried() -> None:
     assert str(program.results[0].spec) == "f32[n // 8,h*w]"
     x = np.random.default_rng().normal(size=(16, 12, 3)).astype(np.float32)
     got = pcp.plan(program.at(n=16, w=12, h=3), "arena:cpu").run(x)
-    np.testing.assert_allclose(got, x.reshape(2, 8, 36).astype(float).sum(axis=1), rtol=1e-5)
+    np.testing.assert_allclose(got, x.reshape(2, 8, 36).astype(float).sum(axis=1), rtol=1e-5, atol=1e-5)
     for sizes, expected in (
         ({"n": 12, "w": 12, "h": 3}, "expected n % 8 == 0, and 4 == 0 does not hold"),
         ({"n": 16, "w": 13, "h": 3}, r"expected w == 4\*h, and 13 == 12 does not hold"),

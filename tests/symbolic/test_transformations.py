@@ -69,9 +69,10 @@ def test_what_takes_only_programs_says_what_to_do() -> None:
     with pytest.raises(ProgramExpected, match=r"its sizes are symbols, so give them: program.at\(n=...\)"):
         next(iter(pcp.explore(program_of(vector))))
     with pytest.raises(
-        SizesNeeded, match=r"to_jax was asked .*; expected a Program, .*: program.at\(n=...\).to_jax"
+        SizesNeeded,
+        match=r"to_stablehlo was asked .*; expected a Program, .*: program.at\(n=...\).to_stablehlo",
     ):
-        program_of(vector).to_jax()
+        program_of(vector).to_stablehlo()
     with pytest.raises(SizesNeeded, match="module was asked of a symbolic program"):
         next(iter(pcp.paths(program_of(vector))))
     assert not hasattr(program_of(vector), "elsewhere")

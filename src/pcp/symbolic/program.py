@@ -5,6 +5,7 @@ import functools
 import hashlib
 import os
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pcp.symbolic.template import BuiltDifferently, Template, unified
 _KEPT = 32
 """Programs at sizes that were asked for last."""
 _ATTEMPTS = 3
+_LOCK = threading.Lock()
 _LOCATION = re.compile(r" loc\((?:#loc\d*|unknown)\)")
 
 
@@ -154,9 +156,10 @@ class SymbolicProgram:
         for known, program in self.programs:
             if known == key:
                 return program
-        if key in self._made:
-            self._made.move_to_end(key)
-            return self._made[key]
+        with _LOCK:
+            if key in self._made:
+                self._made.move_to_end(key)
+                return self._made[key]
         example = self.programs[0][1]
         try:
             module = parse_module(self.template.text(sizes))
@@ -170,9 +173,10 @@ class SymbolicProgram:
         signature = program._signature
         program = type(example)(program.bytecode, **more)
         program.__dict__["_signature"] = signature
-        self._made[key] = program
-        if len(self._made) > _KEPT:
-            self._made.popitem(last=False)
+        with _LOCK:
+            self._made[key] = program
+            if len(self._made) > _KEPT:
+                self._made.popitem(last=False)
         return program
 
     @functools.cached_property
