@@ -12,6 +12,7 @@ from pcp import nn
 from pcp.models import gpt2
 from pcp.refusals import ShapeMismatch
 from pcp.symbolic import BuiltDifferently, InvalidConstraint, InvalidSize, SizesRefused, SymbolicProgram
+from tests.models.test_gpt2 import plain, random_parameters
 
 CONFIG = dataclasses.replace(
     gpt2.CONFIGURATIONS["gpt2-nano"], layers=2, heads=2, width=48, context=96, vocabulary=50
@@ -67,6 +68,24 @@ def test_gpt2_at_random_sizes_is_the_static_trace(symbolic_gpt2: Any) -> None:
             batch,
             length,
         )
+
+
+def test_gpt2_in_float64_at_random_sizes_is_plain_jax() -> None:
+    config = gpt2.GPT2Config(layers=2, heads=3, width=12, context=40, vocabulary=17)
+    parameters = random_parameters(config, seed=int(np.random.default_rng().integers(1000)))
+    program = pcp.trace(
+        lambda parameters, tokens: gpt2.logits(parameters, tokens, config),
+        parameters,
+        pcp.spec(("batch", "length"), "i32"),
+        constraints=["length <= 40"],
+    )
+    plan = pcp.plan(program, "arena:cpu")
+    rng = np.random.default_rng()
+    with jax.enable_x64(True):
+        for batch, length in ((1, 1), (2, 40), *rng.integers(1, 40, (2, 2)).tolist()):
+            tokens = rng.integers(0, 17, (batch, length)).astype(np.int32)
+            expected = np.stack([plain(parameters, sequence, 3) for sequence in tokens[:3]])
+            np.testing.assert_allclose(plan.run(parameters, tokens)[:3], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("batch", "length"), [(3, 17), (1, 1), (2, 96)])
@@ -201,6 +220,10 @@ def test_an_error_of_the_function_says_for_which_sizes_it_is() -> None:
         ),
         ({"batch": 0, "length": 3}, "the size batch=0 was given; expected an integer from 1 on"),
         ({"batch": 2.5, "length": 3}, "the size batch=2.5 was given; expected an integer from 1 on"),
+        (
+            {"length": 97},
+            r"\(length=97\) were given; expected length <= 96, and 97 <= 96 does not hold: give",
+        ),
         (
             {"batch": 2, "length": 97},
             r"\(length=97\) were given; expected length <= 96, and 97 <= 96 does not hold: give",
