@@ -1,0 +1,133 @@
+"""A kernel for one region as a Program: StableHLO text, python that is lowered once in a disposable child, or native code.
+
+What a kernel becomes is kept beside it. From then on its python is not executed: what is measured, verified and run is that
+text.
+"""
+
+import contextlib
+import hashlib
+
+from pcp.errors import PCPError
+from pcp.ir import Program
+from pcp.ir.bindings import InvalidProgram, ir
+from pcp.ir.program_file import write_atomically
+from pcp.ir.toolkit.tensor_types import spec_if_tensor
+from pcp.kernels.region_candidate import RegionCandidate
+from pcp.kernels.regions import region_of
+from pcp.planning.added.lowering import check
+from pcp.planning.added.lowering_process import (
+    SECONDS,
+    KernelNotLowered,
+    Start,
+    as_the_user,
+    lowered_by_child,
+)
+from pcp.planning.measuring.hardware import versions
+
+
+class NativeNotAllowed(PCPError):
+    """A kernel of machine code, which nobody has allowed."""
+
+
+def check_native(candidate: RegionCandidate, allowed: bool) -> None:
+    """Let no native kernel pass that the user has not allowed.
+
+    Raises:
+        NativeNotAllowed: it is one.
+    """
+    if candidate.is_native and not allowed:
+        raise NativeNotAllowed(
+            f"{candidate.name} is written in {candidate.language} ({candidate.file}): it would be compiled here and run as "
+            "you, with all that you may do, and nothing confines it; read it, and give --allow-native if you trust it"
+        )
+
+
+def region_program(
+    candidate: RegionCandidate,
+    digest: str,
+    platform: str = "cpu",
+    start: Start = as_the_user,
+    seconds: float = SECONDS,
+) -> Program:
+    """What a kernel becomes.
+
+    Arguments:
+        candidate: in its folder; what python becomes is kept beside that folder.
+        digest: of the content of the folder.
+        platform: the kind of device that it is for.
+        start: how the child is started that executes python.
+        seconds: that the child may take.
+
+    Raises:
+        KernelNeedsHandler: it calls native code or python, by these names.
+        KernelNotLowered: it cannot be lowered, or takes or returns something else than the region.
+    """
+    key = (digest, platform)
+    if key not in _known:
+        try:
+            _known[key] = _made(candidate, _text(candidate, digest, platform, start, seconds))
+        except KernelNotLowered as error:
+            _known[key] = error
+    found = _known[key]
+    if isinstance(found, KernelNotLowered):
+        raise found
+    return found
+
+
+_known: dict[tuple[str, str], Program | KernelNotLowered] = {}
+"""By content and kind of device; what failed once is not tried again."""
+
+
+def _made(candidate: RegionCandidate, text: str) -> Program:
+    try:
+        program = Program.parse(text)
+    except InvalidProgram as error:
+        raise KernelNotLowered(f"{candidate.name}: {error}") from None
+    check(candidate.name, program)
+    wanted, found = _types(candidate.region), _types(program)
+    if wanted != found:
+        raise KernelNotLowered(
+            f"{candidate.name} takes {found[0]} and returns {found[1]}; the region takes {wanted[0]} and returns {wanted[1]}"
+        )
+    return program
+
+
+def _text(candidate: RegionCandidate, digest: str, platform: str, start: Start, seconds: float) -> str:
+    place = candidate.folder / candidate.file
+    if candidate.function is None:
+        return place.read_text(encoding="utf-8")
+    parts = (digest, platform, versions())
+    name = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    kept = candidate.folder.parent / "lowered" / f"{name}.mlir"
+    with contextlib.suppress(OSError):
+        return kept.read_text(encoding="utf-8")
+    told = {"interpret": platform == "cpu"} if candidate.language == "pallas" else {}
+    text = lowered_by_child(
+        candidate.name,
+        "its region",
+        place,
+        candidate.function,
+        told,
+        [entry.spec for entry in candidate.region.arguments],
+        platform,
+        start,
+        seconds,
+    )
+    with contextlib.suppress(OSError):  # it is made again
+        kept.parent.mkdir(exist_ok=True)
+        write_atomically(kept, text.encode())
+    return text
+
+
+def _types(program: Program) -> tuple[str, str]:
+    return (
+        ", ".join(str(entry.spec) for entry in program.arguments) or "nothing",
+        ", ".join(str(entry.spec) for entry in program.results),
+    )
+
+
+def is_region(candidate: RegionCandidate, op: ir.Operation) -> bool:
+    """Whether an operation is what a kernel computes: the same operation, of the same shapes and attributes."""
+    if [spec_if_tensor(each.type) for each in op.results] != [each.spec for each in candidate.region.results]:
+        return False
+    return region_of(op).digest == candidate.region.digest
