@@ -13,8 +13,14 @@ import pcp
 from pcp.cli import main
 from pcp.cli.kernels import confined
 from pcp.distributed.sandbox import Protection, protection
-from pcp.kernels import sites_of
+from pcp.distributed.verification import ProgramRefused, admit
+from pcp.kernels import replaced, sites_of
+from pcp.kernels.native import discard
+from pcp.kernels.native.building import builds
+from pcp.kernels.native.compiling import compiler
 from pcp.planning.added import Store, register_added
+from pcp.planning.added import region_program as region_program_of
+from pcp.planning.added.lowering_process import KernelNotLowered
 from pcp.planning.profile.database import ProfileDatabase
 
 ROWS, INNER, COLUMNS = 20000, 3, 8
@@ -132,6 +138,108 @@ def test_a_kernel_in_jax_comes_back_and_plans_know_it(
     assert f"added {added.digest[:12]}, tolerance region " in said
     code, said, _ = command(capsys, "kernels", "remove", added.candidate.name)
     assert (code, said) == (0, f"removed {added.name}\n")
+
+
+def in_cpp(task: Path, body: str) -> None:
+    """A kernel in C++ in the place of the template."""
+    arrays = "ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::F32> y, ffi::ResultBuffer<ffi::F32> out"
+    (task / "kernel.py").unlink()
+    (task / "kernel.cc").write_text(
+        f"""\
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+static ffi::Error kernel({arrays}) {{
+  const float *a = x.typed_data(), *b = y.typed_data();
+  float* c = out->typed_data();
+  for (int64_t i = 0; i < {ROWS}; ++i)
+    for (int64_t j = 0; j < 8; ++j) {body}
+  return ffi::Error::Success();
+}}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(pcp_thin, kernel,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>());
+"""
+    )
+    manifest = (task / "kernel.toml").read_text()
+    (task / "kernel.toml").write_text(
+        manifest.replace("kernel.py:kernel", "kernel.cc:thin").replace('"jax"', '"cpp"')
+    )
+
+
+IN_CPP = "c[8 * i + j] = a[3 * i] * b[j] + a[3 * i + 1] * b[8 + j] + a[3 * i + 2] * b[16 + j];"
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
+def test_a_kernel_in_cpp_comes_back_where_the_user_allows_it(
+    task: Path,
+    program: pcp.Program,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("--database", tmp_path / "profile.sqlite")
+    in_cpp(task, IN_CPP)
+    for action in ("verify", "add"):
+        code, _, noted = command(capsys, "kernels", action, task, *words)
+        assert code == 2
+        assert "is written in cpp (kernel.cc): it would be compiled here and run as you" in noted
+        assert "give --allow-native if you trust it" in noted
+    before = {build.digest for build in builds()}
+    code, said, _ = command(capsys, "kernels", "add", task, "--allow-native", *words)
+    assert code == 0, said
+    [built] = [build for build in builds() if build.digest not in before]
+    try:
+        [added] = Store().all()
+        [kernel] = register_added()
+        [site] = sites_of(program, "cpu")
+        assert kernel.name in site.kernels
+        assert kernel.needs == ("cpu",)
+        changed = replaced(site.region, kernel)
+        x = np.random.default_rng().normal(size=(ROWS, INNER)).astype(np.float32)
+        y = np.random.default_rng().normal(size=(INNER, COLUMNS)).astype(np.float32)
+        np.testing.assert_allclose(np.asarray(pcp.plan(changed).run(x, y)[0]), x @ y, rtol=1e-4, atol=1e-5)
+        artifact = changed.artifact()
+        with pytest.raises(
+            ProgramRefused, match=r"holds stablehlo\.custom_call, which is refused: it would run native code"
+        ):
+            admit({"stranger": artifact}, "cpu:0", 4 << 30, 60.0)
+        monkeypatch.setenv("PCP_NATIVE_KERNELS", "none")
+        region_program_of._known.clear()
+        with pytest.raises(
+            KernelNotLowered, match="is native code, and PCP_NATIVE_KERNELS does not name outside_"
+        ):
+            region_program_of.region_program(added.candidate, added.digest)
+    finally:
+        discard(built)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler here")
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (IN_CPP.replace("b[16 + j]", "b[15 + j]"), "refused: inaccurate: "),
+        (IN_CPP.replace("c[8", "c[9", 1), "refused: "),  # whatever writing behind the array breaks
+        ("*(volatile float*)8 = 1;", "refused: crash: it ended with SIGSEGV"),
+        ("for (;;) *(volatile float*)c = 1;", "refused: timeout: it took more than 3 s and was killed"),
+        ("missing = 1;", "does not build kernel.cc: kernel.cc:9:37: error: "),
+    ],
+)
+def test_a_bad_kernel_in_cpp_is_refused_and_its_build_is_gone(
+    task: Path, body: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_cpp(task, body)
+    before = {build.digest for build in builds()}
+    given = ("--allow-native", "--seconds", 3, "--database", task.parent / "profile.sqlite")
+    code, said, _ = command(capsys, "kernels", "add", task, *given)
+    assert code == 3
+    assert words in said
+    assert {build.digest for build in builds()} == before
 
 
 @pytest.mark.long

@@ -37,7 +37,7 @@ NATIVE = ("cpp",)
 """Languages whose kernels are machine code in the processes that run them."""
 
 _KEYS = ("name", "effect", "about", "entry", "region", "language", "version", "tolerance", "nonfinite")
-_ENTRY = re.compile(r"[\w./-]+\.(py|cc):[A-Za-z_]\w*|[\w./-]+\.mlir")
+_ENTRY = re.compile(r"[\w./-]+\.py:[A-Za-z_]\w*|[\w./-]+\.cc:[a-z][a-z0-9_]*|[\w./-]+\.mlir")
 _EXPECTED = "'FILE.py:FUNCTION', 'FILE.cc:HANDLER' or 'FILE.mlir'"
 
 

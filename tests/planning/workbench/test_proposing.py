@@ -13,9 +13,9 @@ from tests.planning.workbench.stub_endpoint import Behaviour, drips, says, sends
 import pcp
 from pcp.backends import Target
 from pcp.ir import Program
-from pcp.kernels.region_candidate import read_kernel
+from pcp.kernels.region_candidate import RegionCandidate, read_kernel
 from pcp.planning.added.lowering_process import KernelNotLowered, as_the_user
-from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.measurement import Failure, Measurement
 from pcp.planning.measuring.request import Request
 from pcp.planning.workbench import (
@@ -28,6 +28,7 @@ from pcp.planning.workbench import (
     proposing,
     write_proposed,
 )
+from pcp.planning.workbench.admission import examined, refused
 from pcp.planning.workbench.proposing import code_in
 
 CODE = "```python\ndef kernel(x):\n    return x\n```"
@@ -156,6 +157,50 @@ def test_a_gain_that_is_not_sure_is_measured_again(ask: Callable[..., list[Round
     assert len(bench.requests) == 3
     assert [each.site for each in bench.requests] == ["nan", None, None]
     assert math.isclose(bench.requests[0].tolerance or 0.0, 1e-3)
+
+
+def test_a_kernel_that_breaks_the_region_beside_it_is_refused(task: Task, tmp_path: Path) -> None:
+    class Broken(FakeBench):
+        def measure(self, request: Request) -> Measurement:
+            if request.path != "plain":
+                raise PlainProgramFailed("it ended with SIGSEGV with the plain program")
+            return super().measure(request)
+
+    write_proposed(task, Round(1, refused("x", "", ""), "", task.region), tmp_path / "kernel")
+    candidate = read_kernel(tmp_path / "kernel")
+    assert isinstance(candidate, RegionCandidate)
+    found = examined(candidate, task.region, "x", cast(Bench, Broken(PLAIN)), task.target)
+    assert str(found).startswith(
+        f"{task.default_name}: refused: crash: beside it the region itself fails: it ended with SIGSEGV"
+    )
+
+
+@pytest.mark.parametrize(
+    ("effect", "claimed", "limit"),
+    [
+        ("exact", "tolerance = 0.5", 0.0),
+        ("reassociating", "", 1e-5),
+        ("reassociating", "tolerance = 1e-6", 1e-6),
+        ("reassociating", "tolerance = 0.5", 1e-5),
+        ("lowers precision", "tolerance = 0.5", 0.5),
+        ("lowers precision", "", 1e-5),
+    ],
+)
+def test_what_a_kernel_may_err_follows_from_what_it_claims(
+    task: Task, tmp_path: Path, effect: str, claimed: str, limit: float
+) -> None:
+    write_proposed(task, Round(1, refused("x", "", ""), "", task.region), tmp_path / "kernel")
+    manifest = (tmp_path / "kernel" / "kernel.toml").read_text()
+    manifest = manifest.replace("lowers precision", effect).replace(
+        f"tolerance = {task.tolerance!r}", claimed
+    )
+    (tmp_path / "kernel" / "kernel.toml").write_text(manifest)
+    candidate = read_kernel(tmp_path / "kernel")
+    assert isinstance(candidate, RegionCandidate)
+    bench = FakeBench(times(0.5))
+    found = examined(candidate, task.region, "x", cast(Bench, bench), task.target)
+    assert found.accepted
+    assert found.limit == bench.requests[-1].tolerance == pytest.approx(limit)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pcp.ir import Program
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.planning.added import Added, Store
 from pcp.planning.added.lowering_process import KernelNotLowered
-from pcp.planning.added.region_program import check_native, region_program
+from pcp.planning.added.region_program import check_native, discard_build, region_program
 from pcp.planning.measuring.bench import Bench
 from pcp.planning.measuring.hardware import hardware_of, versions
 from pcp.planning.profile.database import ProfileDatabase
@@ -106,7 +106,11 @@ def verify_region(candidate: RegionCandidate, arguments: argparse.Namespace) -> 
         store = Store(temporary.path / "kernels")
         with store.staged(arguments.what) as (staged, digest):
             assert isinstance(staged, RegionCandidate)
-            admission = _examined(staged, digest, arguments)
+            try:
+                admission = _examined(staged, digest, arguments)
+            finally:
+                if Store().recorded(digest) is None:
+                    discard_build(staged, digest)
     print(json.dumps(admission.to_json()) if arguments.json else admission)
     return 0 if admission.accepted else REFUSED
 
@@ -121,6 +125,7 @@ def add_region(store: Store, candidate: RegionCandidate, digest: str, arguments:
         if not admission.accepted or not arguments.json:
             print(json.dumps(admission.to_json()) if arguments.json else admission)
         if not admission.accepted:
+            discard_build(candidate, digest)
             return REFUSED
         known = admission.to_json() | {"conditions": conditions}
         store.record(digest, known)

@@ -6,14 +6,20 @@ text.
 
 import contextlib
 import hashlib
+from collections.abc import Sequence
 
 from pcp.errors import PCPError
-from pcp.ir import Program
-from pcp.ir.bindings import InvalidProgram, ir
+from pcp.ir import Builder, Program
+from pcp.ir.bindings import InvalidProgram, Value, ir
 from pcp.ir.program_file import write_atomically
+from pcp.ir.toolkit.functions import entry_block
 from pcp.ir.toolkit.tensor_types import spec_if_tensor
+from pcp.kernels.native import Build, NativeUnavailable, built_from, call_build, discard
+from pcp.kernels.native.building import OUTSIDE
+from pcp.kernels.native.permission import refusal
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.kernels.regions import region_of
+from pcp.kernels.regions import region_program as alone
 from pcp.planning.added.lowering import check
 from pcp.planning.added.lowering_process import (
     SECONDS,
@@ -23,6 +29,7 @@ from pcp.planning.added.lowering_process import (
     lowered_by_child,
 )
 from pcp.planning.measuring.hardware import versions
+from pcp.tensor import Tensor
 
 
 class NativeNotAllowed(PCPError):
@@ -60,12 +67,17 @@ def region_program(
 
     Raises:
         KernelNeedsHandler: it calls native code or python, by these names.
-        KernelNotLowered: it cannot be lowered, or takes or returns something else than the region.
+        KernelNotLowered: it cannot be lowered or built, or takes or returns something else than the region.
     """
     key = (digest, platform)
     if key not in _known:
         try:
-            _known[key] = _made(candidate, _text(candidate, digest, platform, start, seconds))
+            made = (
+                _calling(candidate, digest, platform)
+                if candidate.is_native
+                else _parsed(candidate, _text(candidate, digest, platform, start, seconds))
+            )
+            _known[key] = _checked(candidate, made)
         except KernelNotLowered as error:
             _known[key] = error
     found = _known[key]
@@ -78,12 +90,53 @@ _known: dict[tuple[str, str], Program | KernelNotLowered] = {}
 """By content and kind of device; what failed once is not tried again."""
 
 
-def _made(candidate: RegionCandidate, text: str) -> Program:
+def discard_build(candidate: RegionCandidate, digest: str) -> None:
+    """Remove what was built of a native kernel that is not kept."""
+    for platform in ("cpu", "cuda"):
+        _known.pop((digest, platform), None)
+    if candidate.is_native:
+        with contextlib.suppress(NativeUnavailable):
+            discard(_build(candidate, digest))
+
+
+def _build(candidate: RegionCandidate, digest: str) -> Build:
+    return built_from(candidate.folder / candidate.file, f"{OUTSIDE}{digest[:16]}", digest)
+
+
+def _calling(candidate: RegionCandidate, digest: str, platform: str) -> Program:
+    """A program that calls the handler of a native kernel."""
+    if platform != "cpu":
+        raise KernelNotLowered(f"{candidate.name} is for processors, and this is for {platform}")
+    assert candidate.function is not None
+    handler, name = candidate.function, f"{OUTSIDE}{digest[:16]}"
+    reason = refusal(name)
+    if reason:
+        raise KernelNotLowered(f"{candidate.name} is native code, and {reason}")
+    try:
+        build = _build(candidate, digest)
+    except NativeUnavailable as error:
+        raise KernelNotLowered(f"{candidate.name}: {error}") from None
+    region = candidate.region
+    results = [entry.spec for entry in region.results]
+
+    def emit(builder: Builder, arguments: Sequence[Value]) -> list[Value]:
+        made = call_build(build, handler, [Tensor(each, builder) for each in arguments], results)
+        return [each.value for each in made]
+
+    module = region.module()  # its values do not outlive it
+    return alone(list(entry_block(module).arguments), emit)
+
+
+def _parsed(candidate: RegionCandidate, text: str) -> Program:
     try:
         program = Program.parse(text)
     except InvalidProgram as error:
         raise KernelNotLowered(f"{candidate.name}: {error}") from None
     check(candidate.name, program)
+    return program
+
+
+def _checked(candidate: RegionCandidate, program: Program) -> Program:
     wanted, found = _types(candidate.region), _types(program)
     if wanted != found:
         raise KernelNotLowered(

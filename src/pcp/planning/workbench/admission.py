@@ -9,7 +9,7 @@ from pcp.backends import Target
 from pcp.ir import Program
 from pcp.kernels.region_candidate import RegionCandidate
 from pcp.planning.judging.oracle import widened
-from pcp.planning.measuring.bench import Bench
+from pcp.planning.measuring.bench import Bench, PlainProgramFailed
 from pcp.planning.measuring.index_ranges import site_ranges
 from pcp.planning.measuring.measurement import Measurement
 from pcp.planning.measuring.random_inputs import Recipe
@@ -141,7 +141,11 @@ def examined(
     rows: list[Measurement] = []
     for count in range(BLOCKS):
         site = candidate.nonfinite if not count else None
-        row = bench.measure(_request(region, program, label, target, limit, seconds, site))
+        try:
+            row = bench.measure(_request(region, program, label, target, limit, seconds, site))
+        except PlainProgramFailed as error:
+            bench.measure(_request(region, region, "plain", target, None, 0.0, None))  # it runs alone
+            return Admission(candidate.name, "crash", f"beside it the region itself fails: {error}", limit)
         rows.append(row)
         if row.failure is not None:
             return Admission(candidate.name, str(row.failure), row.detail, limit, tuple(rows))
